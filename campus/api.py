@@ -3,11 +3,12 @@
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from campus.building import Building, Check, Job, Page, Service, Settings
+from campus.building import Building, Check, Holding, Holdings, Job, Page, Service, Settings, ToolCall
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key
+from campus.keys.makers import MadeBy, Maker
 from campus.layout.events import EventStreams
 from campus.layout.renderer import pretty_json
 from campus.observability import origin_of, utc_text
@@ -46,14 +47,18 @@ __all__ = [
     "Entropy",
     "EventStreams",
     "GuardedClient",
+    "Holding",
+    "Holdings",
     "Job",
     "JobFailed",
     "Json",
     "Key",
     "KeyRefused",
+    "MadeBy",
     "Mail",
     "MailRefused",
     "MailUnavailable",
+    "Maker",
     "Moment",
     "Page",
     "Problem",
@@ -68,6 +73,7 @@ __all__ = [
     "StorageUnavailable",
     "StreamingResponse",
     "TargetRefused",
+    "ToolCall",
     "ToolEntry",
     "Unstorable",
     "UtcDateTime",

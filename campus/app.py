@@ -127,7 +127,7 @@ class Campus:
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
-        return await campus_findings(self.plan, self.core.databases, self.mail, self.payments) | found
+        return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:

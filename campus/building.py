@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, ismethod, signature
 from typing import Any, Literal, get_args
 
@@ -169,6 +169,49 @@ class Check:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of one of the building's own tools."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """Something that a key owns and that goes on after the call that made it.
+
+    `kind` and `name` say what it is, such as "feed address" and "news reader". `made_by` is the `Caller.maker` that was stored with it.
+    `end` ends it for good, and `keep` makes its caller the maker.
+    """
+
+    id: str
+    kind: str
+    name: str
+    made_at: datetime
+    made_by: str
+    end: ToolCall
+    keep: ToolCall
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a building's tools make that goes on after their calls: `async def feeds_of(site, key)` returns a `Holding` for each.
+
+    /keys lists them with who made each and a button that ends it, and keeps what a client or key made that has ended. The page that
+    asks whether a client may connect says that it may make them; `what` names them, such as "feed addresses and watches". `stop` is
+    False if they go on when their maker has ended, and the owner is only asked.
+    """
+
+    of: Callable[..., Awaitable[Sequence[Holding]]]
+    _: KW_ONLY
+    what: str
+    stop: bool = True
+
+    def __post_init__(self) -> None:
+        check_function("holdings", self.of, "site", "key")
+
+
+@dataclass(frozen=True)
 class Building:
     """What an entry point of the group `campus.buildings` names.
 
@@ -180,6 +223,7 @@ class Building:
     `outbox` is its campus.alerts.Outbox, whose deliveries the operator's pages show.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
+    `holdings` lists for /keys what a key's holder, and clients that it connected, made that goes on after the call.
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -194,6 +238,7 @@ class Building:
     problems: Mapping[str, str] = field(default_factory=dict)
     highlight: Callable[..., Awaitable[str]] | None = None
     usage: Callable[..., Awaitable[str]] | None = None
+    holdings: Holdings | None = None
     tags: Sequence[str] = ()
     outbox: Any = None
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None

@@ -48,7 +48,7 @@ class Caller(GivenByCampus):
     `key` is set only if it is valid and its scope covers the building. `payer` and `payment` are set only during a paid call: the
     address that pays, and the id of the payment, which is charged after the tool has answered. `frame` is the protocol of the call,
     `address` the caller's network address. `key_ignored` says why a key that was sent to a free tool does not count: key_expired,
-    key_revoked or key_unknown.
+    key_revoked or key_unknown. `client` is the id of the connected client that calls with the key, by OAuth.
     """
 
     key: Key | None
@@ -57,6 +57,12 @@ class Caller(GivenByCampus):
     address: str
     payment: str | None = None
     key_ignored: str | None = None
+    client: str | None = None
+
+    @property
+    def maker(self) -> str | None:
+        """The id to store with what the call makes and what goes on after it, for `site.keys.maker`: the client's, else the key's."""
+        return self.client or (self.key.id if self.key else None)
 
     @property
     def network(self) -> str:
@@ -65,10 +71,14 @@ class Caller(GivenByCampus):
 
 
 class Credential(NamedTuple):
-    """What a request's Authorization header, or the session of its browser, contains; `key` is set if it is valid, expired or revoked."""
+    """What a request's Authorization header, or the session of its browser, contains; `key` is set if it is valid, expired or revoked.
+
+    `client` is the id of the connected client whose access token it is.
+    """
 
     state: CredentialState
     key: Key | None = None
+    client: str | None = None
 
 
 ABSENT = Credential("absent")

@@ -74,10 +74,15 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
 
 
-async def campus_findings(plan: Plan, databases: Databases, mail: Mail | None, payments: PaymentService | None) -> Findings:
-    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed."""
+async def campus_findings(
+    plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, payments: PaymentService | None
+) -> Findings:
+    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed.
+
+    `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
+    """
     found: Findings = {
-        "[storage]": databases.findings(),
+        "[storage]": databases.findings() if databases.is_single_process else await _write_test("", storage),
         "[server]": server_findings(plan.config),
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),

@@ -74,7 +74,7 @@ async def open_core(
         storage = await databases.storage_of("campus", CoreTables)
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
-        clients = ConnectedClients(storage, tokens, now=now, entropy=secrets.token_bytes)
+        clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
         yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
 
 

@@ -12,6 +12,7 @@ from buildings.cve.checks import (
     outbox_adds_up,
     stored_lists_add_up,
 )
+from buildings.cve.holdings import feeds_and_watches
 from buildings.cve.latest import latest, reload
 from buildings.cve.pages import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.reader_feeds import full_feed, public_feed
@@ -21,7 +22,7 @@ from buildings.cve.tables import OUTBOX, Tables
 from buildings.cve.watch_alerts import EMAIL_PAGES, deliver
 from buildings.cve.watch_pages import WATCHES, remove_watch, show_watches, watches_used
 from buildings.cve.watch_tools import mcp
-from campus import Building, Check, Job, Page, Service
+from campus import Building, Check, Holdings, Job, Page, Service
 from campus.alerts import email_pages
 
 building = Building(
@@ -60,6 +61,7 @@ building = Building(
     ],
     highlight=top_three,
     usage=watches_used,
+    holdings=Holdings(feeds_and_watches, what="feed addresses and watches"),
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
     outbox=OUTBOX,
     facts=feed_facts,

@@ -133,7 +133,7 @@ PROBLEMS: Mapping[str, str] = {
     " the days that it has.",
     "no_history": "Neither EPSS nor KEV has known the CVE since the archive began. Nothing was charged; cve_verdict says more.",
     "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
-    "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or its key has ended.",
+    "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or the key or client that made it has ended.",
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",

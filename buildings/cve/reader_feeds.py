@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 
-from buildings.cve.feed_urls import lineage_of
+from buildings.cve.feed_urls import maker_at
 from buildings.cve.latest import CveSite
 from buildings.cve.server import brief_teaser, top_cves_today
 from buildings.cve.syndication import MEDIA_TYPES, Syndication, brief_csv, brief_feed, kev_feed, teaser_feed
@@ -38,10 +38,10 @@ async def full_feed(request: Request, site: CveSite) -> Response:
     """The full list at an address that the owner of a key made: brief.json, brief.atom and brief.csv, for as long as the key lasts."""
     secret = request.path_params["secret"]
     name = request.path_params["name"]
-    lineage = await lineage_of(site.storage, secret)
-    end = await site.keys.end_of(lineage) if lineage else None
-    if end is None or end <= site.now() or not _opens_list(site):
-        raise Problem(404, "no_such_feed", "there is no feed at this address: it is wrong or revoked, or its key has ended; make a new one")
+    made_by = await maker_at(site.storage, secret)
+    if made_by is None or (await site.keys.maker(made_by)).has_ended(site.now()) or not _opens_list(site):
+        detail = "there is no feed at this address: it is wrong or revoked, or the key or client that made it has ended; make a new one"
+        raise Problem(404, "no_such_feed", detail)
     kind = name.removeprefix("brief.")
     if kind not in MEDIA_TYPES or name == kind:
         raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: brief.json, brief.atom, brief.csv")

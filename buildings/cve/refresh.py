@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 
 import anyio.to_thread
 import httpx
@@ -21,8 +22,8 @@ from buildings.cve.nvd_reading import read_before_list, read_to_the_end
 from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Failure, failures, held_copies, load_brief, note_failure, save
-from buildings.cve.watch_news import ListMatching, follow_owners, list_matching, owners_of
-from campus import JobFailed
+from buildings.cve.watch_news import ListMatching, follow_owners, list_matching, makers_of, owners_of, stop_watches
+from campus import JobFailed, in_transaction
 
 log = logging.getLogger(__name__)
 
@@ -234,13 +235,19 @@ async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
 
 
 async def pause_watches(site: CveSite) -> bool:
-    """Pause the watches of keys that have ended, and resume those of renewed keys; returns whether there were any."""
-    changed = 0
+    """Pause the watches of keys that have ended, resume those of renewed keys, and stop those whose maker has ended.
+
+    Returns whether there were any.
+    """
+    changed = stopped = 0
+    async for makers in makers_of(site.storage):
+        ended = [one.id for one in (await site.keys.makers(makers)).values() if one.ends_at is None]
+        stopped += await in_transaction(site.storage, partial(stop_watches, makers=ended, now=site.now())) if ended else 0
     async for owners in owners_of(site.storage):
         changed += await follow_owners(site.storage, await site.keys.ends_of(owners), owners, now=site.now())
-    if changed:
-        log.info("watches followed their keys", extra={"keys": changed})
-    return changed > 0
+    if changed or stopped:
+        log.info("watches followed their keys", extra={"keys": changed, "stopped": stopped})
+    return changed + stopped > 0
 
 
 async def _matching(site: CveSite, edition: Edition, last: Edition | None) -> ListMatching:

@@ -13,7 +13,7 @@ from buildings.cve import feed_urls
 from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
 from buildings.cve.batch import Verdicts
 from buildings.cve.changes import ChangeCounts, Changes
-from buildings.cve.feed_urls import FeedId, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
+from buildings.cve.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast_store import forecast_days, load_forecast
 from buildings.cve.history import CveHistory
@@ -25,6 +25,7 @@ from buildings.cve.store import archived_days
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+SETS = WRITES | {"idempotentHint": True}
 REVOKES = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
@@ -178,16 +179,26 @@ async def create_feed_url(label: Label = "", site: CveSite = CurrentSite(), call
     """Make addresses at which a feed reader, a spreadsheet or a scheduled job reads the full list without sending your key.
 
     Returns the day's 25 CVEs as JSON Feed, Atom and CSV addresses. Each holds a secret: whoever has it may read, nothing
-    else. They work for as long as your key and its renewals last, or until revoke_feed_url. Up to 20 per key.
+    else. They work for as long as your key and its renewals last, until revoke_feed_url, or until the key is revoked or
+    the client disconnected that made them; keep_feed_url then keeps one. Up to 20 per key.
     """
-    lineage = lineage_in(caller)
-    return await make_feed_url(site.storage, lineage=lineage, label=label, url=site.url, now=site.now(), entropy=secrets.token_bytes)
+    return await make_feed_url(site, caller, label, entropy=secrets.token_bytes)
 
 
 @mcp.tool(title="List your feed addresses", annotations=READ_ONLY, meta=route("GET /v1/feed-urls") | access())
 async def list_feed_urls(site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FeedList:
-    """List the feed addresses that your key made, with their labels, without their secrets. Use it to find one to revoke."""
-    return await feed_urls.list_feed_urls(site.storage, lineage=lineage_in(caller))
+    """List the feed addresses that your key owns, with who made each, without their secrets. Use it to find one to revoke or keep."""
+    return await feed_urls.list_feed_urls(site, lineage=lineage_in(caller))
+
+
+@mcp.tool(title="Keep a feed address", annotations=SETS, meta=route("POST /v1/feed-urls/{feed_id}/keep") | access())
+async def keep_feed_url(feed_id: FeedId, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FeedKept:
+    """Have a feed address go on that stopped because the client that made it was disconnected, or the key revoked.
+
+    Use it for addresses that you made or still need; its readers get the list again. Whoever has the address reads it: if a
+    stranger may have made or seen it, call revoke_feed_url instead and make a new one.
+    """
+    return await feed_urls.keep_feed_url(site, caller, feed_id)
 
 
 @mcp.tool(title="Revoke a feed address", annotations=REVOKES, meta=route("DELETE /v1/feed-urls/{feed_id}") | access())

@@ -94,13 +94,14 @@ class FeedState(Tables, table=True):
 
 
 class FeedUrl(Tables, table=True):
-    """An address of the full list's feeds, made by the owner of a key. Its secret is stored as a digest."""
+    """An address of the full list's feeds. Its secret is stored as a digest. It belongs to a key's lineage, and `made_by` is its maker."""
 
     __tablename__ = "feed_url"
 
     id: str = Field(primary_key=True)
     digest: bytes = Field(unique=True)
     lineage: str = Field(index=True)
+    made_by: str = ""
     label: str
     made_at: datetime = Field(sa_type=UtcDateTime)
 
@@ -131,12 +132,14 @@ class WatchRow(Tables, table=True):
 
     With `needs_baseline` the CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
     `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it reported.
+    `made_by` is who made or last changed it; `stopped_at` is when it stopped because that key or client had ended.
     """
 
     __tablename__ = "watch"
 
     id: str = Field(primary_key=True)
     lineage: str = Field(foreign_key="watch_owner.lineage", index=True)
+    made_by: str = Field(default="", index=True)
     name: str
     criteria: bytes
     least_score: float = Field(index=True)
@@ -148,6 +151,7 @@ class WatchRow(Tables, table=True):
     nvd_complete: bool = False
     told: int = 0
     last_news_at: datetime | None = Field(default=None, sa_type=Moment)
+    stopped_at: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class WatchNews(Tables, table=True):

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from buildings.cve.arguments import CveId
 from buildings.cve.enrichment import Severity
 from buildings.cve.models import SEVERITY, Part, Result
+from campus import MadeBy
 from campus.alerts import TargetState, visible_name
 
 MOST_WATCHES = 20
@@ -89,8 +90,12 @@ class Watch(Part):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float = Field(description="Least score that a CVE must have.")
-    state: Literal["active", "paused"] = Field(description="paused: its key has ended, and nothing is told until the key is renewed.")
+    state: Literal["active", "paused", "stopped"] = Field(
+        description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
+        " has ended; call update_watch if you made it or still need it, else delete_watch."
+    )
     made_at: datetime = Field(description="When it was made (UTC).")
+    made_by: MadeBy = Field(description="The key or connected client that made it, or changed it last.")
     told: int = Field(description="Number of CVEs that it told of so far.")
     last_news_at: datetime | None = Field(description="When it last had news (UTC); null if it never had.")
     targets: tuple[WatchTarget, ...] = Field(description="Where its news is sent; none if it is only polled.")

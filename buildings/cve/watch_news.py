@@ -1,4 +1,5 @@
-"""The news of watches: found in the transaction that stores a list, kept for 90 days, polled; and watches paused when their key ends.
+"""The news of watches: found in the transaction that stores a list, kept for 90 days, polled; and watches paused when their key ends,
+or stopped when their maker does.
 
 A list is stored together with the news that it brings and the messages that tell them: either all of it is on disk, or nothing. A
 watch knows its CVEs, so that a list that is stored again, or by two processes, brings the same news once.
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
 
 from buildings.cve.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
@@ -155,6 +156,28 @@ def _owners_after(connection: Connection, last: str) -> Sequence[str]:
     return connection.scalars(chosen.order_by(lineage).limit(OWNERS_PER_READ)).all()
 
 
+async def makers_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+    """The ids of the makers of watches that have not stopped, in parts."""
+    makers = await in_snapshot(storage, partial(_makers_after, last=""))
+    while makers:
+        yield makers
+        makers = await in_snapshot(storage, partial(_makers_after, last=makers[-1]))
+
+
+def _makers_after(connection: Connection, last: str) -> Sequence[str]:
+    maker = WATCHES.c.made_by
+    chosen = select(maker).where(maker > last, WATCHES.c.stopped_at.is_(None)).group_by(maker)
+    return connection.scalars(chosen.order_by(maker).limit(OWNERS_PER_READ)).all()
+
+
+def stop_watches(connection: Connection, makers: Sequence[str], *, now: datetime) -> int:
+    """Stop the watches of makers that have ended, and delete what they have not sent yet; returns how many."""
+    lasting = among(connection, WATCHES.c.made_by, makers), WATCHES.c.stopped_at.is_(None)
+    stopped = connection.scalars(update(WATCHES).where(*lasting).values(stopped_at=now).returning(WATCHES.c.id)).all()
+    connection.execute(ALERTS.delete().where(among(connection, ALERTS.c.watch_id, stopped)))
+    return len(stopped)
+
+
 async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: Sequence[str], *, now: datetime) -> int:
     """Store when owners' keys end: pause the watches of keys that have ended, and resume those of renewed ones; returns how many keys.
 
@@ -182,10 +205,12 @@ def _changed_owners(
 def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datetime) -> bool:
     has_ended = ends_at <= now
     mine = TARGETS.c.owner == row.lineage
+    lasting = and_(WATCHES.c.lineage == row.lineage, WATCHES.c.stopped_at.is_(None))
+    used = exists().where(lasting, or_(WATCHES.c.webhook_id == TARGETS.c.id, WATCHES.c.email_id == TARGETS.c.id))
     paused_at = (row.paused_at or now) if has_ended else None
     connection.execute(update(WATCH_OWNERS).where(WATCH_OWNERS.c.lineage == row.lineage).values(ends_at=ends_at, paused_at=paused_at))
     if has_ended and row.paused_at is None:
-        targets = connection.scalars(select(TARGETS.c.id).where(mine, TARGETS.c.verified_at.is_not(None))).all()
+        targets = connection.scalars(select(TARGETS.c.id).where(mine, used, TARGETS.c.verified_at.is_not(None))).all()
         OUTBOX.raise_alerts(connection, [{"target_id": one, "kind": PAUSED, "at": now} for one in targets], now=now)
     elif not has_ended:
         connection.execute(ALERTS.delete().where(ALERTS.c.kind == PAUSED, ALERTS.c.target_id.in_(select(TARGETS.c.id).where(mine))))
@@ -193,10 +218,11 @@ def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datet
 
 
 def _active(connection: Connection, *, now: datetime) -> Iterator[Sequence[Row[Any]]]:
-    """The watches whose key has not ended, in parts."""
+    """The watches whose key and maker have not ended, in parts."""
     last = ""
     while True:
-        chosen = watches_with_owner().where(WATCHES.c.id > last, WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > now)
+        lasting = WATCHES.c.stopped_at.is_(None), WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > now
+        chosen = watches_with_owner().where(WATCHES.c.id > last, *lasting)
         rows = connection.execute(chosen.order_by(WATCHES.c.id).limit(WATCHES_PER_READ)).all()
         yield rows
         if len(rows) < WATCHES_PER_READ:

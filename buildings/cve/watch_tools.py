@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from buildings.cve import watches
-from buildings.cve.feed_urls import lineage_in
+from buildings.cve.feed_urls import lineage_in, maker_of
 from buildings.cve.latest import CveSite
-from buildings.cve.server import READ_ONLY, REVOKES, WRITES, mcp
+from buildings.cve.server import READ_ONLY, REVOKES, SETS, mcp
 from buildings.cve.watch_matching import IN_KEV, Criteria, plain_name, product_name
 from buildings.cve.watch_models import (
     Email,
@@ -19,6 +19,7 @@ from buildings.cve.watch_models import (
     Since,
     SomeWatchId,
     Vendors,
+    Watch,
     WatchDeleted,
     WatchedIds,
     WatchId,
@@ -28,11 +29,10 @@ from buildings.cve.watch_models import (
     Webhook,
 )
 from buildings.cve.watch_news import read_news
-from buildings.cve.watches import Stored, Wanted
+from buildings.cve.watches import Owner, Stored, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
 from campus.alerts import Address, check_webhook, email_address, sender_of, signing_secret, webhook_address
 
-SETS = WRITES | {"idempotentHint": True}
 UNCONFIRMED = "An e-mail was sent to alert_email: no news is sent there until its recipient confirms through the link."
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
 MOST_SUGGESTIONS = 2
@@ -93,7 +93,8 @@ async def update_watch(
     """Change a watch: send what changes and leave out the rest. An empty list or an empty text removes what was there.
 
     With other vendors, products, CVEs or another least_score, what fits already is no news. Send alert_webhook or
-    alert_email again to enable an address that was disabled.
+    alert_email again to enable an address that was disabled. A watch that stopped because the client or key that made it
+    has ended goes on with any change, also with none: look first where it sends its news.
     """
     lineage = lineage_in(caller)
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage))
@@ -111,8 +112,9 @@ async def update_watch(
 
 @mcp.tool(title="List your watches", annotations=READ_ONLY, meta=route("GET /v1/watches") | access())
 async def list_watches(site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> WatchList:
-    """List the watches of your key: what each is about, how many CVEs it told of, and whether its messages are delivered."""
-    return await in_snapshot(site.storage, partial(watches.list_watches, lineage=lineage_in(caller)))
+    """List the watches of your key: what each is about, who made it, how many CVEs it told of, and whether its messages are delivered."""
+    listed = await in_snapshot(site.storage, partial(watches.list_watches, lineage=lineage_in(caller)))
+    return listed.model_copy(update={"watches": await _with_makers(listed.watches, site)})
 
 
 @mcp.tool(title="Delete a watch", annotations=REVOKES, meta=route("DELETE /v1/watches/{watch_id}") | access())
@@ -138,9 +140,18 @@ async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, sit
     """Store a new watch, or the change of one, and return it with what its owner should know."""
     assert caller.key is not None, "the paywall admits keys only"
     work = partial(watches.make_watch if watch_id is None else partial(watches.change_watch, watch_id=watch_id), wanted=wanted)
-    stored = await in_transaction(site.storage, partial(work, key=caller.key, now=site.now(), entropy=secrets.token_bytes))
+    owner = Owner(caller.key, maker_of(caller))
+    stored = await in_transaction(site.storage, partial(work, by=owner, now=site.now(), entropy=secrets.token_bytes))
     site.state.watching.dispatcher.wake()
-    return _made(stored, wanted, [warning] if warning else [], site)
+    (watch,) = await _with_makers([stored.watch], site)
+    return _made(replace(stored, watch=watch), wanted, [warning] if warning else [], site)
+
+
+async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
+    """The watches with who made each; those stop whose maker has ended."""
+    makers = await site.keys.makers({one.made_by.id for one in listed})
+    shown = [(one, makers[one.made_by.id].shown) for one in listed]
+    return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
 
 
 def _made(stored: Stored, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Select, insert, or_, select, update
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watch_matching import CRITERIA, Criteria
 from buildings.cve.watch_models import MOST_WATCHES, Watch, WatchList, WatchTarget
-from campus import Entropy, Key, Problem, among, random_id
+from campus import Entropy, Key, Maker, Problem, among, random_id
 from campus.alerts import (
     Address,
     ClaimedTarget,
@@ -38,6 +38,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """Whose a watch is: a key; and the id of its maker, which is the key's own or that of a client."""
+
+    key: Key
+    maker: str
+
+
+@dataclass(frozen=True)
 class Stored:
     """A stored watch, with the targets that its owner just claimed."""
 
@@ -46,18 +54,21 @@ class Stored:
     email: ClaimedTarget | None
 
 
-def make_watch(connection: Connection, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> Stored:
-    """Make a watch; the same one again returns the one that there is. Problem 409 beyond the limit of the key."""
+def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+    """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key."""
+    key = by.key
     _note_owner(connection, key)
     mine = connection.execute(select(WATCHES).where(WATCHES.c.lineage == key.lineage)).all()
     for row in mine:
         if wanted == _wanted(connection, row):
+            if row.stopped_at is not None:
+                connection.execute(update(WATCHES).where(WATCHES.c.id == row.id).values(made_by=by.maker, stopped_at=None))
             return _store_targets(connection, row.id, wanted, key, now=now, entropy=entropy)
     if len(mine) >= MOST_WATCHES:
         raise Problem(409, "watch_limit_reached", f"your key has {MOST_WATCHES} watches, the maximum; delete one with delete_watch")
     watch_id = random_id("watch", entropy)
     fresh = {"known": b"", "needs_baseline": True, "nvd_complete": False, "told": 0}
-    values = {"id": watch_id, "lineage": key.lineage, "made_at": now, **_columns(wanted), **fresh}
+    values = {"id": watch_id, "lineage": key.lineage, "made_by": by.maker, "made_at": now, **_columns(wanted), **fresh}
     connection.execute(insert(WATCHES).values(**values))
     return _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
 
@@ -67,15 +78,18 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str) -> Wanted
     return _wanted(connection, owned_watch(connection, watch_id, lineage))
 
 
-def change_watch(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> Stored:
-    """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch."""
-    row = owned_watch(connection, watch_id, key.lineage)
+def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+    """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch.
+
+    Who changes it is its maker from then on: a stranger's webhook stops with the key that brought it.
+    """
+    row = owned_watch(connection, watch_id, by.key.lineage)
     before = targets_of(row)
     columns = _columns(wanted)
     if columns["criteria"] != row.criteria:
         columns["needs_baseline"] = True
-    connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**columns))
-    stored = _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
+    connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(made_by=by.maker, stopped_at=None, **columns))
+    stored = _store_targets(connection, watch_id, wanted, by.key, now=now, entropy=entropy)
     _release(connection, before, of_watch=watch_id)
     return stored
 
@@ -185,8 +199,9 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             products=criteria.products,
             cve_ids=criteria.cve_ids,
             least_score=criteria.least_score,
-            state="active" if row.paused_at is None else "paused",
+            state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
             made_at=row.made_at,
+            made_by=Maker(row.made_by, "key", "", None).shown,  # its id; the tools ask campus about the rest
             told=row.told,
             last_news_at=row.last_news_at,
             targets=tuple(_target_view(targets[one], waiting[row.id, one]) for one in targets_of(row)),

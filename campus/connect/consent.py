@@ -135,6 +135,7 @@ class ConsentPages:
             data=data,
             asked=asked,
             title=building.title,
+            holdings=building.holdings,
             keys_url=f"{self._directory.url}{KEYS_PATH}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",

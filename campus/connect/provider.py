@@ -22,6 +22,7 @@ from mcp.server.auth.provider import (
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
+from campus.building import Holdings
 from campus.connect.clients import (
     START,
     Client,
@@ -88,12 +89,16 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Connectable:
-    """A building that clients can be connected to. A key opens it if it has one of `scopes`; any key does if there are none."""
+    """A building that clients can be connected to. A key opens it if it has one of `scopes`; any key does if there are none.
+
+    `holdings` is what its tools make that goes on after their calls.
+    """
 
     name: str
     title: str
     mcp_path: str
     scopes: frozenset[str]
+    holdings: Holdings | None = None
 
     def is_opened_by(self, scope: str) -> bool:
         """Whether a key of this scope opens one of its tools that need a key."""

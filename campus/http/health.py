@@ -1,5 +1,6 @@
 """The probes: whether the process answers (/healthz), and whether it can answer calls (/readyz)."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
@@ -40,7 +41,8 @@ class Health:
         self._needed = needed
         self._check_seconds = check_seconds
         self._clock = clock
-        self._running = anyio.Lock()
+        self._checking: asyncio.Task[None] | None = None
+        self._due_at = 0.0
         self._findings: Findings = {}
         self._expires_at = -1.0
 
@@ -83,19 +85,35 @@ class Health:
         return self._needed is None or name in self._needed or name == FAILED_CHECKS
 
     async def findings(self) -> Findings:
-        """What the checks find, at most a second old."""
-        async with self._running:
-            if self._clock() >= self._expires_at:
-                self._findings = await self._run()
-                self._expires_at = self._clock() + CACHE_SECONDS
+        """What the checks find, at most a second old; or, after the time that they have, that they did not finish."""
+        if self._clock() < self._expires_at:
             return self._findings
+        loop = asyncio.get_running_loop()
+        if self._checking is None:
+            # a task that outlives its request: a commit is not cancelled, and a database may take half a minute for it
+            self._checking = loop.create_task(self._check())
+            self._due_at = loop.time() + self._check_seconds
+        checking = self._checking
+        await asyncio.wait([checking], timeout=max(0.0, self._due_at - loop.time()))
+        return self._findings if checking.done() else self._unfinished
+
+    async def _check(self) -> None:
+        try:
+            self._findings = await self._run()
+            self._expires_at = self._clock() + CACHE_SECONDS
+        finally:
+            self._checking = None
+
+    @property
+    def _unfinished(self) -> Findings:
+        return {FAILED_CHECKS: [f"the checks did not finish within {self._check_seconds:g} s; see what the database is doing"]}
 
     async def _run(self) -> Findings:
         try:
             with anyio.fail_after(self._check_seconds):
                 return await self._checks()
         except TimeoutError:
-            return {FAILED_CHECKS: [f"the checks did not finish within {self._check_seconds:g} s; see what the database is doing"]}
+            return self._unfinished
         except Exception:
             log.exception("readiness checks failed")
             return {FAILED_CHECKS: ["the checks failed; the cause is in the server's log"]}

@@ -88,7 +88,7 @@ async def serve(
     trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
     requests: RequestMetrics | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation; then let running calls finish, for `grace_seconds` at most, and return.
+    """Serve until SIGTERM, SIGINT, SIGHUP or cancellation; then let running calls finish, for `grace_seconds` at most, and return.
 
     `name` is what the log calls the listener. Of several servers in one process only one `takes_signals`; cancel the others when it
     has returned. The number of connections per address is limited, except for the addresses and networks of `trusted_proxies`;
@@ -152,7 +152,14 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         with super().capture_signals() if self._takes_signals else nullcontext():
-            yield
+            if not self._takes_signals or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)  # a terminal went away
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Uvicorn's own would raise the signal once more at the end, and nothing that was opened around `serve` would be closed."""

@@ -101,7 +101,7 @@ class AccessTokens:
         now = self._now()
         async with self._storage.read() as session:
             found = {
-                token.digest: Opened(Credential("valid", key.key()), client.building, token.expires_at or NEVER)
+                token.digest: Opened(Credential("valid", key.key(), client.id), client.building, token.expires_at or NEVER)
                 for token, client, key in await session.exec(chosen)
                 if lasts(client, now) and opens(key)
             }

@@ -1,11 +1,11 @@
 """The client programs that keys' holders let in by OAuth: let in with a code, which they exchange for tokens, listed and ended.
 
 A client is shut out as soon as its key is revoked, expires, or is replaced by a rotation; a renewal keeps it. What it stores belongs
-to the key's lineage. A change is on disk when its method returns.
+to the key's lineage, and what it made stops with it unless the owner keeps it. A change is on disk when its method returns.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,6 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.access_tokens import AccessTokens, lasts, opens
+from campus.keys.makers import Makers
 from campus.keys.repository import refuse_ended
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
 from campus.keys.tokens import ACCESS, Kind, digest_of, is_client_token, new_client_token
@@ -79,13 +80,17 @@ class ConnectedClient:
 
 
 class ConnectedClients:
-    """The connected clients in campus's own database; one object per process. `tokens` finds the credentials of their calls."""
+    """The connected clients in campus's own database; one object per process. `tokens` finds the credentials of their calls.
 
-    def __init__(self, storage: Storage, tokens: AccessTokens, *, now: Callable[[], datetime], entropy: Entropy) -> None:
+    `makers` has what is known of them as the makers of things.
+    """
+
+    def __init__(self, storage: Storage, tokens: AccessTokens, makers: Makers, *, now: Callable[[], datetime], entropy: Entropy) -> None:
         self._storage = storage
         self._now = now
         self._entropy = entropy
         self.tokens = tokens
+        self._makers = makers
         self._secret: str | None = None
         self._readings = anyio.Semaphore(READINGS)
 
@@ -158,7 +163,7 @@ class ConnectedClients:
                     row.expires_at = now + REUSE_NOTICED
                     client.ends_at = None
                     await self._end_oldest(session, client)
-        self.tokens.forget(ended)
+        self._forget(ended)
         return pair
 
     async def revoke(self, token: str, *, client_id: str) -> None:
@@ -173,7 +178,7 @@ class ConnectedClients:
         async with self._storage.write() as session:
             client = await session.get(ConnectedClientRow, found[1].id)
             ended = await self._end(session, client) if client else []
-        self.tokens.forget(ended)
+        self._forget(ended)
 
     async def of_lineage(self, lineage: str) -> Sequence[ConnectedClient]:
         """The clients that a lineage's keys let in and that may call, the latest first."""
@@ -195,7 +200,7 @@ class ConnectedClients:
             chosen = joined.where(col(ConnectedClientRow.id) == client, col(KeyRow.lineage) == lineage)
             row = (await session.exec(chosen)).one_or_none()
             ended = await self._end(session, row) if row else []
-        self.tokens.forget(ended)
+        self._forget(ended)
 
     async def _issue(self, session: AsyncSession, client: ConnectedClientRow, now: datetime) -> TokenPair:
         """A new pair; of the client's tokens the latest are kept."""
@@ -208,6 +213,11 @@ class ConnectedClients:
         session.add(_token(access, "access", client, now=now, expires_at=now + ACCESS_TERM))
         session.add(_token(refresh, "refresh", client, now=now))
         return TokenPair(access, refresh, client.building, int(ACCESS_TERM.total_seconds()))
+
+    def _forget(self, ended: Collection[bytes]) -> None:
+        """Read what concerns clients that have ended from the database the next time; `ended` are the digests of their access tokens."""
+        self.tokens.forget(ended)
+        self._makers.forget()
 
     async def _end_oldest(self, session: AsyncSession, client: ConnectedClientRow) -> None:
         """End the key's clients beyond the latest ones; their calls are refused within 5 seconds."""

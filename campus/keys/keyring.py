@@ -6,7 +6,7 @@ A change is on disk when its method returns.
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
+from campus.keys.makers import Maker, Makers
 from campus.keys.repository import (
     KeyRecord,
     ends_of,
@@ -69,7 +70,9 @@ class KeyRing:
         self._entropy = entropy
         self.tokens = TokenCache(storage, now=now, monotonic=monotonic)
         """Finds the key of each call's token; a process that serves has it `follow` the keys, and flush their last use."""
-        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self.tokens.forget)
+        self.makers = Makers(storage, monotonic=monotonic)
+        """Finds whether the key or the client that made something may still."""
+        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
 
     async def find(self, token: str) -> Credential:
         """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
@@ -175,7 +178,12 @@ class KeyRing:
             row = await row_named(session, name)
             digest = row.digest
             yield session, row
+        self._forget(digest)
+
+    def _forget(self, digest: bytes) -> None:
+        """Read a key that was changed from the database the next time."""
         self.tokens.forget(digest)
+        self.makers.forget()
 
     def _product(self, name: str) -> Product:
         if (product := self._products.get(name)) is not None:
@@ -207,6 +215,14 @@ class BuildingKeys:
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
         return await self._ring.ends_of(lineages)
+
+    async def maker(self, maker: str) -> Maker:
+        """The key or client that made something, by the `Caller.maker` that was stored; a change by another process shows within 5 s."""
+        return await self._ring.makers.find(maker)
+
+    async def makers(self, makers: Collection[str]) -> Mapping[str, Maker]:
+        """The same of several, by id, as they are now."""
+        return await self._ring.makers.all_of(makers)
 
     async def sell(self, product: str, *, payment: str, renew: str | None = None) -> KeySold:
         """Sell what a paid call buys: a new key of the product, or its term for the key with the id `renew`.

@@ -58,6 +58,10 @@ class Lookups(Generic[V]):
         """Read this value the next time."""
         self._known.pop(digest, None)
 
+    def clear(self) -> None:
+        """Read every value the next time."""
+        self._known.clear()
+
     async def find(self, digest: bytes) -> V:
         """The value, read by the next statement."""
         while True:

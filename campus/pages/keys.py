@@ -1,4 +1,4 @@
-"""The page of a visitor's key: /keys signs in and out, and shows what the key opens, until when, and how to renew it.
+"""The page of a visitor's key: /keys signs in and out, and shows what the key opens and owns, until when, and how to renew it.
 
 The key itself is sent once, in the body of a form, and is in no address, page, log or cookie.
 """
@@ -19,6 +19,7 @@ from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
+from campus.pages.holdings import owned_by
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import ALL
 from twins import Problem
@@ -116,7 +117,19 @@ class KeyPages:
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
             await self.clients.disconnect(form.get("client", ""), lineage=credential.key.lineage)
-        return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        return _back()
+
+    async def change(self, request: Request) -> Response:
+        """End or keep something that the visitor's key owns, by the building's own tool."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            place = form.get("building"), form.get("id")
+            owned = await owned_by(credential.key, self.visitors)
+            call = next((one.call(form.get("action", "")) for one in owned if (one.building, one.holding.id) == place), None)
+            if call is not None:
+                await self.visitors.call(str(place[0]), request, call.tool, call.arguments)
+        return _back()
 
     def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200) -> Response:
         return self.pages.page(
@@ -133,17 +146,26 @@ class KeyPages:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
         clients = await self.clients.of_lineage(key.lineage)
+        owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
             "key.html",
             request,
-            data={"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
+            data={
+                **{"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
+                "holdings": [one.view for one in owned],
+            },
             key=key,
             opens=opens,
             used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],
             clients=clients,
+            owned=owned,
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
             renewals=[one for one in self.directory.products if one.scope == key.scope],
             seller=self.directory.seller(),
             by_cookie=self.pages.layout.cookies.session in request.cookies,
         )
+
+
+def _back() -> Response:
+    return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})

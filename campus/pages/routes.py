@@ -46,6 +46,7 @@ def own_entries(
         own_page(["POST"], PATH, keys.sign_in),
         own_page(["POST"], f"{PATH}/sign-out", keys.sign_out),
         own_page(["POST"], f"{PATH}/disconnect", keys.disconnect),
+        own_page(["POST"], f"{PATH}/holdings", keys.change),
         *(asset.route for asset in layout.assets.values()),
     ]
 

@@ -84,7 +84,7 @@ class Paywall:
     def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Admission:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
             if credential.key.scope in (offer.scope, ALL):
-                return self._admission(credential.key, frame, address, None)
+                return self._admission(credential.key, frame, address, None, credential.client)
             if not offer.access.is_free or offer.access.key == "optional":
                 raise self._wrong_scope(offer, credential.key.scope, way)
         if not offer.access.is_free:
@@ -172,9 +172,9 @@ class Paywall:
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
 
 
-def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str | None) -> Admission:
+def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str | None, client: str | None = None) -> Admission:
     """The admission of a call by a valid key, or without one."""
-    return Admission(Caller(key, None, frame, address, key_ignored=key_ignored), key_ignored)
+    return Admission(Caller(key, None, frame, address, key_ignored=key_ignored, client=client), key_ignored)
 
 
 def bearer(scope: Scope) -> str | None:

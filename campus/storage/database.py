@@ -59,9 +59,13 @@ class Storage(Protocol):
 
 
 async def try_write(storage: Storage) -> None:
-    """Rewrite one row unchanged and commit. Raises StorageUnavailable if the database accepts no writes."""
+    """Rewrite one row unchanged and commit. Raises StorageUnavailable if the database accepts no writes.
+
+    Unlike others, this commit is cancelled with its caller: one may wait for a standby that is missing.
+    """
     async with storage.write() as session:
         await (await session.connection()).execute(text("UPDATE alembic_version SET version_num = version_num"))
+        await session.commit()
 
 
 class NoStorage:

@@ -25,12 +25,12 @@ SQLITE_TEMPORARY = {
     sqlite3.SQLITE_NOMEM: "ran out of memory",
 }
 SQLITE_PERMANENT = {
-    sqlite3.SQLITE_CORRUPT: "is damaged: restore a backup, and delete the old files with -wal and -shm beside it",
+    sqlite3.SQLITE_CORRUPT: "is damaged: move its file away, with -wal and -shm beside it, and restore a backup",
     sqlite3.SQLITE_NOTADB: "is not a SQLite database: restore a backup, or move the file away",
 }
 POSTGRES_TEMPORARY = {
     "08": "cannot be reached{words}; the server's log says why, unless another program listens there",
-    "25006": "is read-only: the server is a standby, or its disk is full",
+    "25006": "is read-only: the server is a standby, or default_transaction_read_only is on; name the primary in [storage] url",
     "40001": "aborted a transaction because of another one",
     "40P01": "aborted a transaction because of another one",
     "53": "is out of resources{words}: disk, memory or connections",

@@ -54,7 +54,7 @@ def how_to_migrate(building: str) -> str:
     """What to do about tables that differ from those of the database."""
     return (
         f'write the missing migration: campus migration {building} "what changes"; if it says that there is nothing to write, a step was'
-        " edited after it ran here: undo that, or delete the database if its data may go"
+        " edited after it ran here: undo that, or restore a backup"
     )
 
 

@@ -104,7 +104,7 @@ class PostgresBackend:
         return PostgresConnections(self._url, name, description=self.describe(name))
 
     def findings(self) -> Sequence[str]:
-        """No findings: when the server refuses a write, the error says why."""
+        """No findings: a test write says why the server refuses one."""
         return []
 
     async def backup(self, target: Path) -> Sequence[Path]:
@@ -188,6 +188,7 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
         connect["dsn"] = f"postgresql://?{tls}"
     engine = create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
     event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
+    event.listen(engine.sync_engine, "connect", partial(_refuse_other_schema, name=name, description=description))
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description, seconds=statement_seconds))
     return engine
@@ -197,6 +198,21 @@ def _refuse_closed(connection: Any, *_: object) -> None:
     """Have the pool replace a connection that the server has closed, as when it restarts: a call on it would fail."""
     if connection.driver_connection.is_closed():
         raise DisconnectionError("the server closed the connection")
+
+
+def _refuse_other_schema(connection: Any, _: object, *, name: str, description: str) -> None:
+    """Refuse a connection without the search_path that it asked for: tables of another schema would be read and written."""
+    cursor = connection.cursor()
+    cursor.execute("SHOW search_path")
+    (found,) = cursor.fetchone()
+    cursor.close()
+    connection.rollback()
+    if found.strip('"') != name:
+        connection.terminate()
+        raise StorageError(
+            f"{description} does not use the schema {name} but search_path = {found}: a pooler in between drops the setting, such as a"
+            " PgBouncer with it in ignore_startup_parameters; name PostgreSQL's own host and port in [storage] url"
+        )
 
 
 def _give_up_lost_peers(connection: Any, *_: object) -> None:

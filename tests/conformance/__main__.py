@@ -4,6 +4,7 @@ PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [
 [accessibility] [connect] [readiness] [oauth] [hosts] [systemd]
 """
 
+import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,4 +127,5 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     return faults
 
 
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is stopped, as on an interrupt
 sys.exit(main(sys.argv[1:]))

@@ -4,10 +4,12 @@ systemd runs in namespaces, as the first process of its own, and writes to layer
 dropped at the end. Ports are the machine's, so campus listens on free ones.
 """
 
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +55,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CAMPUS = "/opt/campus/bin/campus"
 CONFIG = "--config /etc/campus/campus.toml"
 START_SECONDS = 120
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 
 
 class System:
@@ -165,7 +169,8 @@ def _systemd(folder: Path) -> Iterator[System]:
         shutil.copy(SYSTEMD.parent / "system" / f"{name}.target", units)
     namespaces = ("--fork", "--pid", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup", "--kill-child")
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(["unshare", *namespaces, "bash", "-ec", BOOT, str(folder)], start_new_session=True, **silent) as outer:
+    boot = ["unshare", *namespaces, "bash", "-ec", BOOT, str(folder)]
+    with subprocess.Popen(boot, start_new_session=True, preexec_fn=_die_with_parent, **silent) as outer:
         try:
             children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
             wait_until(lambda: children.read_text() != "")
@@ -174,6 +179,11 @@ def _systemd(folder: Path) -> Iterator[System]:
             yield system
         finally:
             outer.kill()
+
+
+def _die_with_parent() -> None:
+    """End unshare, and so its systemd with all that it serves, also when this process is killed and cannot clean up."""
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def _configure(system: System) -> int:

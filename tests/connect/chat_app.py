@@ -117,7 +117,7 @@ def result_of(answer: httpx.Response) -> dict[str, Any]:
     """The result of an MCP call."""
     assert answer.status_code == 200, answer.text
     text = answer.text
-    if text.startswith("event:"):
+    if not text.startswith("{"):  # a stream, which begins with a comment if the call takes long
         text = next(line for line in text.splitlines() if line.startswith("data:")).removeprefix("data:")
     found: dict[str, Any] = httpx.Response(200, text=text).json()["result"]
     return found

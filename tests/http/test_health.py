@@ -92,6 +92,27 @@ async def test_checks_that_hang_are_a_finding(serving) -> None:
     assert "did not finish" in answer.json()["checks"]["checks"][0]
 
 
+async def test_checks_that_cannot_be_cancelled_keep_no_caller_waiting(serving) -> None:
+    over = anyio.Event()
+    begun = []
+
+    async def commit() -> Findings:
+        begun.append(1)
+        with anyio.CancelScope(shield=True):  # as a commit that waits for a standby that is missing
+            await over.wait()
+        return WELL
+
+    async with serving(nowhere, probes=Health(commit, check_seconds=0.1).operator_probes) as served:
+        for _ in range(2):
+            answer = await served.get("/readyz")
+            assert answer.status == 503
+            assert "did not finish" in answer.json()["checks"]["checks"][0]
+        assert begun == [1], "no second check is begun beside the first"
+        over.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (await served.get("/readyz")).json()["checks"] == WELL
+
+
 async def test_checks_that_crash_are_a_finding_without_their_text(serving, caplog) -> None:
     async def crash() -> Findings:
         raise ValueError("password hunter2")

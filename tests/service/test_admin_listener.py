@@ -77,7 +77,8 @@ async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Buil
     assert "/healthz, /metrics, /readyz" in answer.json()["detail"]
 
 
-def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
+def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path, ended_by: signal.Signals) -> None:
     with serving(tmp_path, GATEWAY, fresh=True) as campus:
         with socket.create_connection(("127.0.0.1", httpx.URL(campus.url).port)) as connection:
             connection.sendall(b"GARBAGE\r\n\r\n")
@@ -86,7 +87,7 @@ def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path)
         assert (metrics.status_code, metrics.text.count('campus_connections_refused_total{code="invalid_http"} 1.0\n')) == (200, 1)
         assert httpx.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
         assert httpx.get(f"{campus.url}/metrics").status_code == 404
-        campus.process.send_signal(signal.SIGTERM)
+        campus.process.send_signal(ended_by)
         assert campus.process.wait(20) == 0
     for event in ("serving", "stopped"):
         assert campus.log.count(f": {event} listener=public url={campus.url}\n") == 1

@@ -159,18 +159,6 @@ async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: s
                 assert await drift(await databases.storage_of(name, tables), tables) == [], name
 
 
-@pytest.mark.parametrize(("name", "before"), [("recorder", "0005"), ("cve", "0007")])
-async def test_indexes_that_an_edited_step_once_made_are_made_where_they_are_missing(storage_url: str, name: str, before: str) -> None:
-    """For some hours the step that makes the targets made these indexes too: there are databases of both kinds."""
-    tables = find(name, installed_buildings()).tables
-    assert tables is not None
-    async with Databases.open(storage_url) as databases, (await databases.storage_of(name, tables)).write() as session:
-        await session.exec(text("DROP INDEX ix_target_failing"))  # type: ignore[call-overload]  # sqlmodel types selects only
-        await session.exec(text(f"UPDATE alembic_version SET version_num = '{before}'"))  # type: ignore[call-overload]  # the same
-    async with Databases.open(storage_url) as databases:
-        assert await drift(await databases.storage_of(name, tables), tables) == []
-
-
 async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         storage = await databases.storage_of("bank", make_package("bank_v2", first(2)))

@@ -1,0 +1,37 @@
+"""What a key owns in this building that goes on after its calls: addresses of feeds, and watches."""
+
+from functools import partial
+
+from buildings.cve.feed_urls import feeds_of
+from buildings.cve.latest import CveSite
+from buildings.cve.watches import list_watches
+from campus import Holding, Key, ToolCall, in_snapshot
+
+
+async def feeds_and_watches(site: CveSite, key: Key) -> list[Holding]:
+    """The key's feed addresses and watches."""
+    feeds = [
+        Holding(
+            id=row.id,
+            kind="feed address",
+            name=row.label or row.id,
+            made_at=row.made_at,
+            made_by=row.made_by,
+            end=ToolCall("revoke_feed_url", {"feed_id": row.id}),
+            keep=ToolCall("keep_feed_url", {"feed_id": row.id}),
+        )
+        for row in await feeds_of(site.storage, key.lineage)
+    ]
+    watches = [
+        Holding(
+            id=one.watch_id,
+            kind=", ".join(["watch", *(f"{target.kind} {target.address}" for target in one.targets)]),
+            name=one.name,
+            made_at=one.made_at,
+            made_by=one.made_by.id,
+            end=ToolCall("delete_watch", {"watch_id": one.watch_id}),
+            keep=ToolCall("update_watch", {"watch_id": one.watch_id}),
+        )
+        for one in (await in_snapshot(site.storage, partial(list_watches, lineage=key.lineage))).watches
+    ]
+    return [*feeds, *watches]

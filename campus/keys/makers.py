@@ -1,0 +1,89 @@
+"""The makers of what goes on without a call, such as the address of a feed: a key or a connected client, and until when its things last."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Connection, select
+
+from campus.keys.lookups import Lookups
+from campus.keys.repository import KEYS, ends_of
+from campus.storage import CoreTables, Storage, among, in_snapshot
+
+CLIENTS = CoreTables.metadata.tables["connected_clients"]
+CLIENT = "client_"
+
+
+class MadeBy(BaseModel):
+    """Who made or last changed something, as the tools that list it show it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["key", "client"] = Field(description="key: made with a key itself. client: made by a client that was connected with one.")
+    id: str = Field(description="Id of the key or of the connected client.")
+    name: str | None = Field(description="The client's name for itself, which proves nothing; null for a key, and for a client long gone.")
+    ended: bool = Field(description="True if that key was revoked or that client disconnected: keep what you still need, end the rest.")
+
+
+class Maker(NamedTuple):
+    """The key or the connected client that made something, by the id that `Caller.maker` had then.
+
+    What it made lasts until `ends_at`, when the last key of its lineage ends, or for good until its key was revoked or the client was
+    disconnected: then `ends_at` is None, and what it made has ended unless the owner keeps it. `name` is a client's name for itself.
+    """
+
+    id: str
+    kind: Literal["key", "client"]
+    name: str
+    ends_at: datetime | None
+
+    def has_ended(self, now: datetime) -> bool:
+        """True when nothing that it made may go on."""
+        return self.ends_at is None or now >= self.ends_at
+
+    @property
+    def shown(self) -> MadeBy:
+        """As tools show it to callers of the same lineage."""
+        return MadeBy(kind=self.kind, id=self.id, name=self.name or None, ended=self.ends_at is None)
+
+
+class Makers:
+    """Finds makers; what was read is used for 5 seconds, so that a change by another process shows within that time."""
+
+    def __init__(self, storage: Storage, *, monotonic: Callable[[], float]) -> None:
+        self._storage = storage
+        self._lookups = Lookups(self._read, monotonic=monotonic)
+
+    async def find(self, maker: str) -> Maker:
+        """The maker with this id, read from the database when needed; callers that wait share the next statement."""
+        key = maker.encode()
+        return self._lookups.known(key) or await self._lookups.find(key)
+
+    async def all_of(self, makers: Collection[str]) -> Mapping[str, Maker]:
+        """The makers with these ids, by id."""
+        return await in_snapshot(self._storage, lambda connection: _makers(connection, makers))
+
+    def forget(self) -> None:
+        """Read all of them from the database the next time."""
+        self._lookups.clear()
+
+    async def _read(self, keys: Collection[bytes]) -> Mapping[bytes, Maker]:
+        found = await self.all_of([key.decode() for key in keys])
+        return {maker.encode(): found[maker] for maker in found}
+
+
+def _makers(connection: Connection, makers: Collection[str]) -> Mapping[str, Maker]:
+    """The makers, each with its end. A client that is not found was disconnected long ago."""
+    clients = CLIENTS.c
+    joined = select(clients.id, clients.client_name, clients.ends_at, KEYS.c.lineage, KEYS.c.revoked_at)
+    joined = joined.select_from(CLIENTS.join(KEYS, KEYS.c.id == clients.key_id)).where(among(connection, clients.id, makers))
+    connected = connection.execute(joined).all()
+    keys = connection.execute(select(KEYS.c.id, KEYS.c.lineage).where(among(connection, KEYS.c.id, makers), KEYS.c.revoked_at.is_(None)))
+    lasting = {row.id: row.lineage for row in (*keys, *(one for one in connected if (one.ends_at, one.revoked_at) == (None, None)))}
+    names = {row.id: row.client_name for row in connected}
+    ends = ends_of(connection, set(lasting.values()))
+    return {
+        maker: Maker(maker, "client" if maker.startswith(CLIENT) else "key", names.get(maker, ""), ends.get(lasting.get(maker, "")))
+        for maker in makers
+    }
