@@ -26,7 +26,7 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
 from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
@@ -115,7 +115,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"]) | free(),
+    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -132,8 +132,8 @@ async def heartbeat(
     your state as `capsule`, with an increasing `seq`, so that a replacement can continue where you stopped; it is stored
     for monitors that a key owns. Returns after the beat is on disk: state, deadline_at (send the next beat before it) and
     capsule_stored. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a request
-    over 1 MiB is not read and does not count, nor does one with another invalid argument. On the error `taken_over`,
-    another agent has your work: stop.
+    over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid argument.
+    On the error `taken_over`, another agent has your work: stop.
     """
     beat = Beat(
         monitor_id,
