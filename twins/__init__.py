@@ -11,7 +11,8 @@ passes the gate (call) and runs the tool's function (direct_call, within tool_co
 it raises becomes a problem (tool_errors, problems). The result becomes JSON (result_json) and an answer (responses, formats).
 routes finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over
 MCP, bodies are measured first (mcp_bodies), and plain requests take the same way without their server (mcp_endpoint): read
-strictly (mcp_messages), called through a gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to itself is used in fastmcp_internals only.
+strictly (mcp_messages), called through a gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to
+itself is used in fastmcp_internals only.
 """
 
 from twins.annotation import ROUTE_META, route

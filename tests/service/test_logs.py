@@ -105,7 +105,7 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("direct_mcp", ["on", "off"])
 def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was_told(tmp_path: Path, direct_mcp: str) -> None:
     (tmp_path / "broken_building.py").write_text(BROKEN)
-    config = f'[server]\ndirect_mcp = "{direct_mcp}"\n{CONFIG}'
+    config = f'direct_mcp = "{direct_mcp}"\n{CONFIG}'
     with serving(tmp_path, config, environ={"PYTHONPATH": str(tmp_path)}, words=["--log-format", "json"]) as campus:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fail", "arguments": {}}}
         headers = {
