@@ -34,7 +34,7 @@ from campus.paywall.http import gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware
 from campus.paywall.payment_gate import PaymentGate
 from campus.problems import EXPLAINED_AT
-from twins import ArgumentChecker, DirectMcp, Operation, RouteEntry, RouteTable, Twins, serve_schemas
+from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
@@ -143,7 +143,7 @@ class Endpoints:
         path = mcp_path_of(loaded)
         app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
         async with app.router.lifespan_context(app):
-            self._servers[path] = app
+            self._servers[path] = McpBodies(app, ())
             yield
 
     def routed(self) -> Router:
@@ -271,10 +271,11 @@ async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: Direct
         except Exception as error:  # an author's lifespan may raise anything
             raise LoadError(f"the server of building {opened.name!r} cannot start: {error_with_place(error)}") from error
         if direct_mcp == "off":
-            yield app
+            endpoint: ASGIApp = app
         else:
             checkers = gate.checkers.values()
-            yield DirectMcp(app, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
+            endpoint = DirectMcp(app, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
+        yield McpBodies(endpoint, opened.operations.values())
 
 
 def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:

@@ -112,6 +112,10 @@ class ProductTable(Table):
         return str(Term.parse(text))
 
 
+LARGEST_BODY = 1024 * 1024
+"""The bytes of the largest body that campus reads."""
+
+
 class ToolTable(Table):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
@@ -121,6 +125,8 @@ class ToolTable(Table):
     free: bool = False
     hidden: bool = False
     route: str | None = None
+    body_limit: int | None = Field(default=None, ge=1, le=LARGEST_BODY)
+    """The bytes that the body of a call may have, instead of what the tool declares (65,536 if it declares nothing)."""
 
     @property
     def says_access(self) -> bool:

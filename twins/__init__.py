@@ -10,18 +10,20 @@ is sent and how its text is decoded. Arguments are read (http_arguments, json_re
 passes the gate (call) and runs the tool's function (direct_call, within tool_context) or goes through its server, and what
 it raises becomes a problem (tool_errors, problems). The result becomes JSON (result_json) and an answer (responses, formats).
 routes finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over
-MCP, plain requests take the same way without their server (mcp_endpoint): read strictly (mcp_messages), called through a
-gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to itself is used in fastmcp_internals only.
+MCP, bodies are measured first (mcp_bodies), and plain requests take the same way without their server (mcp_endpoint): read
+strictly (mcp_messages), called through a gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to
+itself is used in fastmcp_internals only.
 """
 
-from twins.annotation import route
+from twins.annotation import ROUTE_META, route
 from twins.argument_checks import ArgumentChecker
 from twins.attach import Twins, attach, operations_of
 from twins.call import Call, Gate
 from twins.direct_call import RequestDependency
-from twins.fastmcp_internals import serve_schemas
+from twins.fastmcp_internals import is_crash, serve_schemas
 from twins.formats import spreadsheet_text
 from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
+from twins.mcp_bodies import McpBodies
 from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp_endpoint import DirectMcp
 from twins.mcp_exchange import Begun
@@ -31,10 +33,11 @@ from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of, r
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
 from twins.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
 from twins.routes import RouteEntry, RouteTable
-from twins.tool_errors import problem_of_failure
+from twins.tool_errors import log_failure, problem_of_failure
 
 __all__ = [
     "QUERY_METHODS",
+    "ROUTE_META",
     "Answer",
     "ArgumentChecker",
     "Begun",
@@ -42,6 +45,7 @@ __all__ = [
     "DirectMcp",
     "FieldError",
     "Gate",
+    "McpBodies",
     "McpCall",
     "McpGate",
     "McpResult",
@@ -57,8 +61,10 @@ __all__ = [
     "attach",
     "etag_of",
     "invalid_request",
+    "is_crash",
     "is_refusal",
     "json_answer",
+    "log_failure",
     "openapi",
     "operation_of",
     "operations_of",

@@ -8,7 +8,10 @@ from typing import Any
 
 from fastmcp.tools import Tool
 
-KEY = "twins"
+ROUTE_META = "twins"
+"""The key of a tool's meta under which its route is declared."""
+BODY_LIMIT = 64 * 1024
+"""The bytes that a request's body may have, unless its tool declares another limit."""
 WITHOUT_BODY = (204, 205)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -24,7 +27,7 @@ class Route:
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
     an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
     cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
-    body which is not application/json.
+    body which is not application/json. `body_limit` is the bytes that a request's body may have, None for the usual limit.
     """
 
     methods: tuple[str, ...]
@@ -35,6 +38,7 @@ class Route:
     lenient: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     body: str | None = None
+    body_limit: int | None = None
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
@@ -51,6 +55,7 @@ def route(
     lenient: Sequence[str] = (),
     any_of: Sequence[str] = (),
     body: str | None = None,
+    body_limit: int | None = None,
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
@@ -61,7 +66,8 @@ def route(
     value may be one that cannot be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and
     decides itself. `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
     itself checks it. `body` names a text argument: a request whose body is not application/json sends the whole body as this
-    argument.
+    argument. `body_limit` is the bytes that the body of a request may have, over HTTP and MCP (usually 65,536): declare more
+    where an argument is large, and count the bytes that JSON adds to it, such as the backslash before a quotation mark.
     """
     declared: dict[str, Any] = {"route": spec}
     if query:
@@ -76,7 +82,9 @@ def route(
         declared["any_of"] = list(any_of)
     if body is not None:
         declared["body"] = body
-    return {KEY: declared}
+    if body_limit is not None:
+        declared["body_limit"] = body_limit
+    return {ROUTE_META: declared}
 
 
 def route_of(tool: Tool, *, default_prefix: str) -> Route:
@@ -84,11 +92,12 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
 
     Raises ValueError, with a sentence that names the tool, if the route cannot be served.
     """
-    declared = dict((tool.meta or {}).get(KEY) or {})
+    declared = dict((tool.meta or {}).get(ROUTE_META) or {})
     spec = declared.pop("route", f"{default_prefix}/{NOT_IN_A_PATH.sub('-', tool.name)}")
     try:
         methods, path = _methods_and_path(spec, by_default="GET" if is_read_only(tool) else "POST")
         _check_status(declared.get("status", 200))
+        _check_body_limit(declared.get("body_limit"))
         declared |= {name: tuple(declared.get(name, ())) for name in ("lenient", "any_of")}
         return Route(methods, path, **declared)
     except (TypeError, ValueError) as error:
@@ -127,6 +136,11 @@ def _check_methods(methods: tuple[str, ...], spec: str) -> None:
 def _check_status(status: object) -> None:
     if type(status) is not int or not 200 <= status <= 299 or status in WITHOUT_BODY:
         raise ValueError(f"the status {status!r} cannot be that of an answer with a body; use one from 200 to 299, but not 204 or 205")
+
+
+def _check_body_limit(limit: object) -> None:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ValueError(f"the body limit {limit!r} is not a number of bytes")
 
 
 def _check_path(path: str) -> None:

@@ -89,6 +89,8 @@ class ArgumentChecker:
 
         Raises Problem 400 `invalid_json`, which names each of the other arguments that cannot be stored.
         """
+        if not self.operation.accepts_unknown:
+            refuse_too_many(len(arguments), len(self.operation.by_name))
         lenient = self.operation.route.lenient
         require_storable({name: value for name, value in arguments.items() if name not in lenient})
         return dict(storable(arguments, lenient))

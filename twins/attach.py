@@ -16,9 +16,11 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from twins.annotation import BODY_LIMIT
 from twins.argument_checks import ArgumentChecker
-from twins.call import ONE_MEBIBYTE, Gate, Twin
+from twins.call import Gate, Twin
 from twins.fastmcp_internals import every_tool, serve_schemas
+from twins.mcp_bodies import McpBodies
 from twins.mcp_endpoint import DirectMcp
 from twins.openapi_document import openapi
 from twins.operation import Operation, operation_of
@@ -66,7 +68,7 @@ class Twins:
         gate: Gate | None = None,
         is_link: Callable[[Operation], bool] = is_cached,
         problem_types: str = NO_TYPE,
-        body_limit: int = ONE_MEBIBYTE,
+        body_limit: int = BODY_LIMIT,
     ) -> "Twins":
         """The twins of all tools that a server lists: `operations_of` and `Twins.of` in one step."""
         operations = await operations_of(server, name=name, default_prefix=default_prefix)
@@ -82,7 +84,7 @@ class Twins:
         checkers: Mapping[str, ArgumentChecker] | None = None,
         is_link: Callable[[Operation], bool] = is_cached,
         problem_types: str = NO_TYPE,
-        body_limit: int = ONE_MEBIBYTE,
+        body_limit: int = BODY_LIMIT,
     ) -> "Twins":
         """The twins of these operations. The server's middleware must be complete: later changes make calls slower.
 
@@ -90,7 +92,8 @@ class Twins:
         them too. `is_link` decides which addresses are shared as links: query parameters that advertising and mailing
         services add (utm_source, fbclid and the like) are ignored there, and rejected elsewhere like any unknown name
         (default: where answers may be cached). `problem_types` is the address under which problem codes are explained, such
-        as "/errors/". `body_limit` is in bytes.
+        as "/errors/". `body_limit` is the bytes that
+        the body of a request may have, where a tool declares nothing else.
 
         Raises ValueError if the server requires a login and there is no gate, or if two operations use one route.
         """
@@ -103,7 +106,8 @@ class Twins:
         for operation in operations:
             checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation)
             link = is_link(operation)
-            twin = Twin(server, checker, gate=gate, body_limit=body_limit, is_link=link, problem_types=problem_types)
+            limit = operation.body_limit(body_limit)
+            twin = Twin(server, checker, gate=gate, body_limit=limit, is_link=link, problem_types=problem_types)
             entries.append(RouteEntry(operation.served_methods, operation.path, twin, f"the tool {operation.name} ({operation.server})"))
         return cls(operations, RouteTable(entries, problem_types=problem_types))
 
@@ -122,15 +126,15 @@ def _check(tool: Tool) -> None:
 
 @dataclass
 class _Attached:
-    """What an attached app serves beside its server: nothing before its lifespan begins. `direct` makes the direct MCP endpoint."""
+    """What an attached app serves beside its server: nothing before its lifespan begins. `mcp` makes the MCP endpoint."""
 
     mcp_path: str
     table: RouteTable = field(default_factory=RouteTable)
-    direct: Callable[[ASGIApp], ASGIApp] | None = None
+    mcp: Callable[[ASGIApp], ASGIApp] | None = None
 
 
 class _TwinsFirst:
-    """ASGI middleware: the twins and the document at their paths, the direct MCP endpoint at its own, the rest of the app at all others.
+    """ASGI middleware: the twins and the document at their paths, the MCP endpoint at its own, the rest of the app at all others.
 
     Paths are those below the app's own: it may be mounted in another app.
     """
@@ -149,9 +153,9 @@ class _TwinsFirst:
         if (found := attached.table.find(path)) is not None:
             endpoint, scope["path_params"] = found
             await endpoint(scope, receive, send)
-        elif attached.direct is not None and path == attached.mcp_path:
-            if self._mcp[0] is not attached.direct:  # once for each lifespan
-                self._mcp = attached.direct, attached.direct(self._app)
+        elif attached.mcp is not None and path == attached.mcp_path:
+            if self._mcp[0] is not attached.mcp:  # once for each lifespan
+                self._mcp = attached.mcp, attached.mcp(self._app)
             await self._mcp[1](scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -164,6 +168,7 @@ def attach(
     mcp_path: str = "/mcp",
     stateless: bool | None = None,
     direct_mcp: Literal["on", "off", "explain"] = "on",
+    body_limit: int = BODY_LIMIT,
 ) -> StarletteWithLifespan:
     """An ASGI app of any FastMCP server: its MCP endpoint, a twin of every tool, and /openapi.json.
 
@@ -173,7 +178,8 @@ def attach(
 
     Plain MCP requests are answered without the server's own app, unless `direct_mcp` is off or FastMCP's setting json_response
     is on; with `explain` a header of each answer says which way it took. `stateless` serves the versions with a handshake
-    without sessions, which makes them as quick as the current version (default: FastMCP's setting stateless_http).
+    without sessions, which makes them as quick as the current version (default: FastMCP's setting stateless_http). `body_limit` is
+    the bytes that the body of a request may have, over HTTP and MCP, where a tool declares nothing else.
     """
     stateless = fastmcp.settings.stateless_http if stateless is None else stateless
     is_direct = direct_mcp != "off" and not fastmcp.settings.json_response
@@ -187,13 +193,17 @@ def attach(
             await serve_schemas(server)
             operations = await operations_of(server, name=name)
             checkers = {operation.name: ArgumentChecker(server, operation) for operation in operations}
-            twins = Twins.of(server, operations, checkers=checkers)
+            twins = Twins.of(server, operations, checkers=checkers, body_limit=body_limit)
             attached.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
             if hiding := attached.table.find(mcp_path):
                 raise ValueError(f"the route {hiding[0].path} hides the MCP endpoint; give its tool another one, or attach() an mcp_path=")
-            if is_direct:
+
+            def endpoint(own: ASGIApp) -> ASGIApp:
                 explains = direct_mcp == "explain"
-                attached.direct = lambda own: DirectMcp(own, server, checkers.values(), stateless=stateless, explains=explains)
+                app = DirectMcp(own, server, checkers.values(), stateless=stateless, explains=explains) if is_direct else own
+                return McpBodies(app, operations, body_limit=body_limit)
+
+            attached.mcp = endpoint
             yield state
 
     app.router.lifespan_context = lifespan

@@ -1,9 +1,9 @@
 """A call of a tool over HTTP: the endpoint of one tool, the gate that admits a call, and how the tool is run."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
@@ -11,17 +11,16 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from twins.annotation import BODY_LIMIT
 from twins.argument_checks import ArgumentChecker
 from twins.fastmcp_internals import DirectCallGuard, is_crash
 from twins.formats import formats_of
 from twins.http_arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
+from twins.json_reader import READERS
 from twins.problems import NO_TYPE, Problem
 from twins.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.tool_context import ToolContext, reset
-from twins.tool_errors import problem_of_failure, timeout_problem
-
-ONE_MEBIBYTE = 1 << 20
-logger = logging.getLogger(__name__)
+from twins.tool_errors import log_failure, problem_of_failure, timeout_problem
 
 
 class ToolFailedError(Exception):
@@ -127,7 +126,7 @@ class Twin:
         checker: ArgumentChecker,
         *,
         gate: Gate | None = None,
-        body_limit: int = ONE_MEBIBYTE,
+        body_limit: int = BODY_LIMIT,
         is_link: bool = False,
         problem_types: str = NO_TYPE,
     ) -> None:
@@ -142,6 +141,7 @@ class Twin:
         self._formats = formats_of(checker.operation.tool)
         self._gate = gate
         self._body_limit = body_limit
+        self._readers = anyio.CapacityLimiter(READERS)
         self._is_link = is_link
         self._problem_types = problem_types
 
@@ -164,7 +164,7 @@ class Twin:
     def read(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
         """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
         is_link = self._is_link and scope["method"] in ("GET", "HEAD")
-        return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, is_link=is_link)
+        return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
 
 
 def problem_of(error: Exception, call: Call) -> Problem:
@@ -178,7 +178,5 @@ def problem_of(error: Exception, call: Call) -> Problem:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
-    operation = call.operation
-    extra = {"tool": operation.name, "path": operation.path, "request_id": call.scope.get("request_id")}
-    logger.error("a tool failed", exc_info=error, extra=extra)
-    return problem_of_failure(None, operation.tool)
+    log_failure(error, call.operation, call.scope)
+    return problem_of_failure(None, call.operation.tool)

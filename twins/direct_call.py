@@ -28,6 +28,8 @@ from uncalled_for import get_dependency_parameters
 from twins.tool_context import ToolContext, reset, shared_scope
 from twins.tool_errors import ToolTimeoutProblem
 
+PLAIN = frozenset((str, int, bool, type(None)))
+"""The types of most values of a call, which are JSON as they are."""
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -197,6 +199,8 @@ def without_nulls(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """A validated value as JSON values: the same for equal values, for sets in any order and for 5.0 as for 5."""
+    if type(value) in PLAIN:
+        return value
     match value:
         case BaseModel():
             return plain(dict(value))
@@ -223,7 +227,10 @@ def _plain_or(sent: Any, validated: Any) -> Any:
 
 
 def _is_default(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
-    return name in defaults and _text(_plain_or(None, defaults[name])) == _text(value)
+    if name not in defaults:
+        return False
+    default = _plain_or(None, defaults[name])
+    return type(default) is type(value) and _text(default) == _text(value)
 
 
 def _text(value: Any) -> str:

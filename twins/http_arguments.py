@@ -1,13 +1,17 @@
 """Reads a request's arguments from path, query and body, as the operation declares them; what does not fit is an error."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+import anyio
+import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from twins.json_reader import Unstorable, read_json, unstorable_reason
+from twins.annotation import BODY_LIMIT
+from twins.json_reader import MOST_VALUES, Unstorable, has_too_many_values, read_json, unstorable_reason
 from twins.operation import QUERY_METHODS, Operation, Parameter, Place
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 
@@ -44,10 +48,13 @@ class UnreadableArgumentsError(Exception):
         self.arguments = arguments
 
 
-async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *, body_limit: int, is_link: bool = False) -> dict[str, Any]:
+async def read_arguments(
+    operation: Operation, scope: Scope, receive: Receive, *, body_limit: int, readers: anyio.CapacityLimiter, is_link: bool = False
+) -> dict[str, Any]:
     """The arguments as JSON values, by the tool's own names; not yet validated. `body_limit` is in bytes.
 
-    With `is_link`, query parameters that other services add to shared links are ignored.
+    A body over BODY_LIMIT is read in a thread, of which `readers` allows some at the same time. With `is_link`,
+    query parameters that other services add to shared links are ignored.
 
     Raises UnreadableArgumentsError, whose errors the caller adds to those of validation; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
@@ -61,7 +68,11 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:
-        body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient, text=operation.route.body)
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
+        data = await _receive_body(headers, receive, limit=body_limit)
+        content_type = headers.get(b"content-type", b"").decode("latin-1")
+        read = partial(_read_body, data, content_type, lenient=operation.route.lenient, text=operation.route.body)
+        body = read() if len(data) <= BODY_LIMIT else await anyio.to_thread.run_sync(read, limiter=readers)
         errors += _unknown_in_body(body, operation)
         arguments |= body
     if query:
@@ -159,19 +170,22 @@ def _refuse_body(headers: Headers) -> None:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 
 
-async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
-    """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
-    headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
+async def _receive_body(headers: Mapping[bytes, bytes], receive: Receive, *, limit: int) -> bytes:
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
-    data = await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
+    return await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
+
+
+def _read_body(data: bytes, content_type: str, *, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
+    """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
     if not data:
         return {}
-    content_type = headers.get(b"content-type", b"").decode("latin-1")
     if text is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         return {text: _text(data)}
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
+    if has_too_many_values(data):
+        raise Problem(413, "too_large", f"the body holds more than {MOST_VALUES:,} JSON values")
     body = read_json(data, lenient=lenient)
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])

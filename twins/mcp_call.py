@@ -24,7 +24,7 @@ from twins.mcp_results import AsksForInputError, EncodedResult, McpResultEncoder
 from twins.operation import Operation
 from twins.problems import Problem
 from twins.tool_context import ToolContext, reset
-from twins.tool_errors import ToolTimeoutProblem
+from twins.tool_errors import ToolTimeoutProblem, log_failure
 
 McpResult = ToolResult | EncodedResult
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class DirectMcpTool:
         except Exception as error:
             if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
                 raise
-            logger.error("a tool failed: %r", tool.name, exc_info=error)
+            log_failure(error, self.operation, scope)
             raise error_of_crash(self._server, tool, error) from error
 
     async def run_traced(self, arguments: dict[str, Any], scope: Scope) -> McpResult:

@@ -7,7 +7,7 @@ the answers to thousands of requests with those of the server's own app.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from twins.argument_checks import ArgumentChecker
 from twins.fastmcp_internals import has_tracer, is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
 from twins.http_arguments import ClientDisconnectedError
+from twins.mcp_bodies import read_body, replayed
 from twins.mcp_call import DirectMcpTool, McpCall, McpGate, without_gate
 from twins.mcp_exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
 from twins.mcp_messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
@@ -87,9 +88,9 @@ class DirectMcp:
         exchange: Exchange | None = None
         try:
             headers, version = self._reader.headers(scope)
-            body = await _read(receive, received)
+            body = await read_body(receive, received, limit=LARGEST_BODY)
             if body is None:
-                return
+                raise ServerAnswers("the body is longer than its header says")
             message = self._reader.message(body, headers, version)
             if not (message.is_modern or self._stateless):
                 raise ServerAnswers("the server keeps sessions")
@@ -98,10 +99,12 @@ class DirectMcp:
                 await self._call(message, headers, exchange)
             else:
                 await self._answer_constant(message, exchange)
+        except ClientDisconnectedError:
+            return
         except ServerAnswers as reason:
             scope.clear()
             scope.update(before)
-            await self._hand_on(reason, scope, _replayed(received, receive), exchange.continued() if exchange else send)
+            await self._hand_on(reason, scope, replayed(received, receive), exchange.continued() if exchange else send)
 
     async def _hand_on(self, reason: ServerAnswers, scope: Scope, receive: Receive, send: Send) -> None:
         if isinstance(reason, UnknownAnswer):
@@ -215,34 +218,6 @@ def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker) -> DirectMcpTool
         return None
     plain = DirectMcpTool(server, checker, direct)
     return plain if plain.guard.is_local else None
-
-
-async def _read(receive: Receive, received: list[Message]) -> bytes | None:
-    """The request's body; None if the caller has gone. What was received is added to `received`."""
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        received.append(message)
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > LARGEST_BODY:
-            raise ServerAnswers("the body is longer than its header says")
-        if not message.get("more_body", False):
-            return part if len(part) == size else b"".join([each.get("body", b"") for each in received])
-
-
-def _replayed(received: Sequence[Message], receive: Receive) -> Receive:
-    """ASGI's receive for an app that has read nothing yet."""
-    if not received:
-        return receive
-    waiting = list(reversed(received))
-
-    async def replay() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return replay
 
 
 def _internal_error(tool: str, cause: Exception) -> MCPError:

@@ -17,6 +17,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from starlette.requests import Request
 from starlette.types import Scope
 
+from twins.json_reader import LONG_NUMBER, SHAPES
+
 MODERN = "2026-07-28"
 WITHOUT_HEADER = "2025-03-26"
 """The version of a request without MCP-Protocol-Version."""
@@ -24,10 +26,6 @@ VERSIONS = {version.encode(): version for version in (*HANDSHAKE_PROTOCOL_VERSIO
 LARGEST_BODY = 1 << 20
 DEEPEST = 100
 """Opening brackets in a body, which bounds its nesting; some of the readers behind fail at other depths than orjson."""
-DIGITS = bytes(b"0"[0] if bytes((byte,)).isdigit() else 0 for byte in range(256))
-"""A table for bytes.translate, in which every digit becomes a zero."""
-LONG_NUMBER = b"0" * 19
-"""Only a body with so many digits in a row can hold an integer beyond 64 bits, which JSON readers treat differently."""
 LONGEST_HEADER = 200
 """Bytes of a Content-Type and an Accept header whose meaning is remembered."""
 MOST_ENVELOPES, LONGEST_ENVELOPE = 1024, 1024
@@ -144,7 +142,7 @@ class RequestReader:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """The members of a JSON-RPC request, from JSON that every reader understands alike. Raises ServerAnswers for anything else."""
-    if b"\\u0000" in body or LONG_NUMBER in body.translate(DIGITS) or body.count(b"[") + body.count(b"{") > DEEPEST:
+    if b"\\u0000" in body or LONG_NUMBER in body.translate(SHAPES) or body.count(b"[") + body.count(b"{") > DEEPEST:
         raise ServerAnswers("the JSON has a NUL, a long number or deep nesting")
     try:
         data = orjson.loads(body)

@@ -22,6 +22,7 @@ LISTS = ("anyOf", "oneOf", "allOf")
 NULL: Mapping[str, Any] = {"type": "object", "nullable": True, "enum": [None]}
 PROBLEM = "Problem"
 DEFINITION = re.compile(r"#/(?:\$defs|definitions)/([^/]+)")
+ZONED_TIME = re.compile(r".+T.+(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 Rename = Callable[[str], str | None]
 
 
@@ -42,7 +43,7 @@ def to_3_0(schema: Mapping[str, Any] | bool, rename: Rename = lambda name: name)
     _convert_arrays(converted, schema, rename)
     if "$ref" in schema and (address := reference(schema["$ref"], rename)):
         return _with_reference(converted, address)
-    return _with_type(_without_null_arm(converted))
+    return _with_valid_default(_with_type(_without_null_arm(converted)))
 
 
 def reference(address: str, rename: Rename) -> str | None:
@@ -60,6 +61,14 @@ def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
         converted["type"] = sorted({TYPE_NAMES[type(value)] for value in values})
     if examples := schema.get("examples"):
         converted.setdefault("example", examples[0])
+
+
+def _with_valid_default(converted: Schema) -> Schema:
+    """The schema without a default that is a time without its zone, which the format date-time does not allow."""
+    default = converted.get("default")
+    if converted.get("format") != "date-time" or default is None or ZONED_TIME.fullmatch(str(default)):
+        return converted
+    return {name: value for name, value in converted.items() if name != "default"}
 
 
 def _convert_bounds(converted: Schema) -> None:

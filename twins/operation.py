@@ -5,6 +5,7 @@ the schema accepts strings (a schema that names no type accepts anything). Other
 is sent by repeating the name, and an object is one JSON text. A string that is none of these is passed on, for the validator to reject.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -119,6 +120,10 @@ class Operation:
         """The Cache-Control value of an answer; None when no one may store it."""
         return self.route.cache
 
+    def body_limit(self, usual: int) -> int:
+        """The bytes that the body of a request may have: those that the tool declares, else the usual ones."""
+        return usual if self.route.body_limit is None else self.route.body_limit
+
     @cached_property
     def accepts_unknown(self) -> bool:
         """True if the tool accepts arguments that its schema does not name, as a tool of another server may."""
@@ -170,6 +175,7 @@ def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
 def _operation_of(tool: Tool, server: str, route: Route) -> Operation:
     schemas: Mapping[str, Any] = tool.parameters.get("properties", {})
     _check_names(tool.name, route, schemas)
+    _check_json(tool)
     required = set(tool.parameters.get("required", ()))
     parameters = tuple(
         Parameter(
@@ -198,6 +204,17 @@ def _check_names(tool: str, route: Route, schemas: Mapping[str, Any]) -> None:
         if missing := set(names) - set(schemas):
             known = ", ".join(schemas) or "none"
             raise ValueError(f"tool {tool!r}: {kind} {missing.pop()!r} is not one of its arguments; the arguments are: {known}")
+
+
+def _check_json(tool: Tool) -> None:
+    """ValueError for NaN and infinities in a schema: JSON has none, so that no document could hold it."""
+    schemas: dict[str, Any] = {f"its argument {name!r}": schema for name, schema in tool.parameters.get("properties", {}).items()}
+    for subject, schema in (schemas | {"its arguments": tool.parameters, "its result": tool.output_schema}).items():
+        try:
+            json.dumps(schema, allow_nan=False, default=str)
+        except ValueError:
+            remedy = "for a default that stands for no limit, use None"
+            raise ValueError(f"tool {tool.name!r}: the schema of {subject} has NaN or an infinity, which JSON lacks; {remedy}") from None
 
 
 def _check_parameters(tool: str, parameters: tuple[Parameter, ...]) -> None:

@@ -1,5 +1,6 @@
 """From errors to problems: arguments that pydantic rejects, named without their values; tools that time out or fail."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
@@ -9,6 +10,7 @@ from mcp import MCPError
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
+from starlette.types import Scope
 
 from twins.fastmcp_internals import is_proxied
 from twins.operation import Operation
@@ -26,6 +28,14 @@ IN_JSON = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "should be a list"),
     "none_required": "should be null",
 }
+
+logger = logging.getLogger(__name__)
+
+
+def log_failure(error: BaseException, operation: Operation, scope: Scope) -> None:
+    """Log what a tool raised that was not meant for its caller, with the request id that its caller was told."""
+    data = {"tool": operation.name, "server": operation.server, "path": operation.path, "request_id": scope.get("request_id")}
+    logger.error("a tool failed", exc_info=error, extra=data)
 
 
 def invalid_arguments(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> Problem:

@@ -10,6 +10,8 @@ from campus import Problem
 
 MOST_IDS = 1_000
 LONGEST_REPORT = 1_000_000
+LARGEST_REPORT = 1 << 20
+"""The bytes of a request with a report; a JSON text needs a backslash before each quotation mark."""
 SHOWN_MALFORMED = 20
 LONGEST_SHOWN = 40
 

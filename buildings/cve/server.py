@@ -19,7 +19,7 @@ from buildings.cve.forecast_store import forecast_days, load_forecast
 from buildings.cve.history import CveHistory
 from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
-from buildings.cve.reports import find_ids
+from buildings.cve.reports import LARGEST_REPORT, find_ids
 from buildings.cve.results import verdict_of
 from buildings.cve.store import archived_days
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
@@ -113,7 +113,7 @@ async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: Histo
 @mcp.tool(
     title="Verdicts on many CVEs, or on a scanner's report",
     annotations=READ_ONLY,
-    meta=route("GET|POST /v1/cve/verdicts", body="report") | access(price="0.10"),
+    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_REPORT) | access(price="0.10"),
 )
 async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveSite = CurrentSite()) -> Verdicts:
     """Put up to 1,000 CVEs in the order in which to fix them: pass a list, or paste the report of a scanner.

@@ -35,6 +35,8 @@ from campus import EPOCH, MICROSECOND, Unstorable
 
 BEATS_PER_MINUTE = 120
 MAX_CAPSULE_BYTES = 32_768
+LARGEST_BEAT = 8 * MAX_CAPSULE_BYTES
+"""The bytes of a request: JSON may write each byte of a capsule as an escape of six, and has room for white space."""
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
 NULL = b"null"

@@ -26,7 +26,7 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats import Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.credentials import Credentials, digest_of, lineage_of
 from buildings.recorder.fleet import read_fleet
 from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
@@ -117,7 +117,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"]) | free(),
+    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -135,9 +135,9 @@ async def heartbeat(
     increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
     Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
     after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
-    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a request
-    over 1 MiB is not read and does not count, nor does one with another invalid argument. On the error `taken_over`,
-    another agent has your work: stop.
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a
+    request over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid
+    argument. On the error `taken_over`, another agent has your work: stop.
     """
     beat = Beat(
         monitor_id,

@@ -25,7 +25,7 @@ from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.layout.assets import ICON, read_assets
 from campus.pricing import FREE, META, Access, Offer, access_of
-from twins import Operation, operations_of, route
+from twins import ROUTE_META, Operation, operations_of, route
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
@@ -82,6 +82,8 @@ class ToolOverrides(Transform):
             meta[META] = kept | table.model_dump(include={"price", "key", "scope", "free"}, exclude_defaults=True)
         if table.route:
             meta |= route(table.route)
+        if table.body_limit:
+            meta[ROUTE_META] = {**meta.get(ROUTE_META, {}), "body_limit": table.body_limit}
         shown = tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
         return shown.model_copy(update={"description": with_requirements(shown, self._offer(shown).needs(per_call=self._per_call))})
 

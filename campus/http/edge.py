@@ -10,17 +10,19 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
+from campus.config import LARGEST_BODY
 from campus.errors import StorageUnavailable
 from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import (
-    BODY_BYTES,
     BODY_SECONDS,
     CALLS,
     WAITING_SHARE,
+    HeldBody,
+    HeldBytes,
     LimitedBody,
     body_problem,
-    has_arrived,
     has_body,
+    is_small,
     too_many_calls,
 )
 from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, with_cors
@@ -58,7 +60,7 @@ class Edge:
         port: int,
         more_urls: Collection[str] = (),
         probes: Mapping[str, ASGIApp] | None = None,
-        body_bytes: int = BODY_BYTES,
+        body_bytes: int = LARGEST_BODY,
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
         cross_origin: bool = True,
@@ -86,6 +88,7 @@ class Edge:
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
         self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
+        self._held = HeldBytes()
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = random_ids()
@@ -97,6 +100,7 @@ class Edge:
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
         with_body = has_body(headers)
+        held: HeldBody | None = None
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
         response = self._response_to(scope, headers, send)
@@ -111,13 +115,16 @@ class Edge:
             elif problem := self._hosts.problem(scope, headers) or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
             else:
-                if with_body and not has_arrived(scope, headers):
-                    receive = self._limited(receive, response, scope)
+                if with_body and not is_small(scope, headers):
+                    held = HeldBody(self._held, caller_of(scope.get("client")))
+                    receive = self._limited(receive, response, scope, held)
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)
         except Exception as error:
             await self._answer_error(scope, response, error)
         finally:
+            if held is not None:
+                held.release()
             seconds = self._clock() - started_at
             self._requests.running -= 1
             route = scope.get("campus.route") or route_of(scope)
@@ -134,13 +141,14 @@ class Edge:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
         return OutgoingResponse(send, security, request_id)
 
-    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope) -> Receive:
+    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody) -> Receive:
         return LimitedBody(
             receive,
             response,
             limit=self._body_bytes,
             seconds=self._body_seconds,
             waiting=self._waiting,
+            held=held,
             client=scope.get("client"),
         ).receive
 

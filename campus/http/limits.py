@@ -15,12 +15,16 @@ from campus.http.waiting import WaitingCalls
 from twins import Begun, Problem
 
 CALLS = 1_000
-BODY_BYTES = 1024 * 1024
 BODY_SECONDS = 30.0
 WAITING_SHARE = 2
 """Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
 ARRIVED_BYTES = "campus.arrived_bytes"
 """In the scope of a request: how many bytes of its body have arrived, if any have."""
+HELD_BYTES = 64 * 1024 * 1024
+HELD_PER_ADDRESS = 8 * 1024 * 1024
+"""How many bytes the bodies of running calls may have, in all and of one address: a call holds its body until it is answered."""
+UNCOUNTED_BYTES = 16 * 1024
+"""Bodies up to this size that came with their heads need no limits: the number of calls bounds them."""
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
 NETWORKS_TRIED = 16
@@ -47,10 +51,10 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
     return b"content-length" in headers or b"transfer-encoding" in headers
 
 
-def has_arrived(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the whole body has arrived, as most do with their heads. `body_problem` found nothing wrong with its announced length."""
+def is_small(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a body has arrived as a whole, and is so small that it needs no limits. Its announced length is a number."""
     announced = headers.get(b"content-length")
-    return announced is not None and int(announced) == scope.get(ARRIVED_BYTES, 0)
+    return announced is not None and int(announced) == scope.get(ARRIVED_BYTES, 0) and int(announced) <= UNCOUNTED_BYTES
 
 
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:
@@ -75,19 +79,74 @@ def too_many_bodies() -> Problem:
     return Problem(503, "overloaded", detail, headers={"Retry-After": "5", "Connection": "close"})
 
 
+def too_many_bytes() -> Problem:
+    """503: as many bytes of bodies are held as are allowed. The rest of the body is dropped."""
+    detail = "Too many large bodies are being answered; try again soon, with fewer at the same time."
+    return Problem(503, "overloaded", detail, headers={"Retry-After": "1"})
+
+
 def too_many_connections() -> Problem:
     """503: every connection that could be closed for this one is being answered."""
     return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
 
 
+class HeldBytes:
+    """The bytes of the bodies of running calls: at most `limit`, and at most `per_address` of one address (the /64 of an IPv6 address)."""
+
+    def __init__(self, *, limit: int = HELD_BYTES, per_address: int = HELD_PER_ADDRESS) -> None:
+        self._limit = limit
+        self._per_address = per_address
+        self._by_network: dict[str, int] = {}
+        self._held = 0
+
+    def take(self, network: str, size: int) -> bool:
+        """Count the bytes; False, counting nothing, if they are too many."""
+        held = self._by_network.get(network, 0) + size
+        if held > self._per_address or self._held + size > self._limit:
+            return False
+        self._by_network[network] = held
+        self._held += size
+        return True
+
+    def release(self, network: str, size: int) -> None:
+        """Their call was answered."""
+        self._held -= size
+        self._by_network[network] -= size
+        if not self._by_network[network]:
+            del self._by_network[network]
+
+
+class HeldBody:
+    """The part of the `HeldBytes` that one call takes: what has arrived of its body."""
+
+    __slots__ = ("_held", "_network", "_size")
+
+    def __init__(self, held: HeldBytes, address: str) -> None:
+        self._held = held
+        self._network = network_of(address)
+        self._size = 0
+
+    def take(self, size: int) -> bool:
+        """Count more bytes of the body; False if they are too many."""
+        if not self._held.take(self._network, size):
+            return False
+        self._size += size
+        return True
+
+    def release(self) -> None:
+        """The call was answered."""
+        if self._size:
+            self._held.release(self._network, self._size)
+
+
 class LimitedBody:
-    """ASGI's receive for a request with a body; a body that is too large or too slow is refused.
+    """ASGI's receive for a request with a body, counted in `held`; one that is too large or too slow, or one too many, is refused.
 
     Raising an error here would not do: apps catch whatever is raised while they read, and answer 500. The problem is sent
     at once in the app's place instead, and the app is told that the caller has disconnected.
     """
 
-    __slots__ = ("_client", "_deadline", "_left", "_limit", "_receive", "_response", "_seconds", "_waiting")
+    __slots__ = ("_client", "_deadline", "_held", "_left", "_limit", "_receive", "_response", "_seconds", "_waiting")
 
     def __init__(
         self,
@@ -97,6 +156,7 @@ class LimitedBody:
         limit: int,
         seconds: float,
         waiting: WaitingCalls,
+        held: HeldBody,
         client: tuple[str, int] | None,
     ) -> None:
         """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`."""
@@ -106,6 +166,7 @@ class LimitedBody:
         self._seconds = seconds
         self._deadline: float | None = None
         self._waiting = waiting
+        self._held = held
         self._client = client
 
     async def receive(self) -> Message:
@@ -115,9 +176,12 @@ class LimitedBody:
         if message is None:
             is_late = self._deadline is not None and anyio.current_time() >= self._deadline
             return await self._refuse(too_slow(self._seconds) if is_late else too_many_bodies())
-        self._left -= len(message.get("body", b""))
+        size = len(message.get("body", b""))
+        self._left -= size
         if self._left < 0:
             return await self._refuse(too_large(self._limit))
+        if not self._held.take(size):
+            return await self._refuse(too_many_bytes())
         if not message.get("more_body"):
             self._deadline = math.inf
         return message

@@ -72,9 +72,10 @@ class Document:
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
-    """A problem over HTTP. The edge makes a page of it for browsers."""
+    """A problem over HTTP. The edge makes a page of it for browsers, which no cache may take for this one."""
     body = problem.body(types=EXPLAINED_AT, request_id=request.scope.get("request_id"))
-    return JSONResponse(body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
+    headers = {"Cache-Control": "no-store", "Vary": "Accept", **problem.headers}
+    return JSONResponse(body, problem.status, headers=headers, media_type=PROBLEM_JSON)
 
 
 def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[Route]:

@@ -81,7 +81,7 @@ def _shown(value: object) -> str:
 
 
 class Repeats(logging.Filter):
-    """Drops a warning that says exactly what another said within the last minute; a later one says how many were dropped."""
+    """Drops a warning that says what another said within the last minute, of whichever request; a later one says how many were dropped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,8 @@ class Repeats(logging.Filter):
         """Whether to log it."""
         if record.levelno < logging.WARNING or record.exc_info:
             return True
-        said = (record.name, record.getMessage(), *((name, str(value)) for name, value in vars(record).items() if name not in STANDARD))
+        data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
+        said = (record.name, record.getMessage(), *data)
         logged_at, dropped = self._logged.get(said, (-inf, 0))
         if 0 <= record.created - logged_at < REPEATED_SECONDS:
             self._logged[said] = (logged_at, dropped + 1)
@@ -107,7 +108,12 @@ class Repeats(logging.Filter):
 
 
 def is_wanted(record: logging.LogRecord) -> bool:
-    """False for the traceback that mcp logs for each caller that disconnects before its request is complete."""
+    """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
+
+    And for FastMCP's of a tool that failed, which campus logs with the request id.
+    """
+    if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
+        return False
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
     return not (hung_up and record.name.startswith("mcp."))
 

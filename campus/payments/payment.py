@@ -57,8 +57,9 @@ class Service:
 class Sale:
     """One call of a paid tool: what is bought, and what must be paid for it.
 
-    `resource` is the call's canonical URL, arguments included. `requirements` is the one entry of the terms' `accepts` (x402 v2)
-    for this call; `description`, `service` and `extensions` are those of the terms, and are sent to the facilitator too.
+    `resource` is the call's canonical URL, arguments included; `route` is that URL without them, as in terms for a body that was
+    not read. `requirements` is the one entry of the terms' `accepts` (x402 v2) for this call; `description`,
+    `service` and `extensions` are those of the terms, and are sent to the facilitator too.
     `refused(code, reason)` returns a 402 with fresh terms. `idempotency_key` is the caller's: the answer is encrypted under it, and found
     again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
     """
@@ -71,6 +72,7 @@ class Sale:
     amount: int
     requirements: Mapping[str, Any]
     refused: Callable[[str, str], Problem]
+    route: str = ""
     idempotency_key: str | None = None
     client: str = ""
     description: str = ""

@@ -105,7 +105,7 @@ def mismatch_of(payment: Payment, sale: Sale, *, now: datetime) -> str | None:
         return f"it pays to {payment.pay_to}; pay to {wanted['payTo']}"
     if payment.value != sale.amount:
         return f"it pays {payment.value}, and the price is {sale.amount}, in the smallest unit of the asset"
-    if payment.resource is not None and payment.resource != sale.resource:
+    if payment.resource not in (None, sale.resource, sale.route):
         return f"it was signed for another call; this one is {sale.resource}"
     return _time_mismatch(payment, seconds, longest=int(wanted["maxTimeoutSeconds"]) + LONGEST_WINDOW)
 

@@ -269,6 +269,7 @@ class Pricing:
             tool=offer.tool,
             frame=frame,
             resource=terms.resource,
+            route=self.resource(offer, None),
             asset=requirements["asset"].lower(),
             amount=int(requirements["amount"]),
             requirements=requirements,

@@ -12,7 +12,7 @@ from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
 from campus.problems import storage_unavailable
 from campus.site import ROUTE, SITE, Site
-from twins import Answer, Call, Gate, Problem, json_answer
+from twins import QUERY_METHODS, Answer, Call, Gate, Problem, json_answer
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +49,12 @@ async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: Payment
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
     payment = payment_in_headers(scope)
     if payment is None:
-        sent = await call.sent()
+        # a body is worth reading only if it sets the price, or may ask for what was bought before
+        is_read = method in QUERY_METHODS or offer.access.sells or idempotency_key_in(scope)
+        sent = await call.sent() if is_read else None
         request = PaidRequest(scope, "http", method, idempotency_key_in(scope, sent))
         said = None if sent is None else await as_far_as_valid(call, sent)
-        again = await payment_gate.unpaid(refusal, offer, said, request, shown=scope["path_params"] if said is None else said)
+        again = await payment_gate.unpaid(refusal, offer, said, request, shown=said)
         return delivered(again, call)
     return await bought(call, offer, payment, payment_gate, method=method)
 

@@ -30,6 +30,8 @@ from twins import (
     McpResult,
     Problem,
     ServerAnswers,
+    is_crash,
+    log_failure,
     problem_of_failure,
     require_storable,
     unstorable_reason,
@@ -81,6 +83,8 @@ class McpPaywall:
         except StorageUnavailable:  # while the key was looked up or a payment was stored
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
+            if not call.is_direct and is_crash(error):
+                log_failure(error.__cause__ or error, checker.operation, scope)
             return refusal(as_problem(error, checker.operation.tool), scope)
         except ValidationError as error:
             return refusal(checker.rejected(error.__cause__, call.arguments), scope)

@@ -10,6 +10,7 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.edge import Edge
+from campus.http.limits import HELD_PER_ADDRESS
 from campus.http.waiting import PER_ADDRESS
 
 pytestmark = pytest.mark.anyio
@@ -259,3 +260,28 @@ async def test_an_app_need_not_read_the_body(serving) -> None:
         assert (await connection.answer()).body == b"never read"
         await connection.send(sized(5, b"abcde"))
         assert (await connection.answer()).body == b"never read"
+
+
+async def test_the_bytes_that_running_calls_hold_are_bounded_for_each_address_and_in_all_and_free_again_afterwards(serving) -> None:
+    go_on = anyio.Event()
+
+    async def holding(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await go_on.wait()
+        await respond(send, b"held")
+
+    statuses: list[int] = []
+    large = HELD_PER_ADDRESS // 8
+    async with serving(holding, body_bytes=large) as served:
+
+        async def ask(body: bytes) -> None:
+            statuses.append((await served.ask(sized(len(body), body))).status)
+            if statuses[-1] == 503:
+                go_on.set()
+
+        async with anyio.create_task_group() as callers:
+            for _ in range(10):
+                callers.start_soon(ask, b"x" * large)
+        assert set(statuses) == {200, 503}
+        assert (await served.ask(sized(large, b"x" * large))).status == 200

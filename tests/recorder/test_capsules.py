@@ -49,15 +49,15 @@ async def test_a_beat_with_a_capsule_that_is_too_large_is_recorded_and_answered_
     assert await capsules(over_each_frame, monitor, key) == [{"step": 1}]
 
 
-async def test_a_request_over_a_mebibyte_is_refused_unread_and_is_no_beat_as_the_tool_says(recorder: Recorder) -> None:
+async def test_a_request_over_256_kib_is_refused_unread_and_is_no_beat_as_the_tool_says(recorder: Recorder) -> None:
     monitor = await recorder.register()
-    for size, status, code in ((2**20, 413, "body_too_large"), (2**20 - 20, 413, "capsule_too_large")):
+    for size, status, code in ((2**20, 413, "body_too_large"), (2**18, 413, "too_large"), (2**18 - 20, 413, "capsule_too_large")):
         answer = await recorder.campus.http.post(monitor["beat_url"], json={"capsule": "x" * size})
         assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert (await recorder.row(monitor)).beats == 1
     async with recorder.campus.mcp() as client:
         said = {tool.name: " ".join((tool.description or "").split()) for tool in await client.list_tools()}
-    assert "a request over 1 MiB is not read and does not count" in said["heartbeat"]
+    assert "a request over 256 KiB or of over 10,000 JSON values is not read and does not count" in said["heartbeat"]
 
 
 async def test_a_failure_with_a_capsule_that_is_too_large_is_reported(over_each_frame: Recorder) -> None:

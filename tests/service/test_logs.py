@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
@@ -101,6 +102,26 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
     assert request["request_id"] == failed["request_id"]
 
 
+@pytest.mark.parametrize("direct_mcp", ["on", "off"])
+def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was_told(tmp_path: Path, direct_mcp: str) -> None:
+    (tmp_path / "broken_building.py").write_text(BROKEN)
+    config = f'direct_mcp = "{direct_mcp}"\n{CONFIG}'
+    with serving(tmp_path, config, environ={"PYTHONPATH": str(tmp_path)}, words=["--log-format", "json"]) as campus:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fail", "arguments": {}}}
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2025-11-25",
+            "X-Request-Id": "told-to-the-caller",
+        }
+        answer = httpx.post(f"{campus.url}/broken/mcp", json=body, headers=headers)
+        assert "told-to-the-caller" in answer.text
+        wait_for(campus, "a tool failed")
+    failed = [one for one in map(json.loads, campus.log.splitlines()) if "the reason" in one.get("exception", "")]
+    assert [(one["event"], one["request_id"], one["server"], one["tool"]) for one in failed] == [
+        ("a tool failed", "told-to-the-caller", "broken", "fail")
+    ]
+
+
 def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another() -> None:
     data = {"job": "cve.refresh", "reason": 'answered "no" job=other', "url": "http://jane:pw@host/x?a=b", "count": 3, "note": ""}
     line = OneLine().format(logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "said", **data}))
@@ -118,6 +139,7 @@ def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_
 
     kept = [record for second in range(121) if (record := logged(second, reason="full"))]
     assert [getattr(record, "repeated", 0) for record in kept] == [0, 59, 59]
+    assert [logged(122, reason="down", request_id=each) is not None for each in "abc"] == [True, False, False], "of several requests"
     for data in ({"reason": "locked"}, {"reason": "full", "level": "INFO"}, {"reason": "full", "exc_info": (OSError, OSError(), None)}):
         assert logged(121, **data) is not None, data
     assert logged(-600, reason="full") is not None, "the clock was set back"

@@ -24,6 +24,9 @@ async def test_an_unknown_address_is_a_problem_that_says_where_to_look(shop: Bui
         answer = await campus.http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert "http://campus.test/v1/openapi.json" in answer.json()["detail"]
+    assert (answer.headers["cache-control"], "Accept" in answer.headers["vary"]) == ("no-store", True), (
+        "the same address is a page elsewhere"
+    )
 
 
 async def test_another_method_is_a_problem_with_those_that_are_allowed(shop: Building) -> None:

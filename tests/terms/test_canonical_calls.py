@@ -1,5 +1,6 @@
 """However its arguments are spelled, a call is the same call: for its payment and for its Idempotency-Key."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -36,11 +37,32 @@ async def test_an_argument_left_out_and_its_default_are_the_same_call_on_both_fr
         assert urls == {f"http://campus.test{PATH}"}
         for body in WRITTEN:
             unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text"
+            said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content
+            assert said["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
         other = terms_of(await paid_campus.campus.http.get(PATH, params={"words": "4"}))["resource"]["url"]
         assert other.endswith("?words=4")
         wrong = await paid_campus.campus.http.get(PATH, params={"words": "many"})
         assert (wrong.status_code, terms_of(wrong)["resource"]["url"].endswith("?words=many")) == (402, True)
+
+
+async def test_the_body_of_an_unpaid_call_is_not_read_and_a_payment_by_its_terms_buys_the_call_that_brings_it() -> None:
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(b"")
+        yield b'{"text": "x"}'
+
+    headers = {"Content-Type": "application/json"}
+    async with open_paid_campus() as paid_campus:
+        http = paid_campus.campus.http
+        unpaid = await http.post("/v1/seller/text", content=body(), headers=headers)
+        assert (unpaid.status_code, read) == (402, [])
+        payment = paid_campus.payer.payload(terms_of(unpaid))
+        bought = await http.post("/v1/seller/text", content=body(), headers=headers | headers_of(payment))
+        assert (bought.status_code, read) == (200, [b""]), bought.text
+        other = await http.post("/v1/seller/text", json={"text": "y"}, headers=headers_of(payment))
+        assert other.status_code == 409
 
 
 async def test_a_payment_for_one_spelling_buys_the_others_and_their_idempotency_key_finds_one_answer() -> None:
@@ -76,7 +98,7 @@ async def test_where_the_authors_middleware_may_change_arguments_nulls_alone_are
     async with open_paid_campus(seller) as paid_campus, paid_campus.mcp() as client:
         for body in WRITTEN:
             unpaid = await paid_campus.campus.http.post("/v1/seller/text", json=body)
-            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
+            assert terms_of(unpaid)["resource"]["url"] == "http://campus.test/v1/seller/text"
             said = (await client.call_tool("write_text", body, raise_on_error=False)).structured_content or {}
             assert said["resource"]["url"] == "http://campus.test/v1/seller/text?text=x"
 

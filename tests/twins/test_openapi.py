@@ -1,5 +1,6 @@
 """The OpenAPI document of a server: valid and complete."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pytest
@@ -10,7 +11,7 @@ from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, RootModel, create_model
 
-from twins import Twins, openapi, problem_response, route
+from twins import Twins, openapi, operations_of, problem_response, route
 from twins.openapi_schema import NULL
 
 pytestmark = pytest.mark.anyio
@@ -295,3 +296,25 @@ async def test_an_attached_server_serves_its_document(fronts: Any) -> None:
         validate(answer.json())
         again = await each.http.get("/openapi.json", headers={"If-None-Match": answer.headers["etag"]})
         assert again.status_code == 304
+
+
+async def test_a_default_that_no_document_can_hold_is_refused_by_name_and_a_time_without_its_zone_is_left_out() -> None:
+    mcp: FastMCP[Any] = FastMCP("Prices")
+
+    @mcp.tool
+    def since(at: datetime = datetime(2026, 1, 1), zoned: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> str:
+        return ""
+
+    document = openapi(await operations_of(mcp), title="Prices", version="1")
+    validate(document)
+    schema = document["paths"]["/v1/prices/since"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert [each.get("default") for each in schema["properties"].values()] == [None, "2026-01-01T00:00:00Z"]
+
+    for limit in (float("inf"), float("nan")):
+
+        @mcp.tool
+        def cheaper(max_price: float = limit) -> str:
+            return ""
+
+        with pytest.raises(ValueError, match="tool 'cheaper': the schema of its argument 'max_price' has NaN or an infinity"):
+            await operations_of(mcp)
