@@ -1,7 +1,7 @@
 """Archives KEV and its CVEs' EPSS of each edition: KEV as differences from one whole catalog a month, ranks where they do not follow."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -36,7 +36,7 @@ class KevDifference:
 class LeadingScores:
     """What is archived of the ranked set: EPSS by ascending CVE number of KEV's CVEs and those that were removed from it.
 
-    `ranks` has the ranks that do not follow from KEV and EPSS: of the CVEs that were removed, and of some in KEV.
+    `ranks` has the ranks that do not follow from KEV and EPSS: of the CVEs that were removed, and of some in KEV; 0 for those left out.
     """
 
     removed: list[int]
@@ -74,14 +74,17 @@ def _leading_scores(edition: Edition) -> LeadingScores:
     added = listing_days(edition.facts.kev)
     removed = [number_of(cve_id) for cve_id in edition.facts.removed if edition.ranked.find(cve_id)]
     leading = edition.ranked.only({*added, *removed})
-    computed = _ranks_within_kev(leading.numbers, leading.epss, added, day=edition.day)
+    left_out = leading.left_out()
+    computed = _ranks_within_kev(leading.numbers, leading.epss, added, day=edition.day, left_out=left_out)
     ranks = {number: rank for number, rank in zip(leading.numbers, leading.ranks, strict=True) if computed.get(number) != rank}
     return LeadingScores(removed=removed, epss=leading.epss.tolist(), ranks=ranks)
 
 
-def _ranks_within_kev(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, date], *, day: date) -> dict[int, int]:
+def _ranks_within_kev(
+    numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, date], *, day: date, left_out: Container[int]
+) -> dict[int, int]:
     """The ranks of KEV's CVEs by number: no other CVE is before them, as long as EPSS gives none a probability of 1."""
-    listed = [(number, score) for number, score in zip(numbers, epss, strict=True) if number in added]
+    listed = [(number, score) for number, score in zip(numbers, epss, strict=True) if number in added and number not in left_out]
     rows = order([number for number, _ in listed], [score for _, score in listed], added, day=day)
     return {listed[row][0]: rank for rank, row in enumerate(rows, start=1)}
 
@@ -112,7 +115,8 @@ def _leading(block: bytes, kev: Mapping[str, KevEntry], *, day: date) -> Archive
     if block.startswith(b"{"):
         stored = LEADING.validate_json(block)
         numbers = sorted({*added, *stored.removed})
-        computed = _ranks_within_kev(numbers, stored.epss, added, day=day) | stored.ranks
+        left_out = {number for number, rank in stored.ranks.items() if not rank}
+        computed = _ranks_within_kev(numbers, stored.epss, added, day=day, left_out=left_out) | stored.ranks
         ranks = [computed[number] for number in numbers]
         return _ranks(numbers, stored.epss, ranks)
     if block.startswith(b"["):
@@ -124,7 +128,7 @@ def _leading(block: bytes, kev: Mapping[str, KevEntry], *, day: date) -> Archive
 
 def _ranks(numbers: Sequence[int], epss: Sequence[float], ranks: Sequence[int]) -> ArchivedRanks:
     rows = zip(numbers, epss, ranks, strict=True)
-    return {spelled(number): RankedCve(rank, None if score == UNSCORED else score, None) for number, score, rank in rows}
+    return {spelled(number): RankedCve(rank, None if score == UNSCORED else score, None) for number, score, rank in rows if rank}
 
 
 def _catalog(row: EditionSet, base: EditionSet | None) -> dict[str, KevEntry]:

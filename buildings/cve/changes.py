@@ -136,7 +136,7 @@ def changes_of(before: ArchivedDay, after: ArchivedDay) -> Changes:
         left=tuple(change(cve_id) for cve_id in old if cve_id not in new),
         moved=tuple(one for one in both if one.rank_before != one.rank_after),
         edited=tuple(one for one in both if EDITED.intersection(one.reasons)),
-        notices=after.brief.notices,
+        notices=tuple(dict.fromkeys((*before.brief.notices, *after.brief.notices))),
     )
 
 

@@ -36,6 +36,9 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
         found.insert(
             0, f"the feeds have stopped changing (KEV {issues.kev}, EPSS {issues.epss}) and answers are marked stale; check their addresses"
         )
+    for feed, issue in (("KEV", issues.kev), ("EPSS", issues.epss)):
+        if issue.unreadable:
+            found.append(f"{feed} {issue} has parts that cannot be read, and are left out: {'; '.join(issue.unreadable)}")
     days = (today - edition.day).days
     if is_ahead(edition.day, today=today):
         found.insert(0, f"the list is of {edition.day}, which is in the future: the clock was wrong; run the job cve.refresh")
@@ -53,11 +56,11 @@ async def feed_facts(site: CveSite) -> Mapping[str, str]:
     issues = edition.facts.issues
     position = progress.position
     reading = f", {position.start:,} of {position.total:,} read" if position and position.phase != "changes" and position.total else ""
-    held = f"; held because {issues.kev_held_because}" if issues.kev_held_because else ""
+    held = {failure.feed: f"; held because {failure.reason}" for failure in await failures(site.storage)}
     return {
         "list": f"{'the sample' if edition.is_sample else edition.day}, made {edition.made_at:%Y-%m-%d %H:%M} UTC",
-        "KEV": f"issued {issues.kev.issued:%Y-%m-%d %H:%M} UTC, {len(edition.facts.kev):,} entries{held}",
-        "EPSS": f"issued {issues.epss.issued:%Y-%m-%d %H:%M} UTC, {len(edition.ranked):,} CVEs ranked",
+        "KEV": f"issued {issues.kev.issued:%Y-%m-%d %H:%M} UTC, {len(edition.facts.kev):,} entries{held.get('KEV', '')}",
+        "EPSS": f"issued {issues.epss.issued:%Y-%m-%d %H:%M} UTC, {len(edition.ranked):,} CVEs ranked{held.get('EPSS', '')}",
         "NVD": f"{progress.entries:,} records{reading}",
     }
 
@@ -122,7 +125,8 @@ def _recomputed(stored: Stored) -> list[str]:
     edition = stored.edition
     remedy = "run the job cve.refresh"
     found = []
-    if ranked(edition.epss.scores, listing_days(edition.facts.kev), day=edition.day) != edition.ranked:
+    scores, left_out = edition.epss.scores, edition.ranked.left_out()
+    if ranked(scores, listing_days(edition.facts.kev), day=edition.day, left_out=left_out) != edition.ranked:
         found.append(f"the stored ranks of {edition.day} differ from those computed from its KEV and EPSS; {remedy}")
     made = brief_of(edition, today=edition.day).entries
     if [_ranking(entry) for entry in made] != [_ranking(entry) for entry in stored.brief.entries]:

@@ -3,15 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from types import MappingProxyType
 
 from buildings.cve.arguments import number_of
-from buildings.cve.feeds.acceptance import AHEAD, Issue
+from buildings.cve.feeds.acceptance import AHEAD
+from buildings.cve.feeds.epss import FEED as EPSS
 from buildings.cve.feeds.epss import EpssDay
+from buildings.cve.feeds.issue import Issue
+from buildings.cve.feeds.kev import FEED as KEV
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
 from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.ranking import RankedSet, ranked
 
 NO_RECORDS = NvdRecords()
+NOTHING_HELD: Mapping[str, str] = MappingProxyType({})
 STALE_EPSS_DAYS = 3
 STALE_KEV_DAYS = 14
 
@@ -28,16 +33,19 @@ class Removal:
 class Issues:
     """The issues of KEV and EPSS that the edition is made from.
 
-    `kev_held_because` says why the newest KEV could not be used, so that the one of the list before was.
+    `kev_held_because` and `epss_held_because` say, in public words, why the newest issue of a feed could not be used, so that the one of
+    the list before was. `correction` says what was withdrawn, where the list was made again for that.
     """
 
     kev: Issue
     epss: Issue
     kev_held_because: str | None = None
+    epss_held_because: str | None = None
+    correction: str | None = None
 
     def is_stale(self, day: date) -> bool:
-        """Whether on `day` EPSS is older than 3 days or KEV older than 14 (its real gaps reach 13)."""
-        return age(self.epss, day) > STALE_EPSS_DAYS or age(self.kev, day) > STALE_KEV_DAYS
+        """Whether on `day` EPSS or KEV is too old."""
+        return are_stale(kev=self.kev.issued.date(), epss=self.epss.issued.date(), day=day)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +71,14 @@ class Edition:
     @property
     def kev(self) -> KevCatalog:
         """The catalog that it was made from."""
-        return KevCatalog(self.facts.issues.kev.version, self.facts.issues.kev.issued, self.facts.kev)
+        issue = self.facts.issues.kev
+        return KevCatalog(issue.version, issue.issued, self.facts.kev, issue.unreadable)
 
     @property
     def epss(self) -> EpssDay:
         """The scores that it was made from."""
-        return EpssDay(self.facts.issues.epss.version, self.facts.issues.epss.issued, self.ranked.scores())
+        issue = self.facts.issues.epss
+        return EpssDay(issue.version, issue.issued, self.ranked.scores(), issue.unreadable)
 
 
 def is_ahead(day: date, *, today: date) -> bool:
@@ -76,9 +86,14 @@ def is_ahead(day: date, *, today: date) -> bool:
     return day > today + AHEAD
 
 
-def age(issue: Issue, day: date) -> int:
-    """Whole days from an issue to `day`, never below 0."""
-    return max((day - issue.issued.date()).days, 0)
+def age(issued: date, day: date) -> int:
+    """Whole days from the day of an issue to `day`, never below 0."""
+    return max((day - issued).days, 0)
+
+
+def are_stale(*, kev: date, epss: date, day: date) -> bool:
+    """Whether on `day` EPSS is older than 3 days or KEV older than 14 (its real gaps reach 13)."""
+    return age(epss, day) > STALE_EPSS_DAYS or age(kev, day) > STALE_KEV_DAYS
 
 
 def make_edition(
@@ -89,11 +104,18 @@ def make_edition(
     epss: EpssDay,
     nvd: NvdRecords,
     last: Edition | None = None,
-    kev_held_because: str | None = None,
+    held_because: Mapping[str, str] = NOTHING_HELD,
+    correction: str | None = None,
 ) -> Edition:
-    """The list of `day`; `last` is the edition before it, None for the first."""
-    ranked_set = ranked(epss.scores, listing_days(kev.entries), day=day)
-    issues = Issues(kev=kev.issue, epss=epss.issue, kev_held_because=kev_held_because)
+    """The list of `day`; `last` is the edition before it, None for the first; `held_because` has reasons by feed."""
+    ranked_set = ranked(epss.scores, listing_days(kev.entries), day=day, left_out=nvd.rejected())
+    issues = Issues(
+        kev=kev.issue,
+        epss=epss.issue,
+        kev_held_because=held_because.get(KEV),
+        epss_held_because=held_because.get(EPSS),
+        correction=correction,
+    )
     facts = Facts(kev=kev.entries, removed=_removed(kev.entries, last, day), issues=issues)
     return Edition(day=day, made_at=made_at, ranked=ranked_set, facts=facts, nvd=nvd)
 

@@ -17,6 +17,7 @@ PatchStatus = Literal["no_fix_eol", "fix_reference", "vendor_advisory", "unknown
 
 NVD = "nvd@nist.gov"
 CISA_ADP = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
+REJECTED_STATUS = "Rejected"
 CHAIN: Sequence[SeveritySource] = ("nvd", "cna", "cisa-adp")
 
 CATALOG_PAGE = "https://www.cisa.gov/known-exploited-vulnerabilities-catalog?search_api_fulltext={cve_id}"
@@ -110,7 +111,7 @@ class NvdRecord:
     @property
     def is_rejected(self) -> bool:
         """Whether the identifier was withdrawn."""
-        return self.status == "Rejected"
+        return self.status == REJECTED_STATUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Stores how EPSS changed from day to day, and reads the scores of one CVE or of one day again."""
 
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -25,8 +26,9 @@ from buildings.cve.epss_history import (
     undone,
     unpacked,
 )
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.issue import Issue
 from buildings.cve.forecast import EarlierScores
+from buildings.cve.ranking import Scores as RankingScores
 from buildings.cve.tables import EpssBlock, EpssDay, LatestList, Tables
 from campus import Storage
 
@@ -37,9 +39,10 @@ LONGEST_WEEK = timedelta(days=10)
 
 @dataclass(frozen=True)
 class HistoryRows:
-    """What a list adds to the history of EPSS: days, each with its blocks."""
+    """What a list adds to the history of EPSS: days, each with its blocks; and the days that it withdraws."""
 
     days: Mapping[StoredDay, Sequence[bytes]] = field(default_factory=dict)
+    withdrawn: frozenset[date] = frozenset()
 
     def rows(self) -> list[Tables]:
         """The rows to store in the list's own transaction."""
@@ -66,10 +69,32 @@ async def history_after(storage: Storage, edition: Edition, last: Edition | None
         return await _inserted(storage, stored, edition, last)
     days = await _corrected(storage, stored, edition, last) if _day(new) == _day(old) or _day(new) in stored else {}
     if _day(new) != _day(old):
-        same_model = new.version == old.version and _day(old) < _day(new)
+        following = _Following.of(edition) if _day(old) < _day(new) else None
         newest = StoredDay(_day(old), old.version, None)
-        days |= await anyio.to_thread.run_sync(_stored, scores_of(last.ranked), newest, edition if same_model else None)
+        days |= await anyio.to_thread.run_sync(_stored, scores_of(last.ranked), newest, following)
     return HistoryRows(days)
+
+
+async def history_corrected(storage: Storage, edition: Edition, *, published: Edition, served: Edition) -> HistoryRows:
+    """What becomes of the history where an edition replaces the one that was `published`; `served` is the last list's."""
+    new = _day(edition.facts.issues.epss)
+    old = _day(published.facts.issues.epss)
+    before = scores_of(published.ranked)
+    now = _Following.of(edition)
+    async with storage.read() as session:
+        stored = await _stored_days(session)
+    if new == old and not (await anyio.to_thread.run_sync(difference, before, now.scores)).numbers:
+        return HistoryRows()
+    if published.day == served.day:
+        return HistoryRows(await _relinked(storage, stored, old, before, now), frozenset({new} & stored.keys()))
+    if old not in stored:  # the last list was made from it too: that list is to be corrected first
+        return HistoryRows()
+    later = stored[old].next_day
+    following = _Following(later, stored[old].model, await _scores_on(storage, stored, later, served)) if later else None
+    if new != old:
+        return HistoryRows(await _relinked(storage, stored, old, before, following), frozenset({old}))
+    days = await _relinked(storage, stored, old, before, now)
+    return HistoryRows(days | await anyio.to_thread.run_sync(_stored, now.scores, StoredDay(old, now.model, None), following))
 
 
 async def _corrected(
@@ -81,11 +106,19 @@ async def _corrected(
     before = await _scores_on(storage, stored, _day(issue), last)
     if not (await anyio.to_thread.run_sync(difference, before, now)).numbers:
         return {}
+    others = {day: one for day, one in stored.items() if day != _day(last.facts.issues.epss)}
+    return await _relinked(storage, others, _day(issue), before, _Following.of(edition))
+
+
+async def _relinked(
+    storage: Storage, stored: Mapping[date, StoredDay], day: date, before: Scores, following: "_Following | None"
+) -> dict[StoredDay, Sequence[bytes]]:
+    """The days that are stored as different from `before`, the scores of `day`, stored anew as different from the following."""
     days: dict[StoredDay, Sequence[bytes]] = {}
     for one in stored.values():
-        if one.next_day == _day(issue) and one.day != _day(last.facts.issues.epss):
+        if one.next_day == day and not (following and following.day == one.day):
             earlier = await anyio.to_thread.run_sync(undone, before, await _changes_on(storage, one.day))
-            days |= await anyio.to_thread.run_sync(_stored, earlier, one, edition if issue.version == one.model else None)
+            days |= await anyio.to_thread.run_sync(_stored, earlier, one, following)
     return days
 
 
@@ -105,11 +138,25 @@ async def _inserted(storage: Storage, stored: Mapping[date, StoredDay], edition:
     return HistoryRows({StoredDay(one.day, one.model, following): await anyio.to_thread.run_sync(packed, changes)})
 
 
-def _stored(scores: Scores, one: StoredDay, after: Edition | None) -> dict[StoredDay, Sequence[bytes]]:
-    """A day's scores as what differs from those of the edition `after`, or whole."""
-    if after is None:
+@dataclass(frozen=True)
+class _Following:
+    """The scores of a day, from which those of the day before it are stored as different."""
+
+    day: date
+    model: str
+    scores: Scores
+
+    @classmethod
+    def of(cls, edition: Edition) -> "_Following":
+        """The scores of an edition."""
+        return cls(_day(edition.facts.issues.epss), edition.facts.issues.epss.version, scores_of(edition.ranked))
+
+
+def _stored(scores: Scores, one: StoredDay, following: _Following | None) -> dict[StoredDay, Sequence[bytes]]:
+    """A day's scores as what differs from the following ones, or whole if there are none of the same model."""
+    if following is None or following.model != one.model:
         return {StoredDay(one.day, one.model, None): packed(scored(scores))}
-    return {StoredDay(one.day, one.model, _day(after.facts.issues.epss)): packed(difference(scores, scores_of(after.ranked)))}
+    return {StoredDay(one.day, one.model, following.day): packed(difference(scores, following.scores))}
 
 
 def _day(issue: Issue) -> date:
@@ -139,6 +186,23 @@ async def _scores_on(storage: Storage, stored: Mapping[date, StoredDay], day: da
     for one in reversed(followed):
         scores = await anyio.to_thread.run_sync(undone, scores, await _changes_on(storage, one))
     return scores
+
+
+async def load_scores(storage: Storage, day: date, *, latest: Edition) -> RankingScores | None:
+    """Every score of a known day, with percentiles that are computed; None if the day is not known."""
+    async with storage.read() as session:
+        stored = await _stored_days(session)
+    if day not in stored and day != _day(latest.facts.issues.epss):
+        return None
+    scores = scored(await _scores_on(storage, stored, day, latest))
+    return await anyio.to_thread.run_sync(lambda: RankingScores(scores.numbers, scores.epss, _percentiles(scores.epss)))
+
+
+def _percentiles(epss: "array[float]") -> "array[float]":
+    """The share of scores that are the same or lower, with EPSS's five decimals."""
+    ordered = sorted(epss)
+    shares = {score: round(place / len(ordered), 5) for place, score in enumerate(ordered, 1)}
+    return array("d", map(shares.__getitem__, epss))
 
 
 async def earlier_scores(storage: Storage, issue: Issue, *, added: HistoryRows) -> EarlierScores | None:

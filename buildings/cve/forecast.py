@@ -136,12 +136,12 @@ class Forecaster:
         ]
 
     def _scored(self) -> "array[float]":
-        """The score of each row; EXCLUDED for what KEV lists or EPSS has not scored."""
+        """The score of each row; EXCLUDED for what KEV lists, EPSS has not scored or NVD rejects."""
         scores = array("d")
         logits = dict[float, float]()  # there are few different scores
         changed = self._earlier.changed if self._earlier else {}
-        for number, epss, age in zip(self._ranked.numbers, self._ranked.epss, self._ages, strict=True):
-            if epss == UNSCORED or number in self._listed:
+        for number, epss, rank, age in zip(self._ranked.numbers, self._ranked.epss, self._ranked.ranks, self._ages, strict=True):
+            if epss == UNSCORED or not rank or number in self._listed:
                 scores.append(EXCLUDED)
                 continue
             likely = logits.get(epss)
@@ -224,9 +224,10 @@ def _untied(edition: Edition, ranking: str, prior: Mapping[str, float]) -> Order
     entries = []
     for cve_id, listing in edition.facts.kev.items():
         cve = edition.ranked.find(cve_id)
-        epss = cve.epss if cve else None
-        score = factors_of(epss=epss, added=listing.date_added, day=edition.day).score + prior.get(vendor_key(listing.vendor), 0.0)
-        entries.append((score, -1.0 if epss is None else epss, listing.date_added, number_of(cve_id), listing.ransomware))
+        if cve is None:
+            continue
+        score = factors_of(epss=cve.epss, added=listing.date_added, day=edition.day).score + prior.get(vendor_key(listing.vendor), 0.0)
+        entries.append((score, -1.0 if cve.epss is None else cve.epss, listing.date_added, number_of(cve_id), listing.ransomware))
     entries.sort(reverse=True)
     leading = sum(1 for *_, tied in entries[:BRIEF_LENGTH] if not tied)
     return Order(edition.day, ranking, [number for *_, number, tied in entries if not tied], leading, len(entries))

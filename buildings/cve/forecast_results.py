@@ -17,7 +17,7 @@ from buildings.cve.forecast_models import (
 )
 from buildings.cve.grading import Grade, hits_of, precision_at, records_of
 from buildings.cve.methodology import FORECAST_METHODOLOGY, NOTICES
-from buildings.cve.results import DECIMALS, TEASER_LENGTH, feeds_of
+from buildings.cve.results import DECIMALS, TEASER_LENGTH, feeds_of, notices_of
 
 
 def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequence[Precision], today: date) -> ForecastList:
@@ -36,7 +36,7 @@ def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequenc
         entries=entries,
         methodology=FORECAST_METHODOLOGY,
         feeds=feeds_of(edition, today=today),
-        notices=NOTICES,
+        notices=notices_of(edition),
     )
 
 

@@ -3,19 +3,20 @@
 import logging
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from uuid import uuid4
 
 import anyio.to_thread
 from pydantic import TypeAdapter
-from sqlmodel import col, func, select
+from sqlmodel import col, func, select, update
 
 from buildings.cve.arguments import number_of
 from buildings.cve.edition import Edition
 from buildings.cve.epss_store import HistoryRows, earlier_scores
-from buildings.cve.forecast import EarlierScores, Forecaster, Order
+from buildings.cve.feeds.kev import KevEntry
+from buildings.cve.forecast import WINDOW_DAYS, EarlierScores, Forecaster, Order
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, Precision
 from buildings.cve.forecast_results import forecast_list_of, record_of
 from buildings.cve.grading import PUBLISHED, RANKINGS, Event, Grade, grade_of, listing_events, precision_at
@@ -25,6 +26,8 @@ from campus import Storage
 
 log = logging.getLogger(__name__)
 
+CORRECTABLE_DAYS = 30
+"""For so long after its day a list can be corrected, and the grades that depend on it."""
 GRADE: TypeAdapter[Grade] = TypeAdapter(Grade)
 
 
@@ -36,13 +39,15 @@ class Outlook:
     rows: Sequence[Tables]
 
 
-async def make_outlook(storage: Storage, edition: Edition, last: Edition | None, *, history: HistoryRows) -> Outlook:
-    """The forecast of an edition, and what to store with it; `last` is the edition that was served before."""
+async def make_outlook(
+    storage: Storage, edition: Edition, last: Edition | None, *, history: HistoryRows, corrects: bool = False
+) -> Outlook:
+    """The forecast of an edition, and what to store with it; `last` is the edition before it. With `corrects` it replaces the day's."""
     earlier = await earlier_scores(storage, edition.facts.issues.epss, added=history)
     precision = precision_at(await load_grades(storage))
     published = await load_forecast(storage, edition.day)
     made = await anyio.to_thread.run_sync(lambda: _outlook(edition, last, earlier, precision))
-    if published is None:
+    if published is None or corrects:
         return made
     # the first forecast of a day stands, and is the one that is graded
     return Outlook(forecast=published, rows=[row for row in made.rows if isinstance(row, RansomwareFlip)])
@@ -55,14 +60,14 @@ def _outlook(edition: Edition, last: Edition | None, earlier: EarlierScores | No
     packed = zlib.compress(published.model_dump_json().encode(), 9)
     rows: list[Tables] = [ArchivedForecast(day=edition.day, made_at=edition.made_at, forecast=packed)]
     rows += [_row_of(order) for order in forecaster.orders(forecast)]
-    rows += [RansomwareFlip(cve_id=cve_id, day=edition.day) for cve_id in flips(edition, last)]
+    rows += flips(edition.facts.kev, last.facts.kev if last else {}, day=edition.day)
     return Outlook(forecast=published, rows=rows)
 
 
-def flips(edition: Edition, last: Edition | None) -> list[str]:
+def flips(kev: Mapping[str, KevEntry], before: Mapping[str, KevEntry], *, day: date) -> list[RansomwareFlip]:
     """The CVEs that KEV listed before and ties to ransomware only now."""
-    before = last.facts.kev if last else {}
-    return [cve_id for cve_id, now in edition.facts.kev.items() if now.ransomware and (was := before.get(cve_id)) and not was.ransomware]
+    tied = [cve_id for cve_id, now in kev.items() if now.ransomware and (was := before.get(cve_id)) and not was.ransomware]
+    return [RansomwareFlip(cve_id=cve_id, day=day) for cve_id in tied]
 
 
 def _row_of(order: Order) -> RankingOrder:
@@ -143,14 +148,15 @@ async def grade_lists(storage: Storage, edition: Edition) -> None:
 
 
 async def _save_grades(storage: Storage, grades: Sequence[Grade], record: ForecastRecord) -> None:
-    """Store grades and the record of all. The order behind a final grade is not needed any more, and is dropped."""
+    """Store grades and the record of all. The order behind a final grade is dropped when no correction can change the grade."""
     async with storage.write() as session:
         for one in grades:
             row = await session.get(RankingOrder, (one.day, one.ranking))
             if row is not None:
                 row.grade = GRADE.dump_json(one)
                 row.is_final = one.is_final
-                row.numbers = b"" if one.is_final else row.numbers
+        old = col(RankingOrder.is_final) & (col(RankingOrder.day) < record.day - timedelta(days=WINDOW_DAYS + CORRECTABLE_DAYS))
+        await session.exec(update(RankingOrder).where(old, col(RankingOrder.numbers) != b"").values(numbers=b""))
         await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=zlib.compress(record.model_dump_json().encode())))
 
 

@@ -20,7 +20,7 @@ from buildings.cve.models import Brief, FreshList, Teaser
 from buildings.cve.nvd_reading import load_records
 from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.reports import FoundIds
-from buildings.cve.results import brief_of, feeds_of, fresh_of, teaser_of
+from buildings.cve.results import as_of, brief_of, fresh_of, teaser_of
 from buildings.cve.sample import sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Stored, load_brief, load_latest, newest_version
@@ -146,11 +146,10 @@ class Latest:
         """The day's forecast; raises Problem 503 while there is none."""
         today = now.date()
         if self._forecast_answers is None or self._forecast_answers.today != today:
-            edition = self.shown()
+            self.shown()
             if self._forecast is None:
                 raise no_list_yet("no forecast has been made yet: the first one comes with the next list")
-            current = {"stale": edition.facts.issues.is_stale(today), "feeds": feeds_of(edition, today=today)}
-            forecast = self._forecast.model_copy(update=current)
+            forecast = as_of(today, self._forecast)
             teaser = forecast_teaser_of(forecast, full_list=full_list(), record=record)
             self._forecast_answers = ForecastAnswers(today=today, forecast=forecast, teaser=teaser)
         return self._forecast_answers
@@ -178,7 +177,7 @@ class Latest:
     def _make(self, today: date, full_list: str) -> DayResults:
         edition = self.shown()
         assert self._brief is not None, "it comes with the list"
-        brief = self._brief.model_copy(update={"stale": edition.facts.issues.is_stale(today), "feeds": feeds_of(edition, today=today)})
+        brief = as_of(today, self._brief)
         return DayResults(today=today, brief=brief, teaser=teaser_of(brief, full_list=full_list), fresh=fresh_of(edition, today=today))
 
 

@@ -191,7 +191,11 @@ class Feed(Part):
     total: int | None = Field(default=None, description="NVD only: number of its records, while not all of them have been read; else null.")
     held_because: str | None = Field(
         default=None,
-        description="KEV only: why its newest release could not be used, so that the list was made from the one before; else null.",
+        description="KEV and EPSS only: why the newest issue could not be used, so that the list was made from the one before; else null.",
+    )
+    unreadable: tuple[str, ...] = Field(
+        default=(),
+        description="KEV and EPSS only: the few entries, members or lines of the issue that could not be read; what they had said is kept.",
     )
 
 
@@ -302,7 +306,8 @@ class MissCause(Part):
 
     reason: MissReason = Field(
         description="removed_from_kev: CISA removed it, and EPSS has no score for it. not_yet_scored: NVD lists it, and EPSS scores it "
-        "within about 48 hours. rejected: the identifier was withdrawn. unknown: none of the feeds lists it, as far as they were read."
+        "within about 48 hours. rejected: NVD says that the identifier was withdrawn. unknown: none of the feeds lists it, as far as they "
+        "were read."
     )
     explanation: str = Field(description="The reason in a sentence, and what to do next.")
 

@@ -8,12 +8,13 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple, get_args
 
-from buildings.cve.enrichment import NvdRecord, PatchStatus, Severity, patch_of
+from buildings.cve.enrichment import REJECTED_STATUS, NvdRecord, PatchStatus, Severity, patch_of
 
 SEVERITIES: Sequence[Severity] = get_args(Severity)
 PATCHES: Sequence[PatchStatus] = ("unknown", "vendor_advisory", "fix_reference")
 FIRST_CODE = 65
-"""A line begins with a letter for severity and patch, then vendor and product follow."""
+"""A line begins with a letter for severity and patch, or the one for rejected records, then vendor and product follow."""
+REJECTED = b"Z"
 BETWEEN = "\x1f"
 BREAKS = str.maketrans("\n\r\x1f", "   ")
 RAW_DEFLATE = -zlib.MAX_WBITS
@@ -22,12 +23,13 @@ SEVERITY, SOURCE = 3, itemgetter(4)
 
 
 class Outline(NamedTuple):
-    """Of a record what a verdict on many CVEs shows; `patch` is what NVD says of one."""
+    """Of a record what a verdict on many CVEs shows; `patch` is what NVD says of one; of a rejected record it shows nothing else."""
 
-    severity: Severity
-    patch: PatchStatus
-    vendor: str | None
-    product: str | None
+    severity: Severity = "UNKNOWN"
+    patch: PatchStatus = "unknown"
+    vendor: str | None = None
+    product: str | None = None
+    is_rejected: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,15 @@ class Outlines:
         line = self.text[self.ends[slot - 1] if slot else 0 : self.ends[slot] - 1]
         if not line:
             return None
+        if line == REJECTED:
+            return Outline(is_rejected=True)
         severity, patch = divmod(line[0] - FIRST_CODE, len(PATCHES))
         vendor, _, product = line[1:].decode().partition(BETWEEN)
         return Outline(SEVERITIES[severity], PATCHES[patch], vendor or None, product or None)
+
+    def rejected(self) -> Iterator[int]:
+        """The places of rejected records."""
+        return (slot for slot, line in enumerate(self.text.split(b"\n")) if line == REJECTED)
 
     def vendors(self) -> Iterator[tuple[int, bytes]]:
         """The places of records that name a product, each with its vendor in UTF-8."""
@@ -63,6 +71,8 @@ class Outlines:
 
 def outline_of(record: NvdRecord) -> Outline:
     """The outline of a record."""
+    if record.is_rejected:
+        return Outline(is_rejected=True)
     rating = record.rating
     status = patch_of(record, cve_id=record.cve_id, end_of_life=None).status
     return Outline(rating.severity if rating else "UNKNOWN", status, record.vendor, record.product)
@@ -70,7 +80,9 @@ def outline_of(record: NvdRecord) -> Outline:
 
 def outline_of_values(values: Sequence[Any]) -> Outline:
     """The outline of a record as a page stores it."""
-    affected, _, _, _, ratings, fix, advisory, *_ = values
+    affected, status, _, _, ratings, fix, advisory, *_ = values
+    if status == REJECTED_STATUS:
+        return Outline(is_rejected=True)
     severity: Severity = min(ratings, key=SOURCE)[SEVERITY] if ratings else "UNKNOWN"
     vendor, product = affected[0][:2] if affected else (None, None)
     return Outline(severity, "fix_reference" if fix else "vendor_advisory" if advisory else "unknown", vendor, product)
@@ -82,6 +94,6 @@ def merged_outlines(known: Outlines | None, changed: Mapping[int, Outline], *, s
     for slot, outline in changed.items():
         code = FIRST_CODE + len(PATCHES) * SEVERITIES.index(outline.severity) + PATCHES.index(outline.patch)
         names = BETWEEN.join((name or "").translate(BREAKS) for name in (outline.vendor, outline.product))
-        lines[slot] = f"{chr(code)}{names}".encode()
+        lines[slot] = REJECTED if outline.is_rejected else f"{chr(code)}{names}".encode()
     stream = zlib.compressobj(wbits=RAW_DEFLATE)
     return stream.compress(b"\n".join(lines)) + stream.flush()

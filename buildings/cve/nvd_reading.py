@@ -12,8 +12,9 @@ from pydantic import TypeAdapter
 from sqlmodel import col, delete, select
 
 from buildings.cve.enrichment import NvdRecord
-from buildings.cve.feeds.acceptance import FeedRefused, Issue
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
+from buildings.cve.feeds.errors import FeedRefused
+from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import FEED, NvdPage
 from buildings.cve.feeds.nvd_pages import Position, fetch_page, is_file, pause_between_pages
 from buildings.cve.nvd_records import NvdRecords, merged, page_numbers

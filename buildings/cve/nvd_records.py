@@ -18,7 +18,7 @@ import orjson
 
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.enrichment import CHAIN, Affected, NvdRecord, Rating, Ssvc
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.issue import Issue
 from buildings.cve.nvd_outlines import Outline, Outlines, merged_outlines, outline_of, outline_of_values
 
 NvdRecordState = Literal["read", "not_read", "absent"]
@@ -105,12 +105,16 @@ class NvdRecords:
             return "read"
         return "absent" if self.is_complete and self.as_of is None else "not_read"
 
+    def rejected(self) -> frozenset[int]:
+        """The numbers of the CVEs that NVD calls rejected."""
+        found = ((place << PAGE_BITS) + slot for place, page in self.pages.items() for slot in _unpacked_outlines(page).rejected())
+        return frozenset(number for number in found if self.as_of is None or self.find(spelled(number)))
+
     def vendors(self) -> Iterator[tuple[int, str]]:
         """CVE numbers, each with the vendor that its record names first; records without products are left out."""
         names: dict[bytes, str] = {}  # there are few different ones
         for place, page in self.pages.items():
-            start = _end_of_blocks(page)
-            for slot, vendor in (Outlines.unpack(page, start) if start < len(page) else _outlines_from_blocks(page)).vendors():
+            for slot, vendor in _unpacked_outlines(page).vendors():
                 name = names.get(vendor) or names.setdefault(vendor, vendor.decode())
                 yield (place << PAGE_BITS) + slot, name
 
@@ -158,6 +162,11 @@ def merged(pages: Mapping[int, bytes], records: Iterable[NvdRecord]) -> tuple[di
         result[place] = packed_blocks + merged_outlines(known, outlines[place], slots=SLOTS)
         added += more
     return result, added
+
+
+def _unpacked_outlines(page: bytes) -> Outlines:
+    start = _end_of_blocks(page)
+    return Outlines.unpack(page, start) if start < len(page) else _outlines_from_blocks(page)
 
 
 def _outlines_from_blocks(page: bytes) -> Outlines:

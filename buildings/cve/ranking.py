@@ -11,9 +11,10 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cached_property
 from typing import Any
 
 from buildings.cve.arguments import number_of
@@ -101,7 +102,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class RankedSet:
-    """The columns, in ascending order of CVE number."""
+    """The columns, in ascending order of CVE number. Those that are left out of the ranking have the rank 0."""
 
     numbers: "array[int]"
     epss: "array[float]"
@@ -109,34 +110,47 @@ class RankedSet:
     ranks: "array[int]"
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return self._ranked_count
+
+    @cached_property
+    def _ranked_count(self) -> int:
+        return max(self.ranks, default=0)
 
     def find(self, cve_id: str) -> RankedCve | None:
         """The rank and EPSS of a CVE; None when it is not ranked."""
         row = row_of(number_of(cve_id), self.numbers)
-        return None if row is None else self._cve_at(row)
+        return self._cve_at(row) if row is not None and self.ranks[row] else None
+
+    def leaves_out(self, cve_id: str) -> bool:
+        """Whether a CVE is known and left out of the ranking."""
+        row = row_of(number_of(cve_id), self.numbers)
+        return row is not None and not self.ranks[row]
+
+    def left_out(self) -> frozenset[int]:
+        """The CVE numbers that are left out of the ranking."""
+        return frozenset(number for number, rank in zip(self.numbers, self.ranks, strict=True) if not rank)
 
     def first(self, count: int) -> list[tuple[int, RankedCve]]:
         """The CVE numbers of the first `count` ranks, in their order."""
-        leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if rank <= count)
+        leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if 0 < rank <= count)
         return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
 
     def scores(self) -> Scores:
         """The EPSS scores, without the rows of CVEs that only KEV lists."""
         rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
-        return Scores(*(_picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
+        return Scores(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
     def only(self, listed: Iterable[int]) -> "RankedSet":
         """Only the rows of `listed` CVE numbers."""
         rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
-        return RankedSet(*(_picked(column, rows) for column in self._columns()))
+        return RankedSet(*(picked(column, rows) for column in self._columns()))
 
     def pack(self) -> bytes:
         """The columns as one block: format mark, count, then column after column, little-endian.
 
         Not compressed: that would halve the size, and unpacking would delay the start.
         """
-        return b"".join([HEAD.pack(MARK, len(self)), *(little_endian(column).tobytes() for column in self._columns())])
+        return b"".join([HEAD.pack(MARK, len(self.numbers)), *(little_endian(column).tobytes() for column in self._columns())])
 
     @classmethod
     def unpack(cls, block: bytes) -> "RankedSet":
@@ -156,11 +170,12 @@ class RankedSet:
         return RankedCve(self.ranks[row], self.epss[row], self.percentiles[row])
 
 
-def ranked(scores: Scores, added: Mapping[int, date], *, day: date) -> RankedSet:
-    """Rank every CVE that EPSS has scored or KEV lists; `added` maps KEV's CVE numbers to their day of listing."""
+def ranked(scores: Scores, added: Mapping[int, date], *, day: date, left_out: Container[int] = ()) -> RankedSet:
+    """Rank every CVE that EPSS has scored or KEV lists, but those `left_out`; `added` maps KEV's CVE numbers to their day of listing."""
     columns = _with_unscored(scores, added)
     ranks = array("I", bytes(array("I").itemsize * len(columns.numbers)))
-    for rank, row in enumerate(order(columns.numbers, columns.epss, added, day=day), start=1):
+    in_order = order(columns.numbers, columns.epss, added, day=day)
+    for rank, row in enumerate((row for row in in_order if columns.numbers[row] not in left_out), start=1):
         ranks[row] = rank
     return RankedSet(columns.numbers, columns.epss, columns.percentiles, ranks)
 
@@ -168,7 +183,7 @@ def ranked(scores: Scores, added: Mapping[int, date], *, day: date) -> RankedSet
 def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "array[float]") -> Scores:
     """The columns brought into ascending order of CVE number."""
     rows = sorted(range(len(numbers)), key=numbers.__getitem__)
-    return Scores(*(_picked(column, rows) for column in (numbers, epss, percentiles)))
+    return Scores(*(picked(column, rows) for column in (numbers, epss, percentiles)))
 
 
 def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
@@ -185,7 +200,8 @@ def row_of(number: int, numbers: "array[int]") -> int | None:
     return row if row < len(numbers) and numbers[row] == number else None
 
 
-def _picked(column: "array[int] | array[float]", rows: list[int]) -> "array[Any]":
+def picked(column: "array[int] | array[float]", rows: Sequence[int]) -> "array[Any]":
+    """Some rows of a column, in this order."""
     return array(column.typecode, map(column.__getitem__, rows))
 
 

@@ -1,7 +1,8 @@
 """The jobs: read KEV, EPSS and NVD, make the day's list and forecast, or keep the last and say why; grade past lists; pause watches."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -9,13 +10,16 @@ from functools import partial
 import anyio.to_thread
 import httpx
 
+from buildings.cve.corrections import ListRefused, load_correction
 from buildings.cve.edition import Edition, is_ahead, make_edition
-from buildings.cve.epss_store import history_after
-from buildings.cve.feeds import acceptance, epss, kev
-from buildings.cve.feeds.acceptance import FeedError, Issue
+from buildings.cve.epss_store import history_after, history_corrected
+from buildings.cve.feeds import epss, kev
+from buildings.cve.feeds.acceptance import check_epss, check_kev, check_time
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
 from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
-from buildings.cve.feeds.kev import KevCatalog, check_listing_days, parse_kev
+from buildings.cve.feeds.errors import FeedError
+from buildings.cve.feeds.issue import Issue
+from buildings.cve.feeds.kev import KevCatalog, parse_kev
 from buildings.cve.forecast_store import grade_lists, make_outlook
 from buildings.cve.latest import CveSite
 from buildings.cve.nvd_reading import read_before_list, read_to_the_end
@@ -23,26 +27,22 @@ from buildings.cve.nvd_records import NvdRecords
 from buildings.cve.settings import CveSettings
 from buildings.cve.store import Failure, failures, held_copies, load_brief, note_failure, save
 from buildings.cve.watch_news import ListMatching, follow_owners, list_matching, makers_of, owners_of, stop_watches
-from campus import JobFailed, in_transaction
+from campus import in_transaction
 
 log = logging.getLogger(__name__)
 
 
-class ListRefused(JobFailed):
-    """The list of that day cannot be made."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FeedContents:
-    """KEV and EPSS as read; `kev_failure` says why the newest KEV could not be used, so that `kev` is that of the last list.
+    """KEV and EPSS as read; `failures` say, by feed, why the newest issue could not be used, so that the one of the last list is.
 
     `copies` are of the feeds that were read.
     """
 
     kev: KevCatalog
-    kev_failure: FeedError | None
     epss: EpssDay
-    copies: Mapping[str, Copy]
+    failures: Mapping[str, FeedError]
+    copies: Mapping[str, Copy | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,68 +71,78 @@ class FeedReader:
             try:
                 return await self._kev_from(self.settings.kev_mirror_url)
             except FeedError as second:
-                raise type(first)(kev.FEED, f"{first.reason}; its mirror: {second.reason}") from None
+                text = f"{first.reason}; its mirror: {second.reason}"
+                raise FeedError(kev.FEED, text, public=first.public) from None
 
     async def _kev_from(self, url: str) -> tuple[KevCatalog, Copy | None]:
         held = self.held.get(kev.FEED)
         download = await self._fetcher(kev.FEED).fetch(url, held=held)
         if download is None:
-            return self._unchanged.kev, held
+            return self.unchanged.kev, held
         catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.limits.size_limits.unpacked)
-        acceptance.check_time(kev.FEED, catalog.issue, now=self.now)
+        check_time(kev.FEED, catalog.issue, now=self.now)
         if not self.accept:
-            used = self.last.facts.kev if self.last else {}
-            check_listing_days(catalog, now=self.now)
-            self._check(kev.FEED, catalog.issue, lost=len(used.keys() - catalog.entries.keys()))
-        return catalog, download.copy
+            check_kev(catalog, self.last.kev if self.last else None, now=self.now)
+        _log_unreadable(kev.FEED, catalog.issue)
+        return catalog.completed(self.last.facts.kev if self.last else {}), download.copy
 
     async def read_epss(self) -> tuple[EpssDay, Copy | None]:
         """The newest scores. Raises FeedError."""
         held = self.held.get(epss.FEED)
         download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
         if download is None:
-            return await anyio.to_thread.run_sync(lambda: self._unchanged.epss), held
+            return await anyio.to_thread.run_sync(lambda: self.unchanged.epss), held
         day = await anyio.to_thread.run_sync(parse_epss, download.body, self.limits.size_limits.unpacked)
-        acceptance.check_time(epss.FEED, day.issue, now=self.now)
-        await anyio.to_thread.run_sync(check_scores, day)
-        if not self.accept:
-            used = self.last.facts.issues.epss.entries if self.last else 0
-            self._check(epss.FEED, day.issue, lost=used - day.issue.entries)
+        check_time(epss.FEED, day.issue, now=self.now)
+        day = await anyio.to_thread.run_sync(self._believed, day)
+        _log_unreadable(epss.FEED, day.issue)
         return day, download.copy
+
+    def _believed(self, day: EpssDay) -> EpssDay:
+        check_scores(day)
+        used = self.last.epss if self.last else None
+        if not self.accept:
+            check_epss(day, used)
+        return day.completed(used) if used else day
 
     def _fetcher(self, feed: str) -> Fetcher:
         return Fetcher(client=self.client, feed=feed, retry_policy=self.limits.retry_policy, size_limits=self.limits.size_limits)
 
     @property
-    def _unchanged(self) -> Edition:
-        assert self.last is not None, "conditional requests are made only when there is a last list"
+    def unchanged(self) -> Edition:
+        """The last list, of a feed that has nothing newer."""
+        assert self.last is not None, "it is asked for only when there is a last list"
         return self.last
 
-    def _check(self, feed: str, issue: Issue, *, lost: int) -> None:
-        used = None
-        thresholds = acceptance.KEV if feed == kev.FEED else acceptance.EPSS
-        if self.last:
-            used = self.last.facts.issues.kev if feed == kev.FEED else self.last.facts.issues.epss
-        acceptance.check(feed, issue, used=used, lost=lost, thresholds=thresholds)
+
+def _log_unreadable(feed: str, issue: Issue) -> None:
+    if issue.unreadable:
+        log.warning("parts of a feed cannot be read and are left out", extra={"feed": feed, "parts": issue.unreadable})
 
 
-async def refresh(site: CveSite, *, day: date | None = None, accept: bool = False) -> None:
+async def refresh(site: CveSite, *, day: date | None = None, accept: bool = False, correct: date | None = None) -> None:
     """Make today's list from the feeds as they are now, and serve it.
 
-    `day` makes the list of a past day, from feeds that were issued by then. `accept` accepts a feed that shrank or is older
-    than the last one, and makes a corrected edition of an archived day beside the earlier ones. When KEV cannot be used,
-    the list is made from the KEV held, which it says, and the job fails with the reason, to be tried again. When EPSS
-    cannot be used, the last list stays as it is and the job fails. The list does not wait for NVD.
+    `day` makes the list of a past day, from feeds that were issued by then. `accept` accepts a feed that looks false or is older
+    than the last one, and makes a corrected edition of an archived day beside the earlier ones. When KEV or EPSS cannot be used,
+    the list is made from the one held, which it says, and the job fails with the reason, to be tried again. When neither can, the
+    last list stays as it is. The list does not wait for NVD.
+
+    `correct` withdraws what false feeds caused on one of the last 30 days: it makes that day's list and forecast again, from what
+    the feeds' addresses serve if that was issued by then, else from the day's own feeds where they can be believed, else from those
+    of the list before; and grades again. Earlier editions of the list stay in the archive.
     """
-    await renew(site, day=day, accept=accept, limits=FetchLimits())
+    await renew(site, day=day, accept=accept, correct=correct, limits=FetchLimits())
 
 
-async def renew(site: CveSite, *, day: date | None = None, accept: bool = False, limits: FetchLimits) -> None:
+async def renew(site: CveSite, *, day: date | None = None, accept: bool = False, correct: date | None = None, limits: FetchLimits) -> None:
     """`refresh` with other timeouts and size limits."""
     now = site.now().astimezone(UTC).replace(microsecond=0)
-    day = day or now.date()
     await site.state.reload()
     last = site.state.real_edition
+    if correct:
+        return await _correct(site, correct, last, accept=accept, limits=limits, now=now)
+    day = day or now.date()
     if last and is_ahead(last.day, today=now.date()):
         log.warning("the last list is of a day in the future; a clock was wrong", extra={"day": str(last.day)})
         last = replace(last, day=now.date())
@@ -141,24 +151,67 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
     reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=last, held=held, accept=accept, now=now)
     try:
         read = await _read(site, reader)
-    except FeedError as error:
+    except FeedError:
         site.count("refresh", outcome="failed")
-        await _note(site, error, now)
         raise
     if day < now.date():
         _check_issues(day, read)
     await site.state.reload()
-    if not (read.kev_failure and _is_made(last, day, read)):
+    if not (read.failures and _is_made(last, day, read)):
         nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
         await _publish(site, edition, last, copies=read.copies)
         await _report(site, edition)
-    if read.kev_failure:
-        await _note(site, read.kev_failure, now)
-        raise read.kev_failure
+    for failure in read.failures.values():
+        raise failure
+    return None
 
 
-async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, copies: Mapping[str, Copy]) -> None:
+async def _correct(site: CveSite, day: date, served: Edition | None, *, accept: bool, limits: FetchLimits, now: datetime) -> None:
+    """Make the list of a day again without what false feeds said, and the public record with it."""
+    storage = site.storage
+    correction = await load_correction(storage, day, served, today=now.date())
+    assert served is not None, "a correction has been loaded"
+    before = correction.before
+    reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=before, held={}, accept=accept, now=now)
+    kev_copy, epss_copy = None, None
+    kev_used, epss_used = correction.own_kev(now=now), await anyio.to_thread.run_sync(correction.own_epss)
+    with _reported():
+        catalog, copy = await reader.read_kev()
+        if _day(catalog.issue) <= day:
+            kev_used, kev_copy = (catalog, None), copy
+    with _reported():
+        scores, copy = await reader.read_epss()
+        if _day(scores.issue) <= day:
+            epss_used, epss_copy = (scores, None), copy
+    nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
+    edition = await anyio.to_thread.run_sync(lambda: correction.edition(kev_used, epss_used, nvd=nvd, made_at=now))
+    history = await history_corrected(storage, edition, published=correction.published, served=served)
+    outlook = await make_outlook(storage, edition, before, history=history, corrects=True)
+    rows = [*outlook.rows, *history.rows()]
+    stored = await save(
+        storage,
+        edition,
+        copies={kev.FEED: kev_copy, epss.FEED: epss_copy},
+        if_served=rows,
+        if_archived=rows,
+        tell=await _matching(site, edition, served),
+        withdraw=lambda session: correction.withdraw(session, edition, history),
+    )
+    await grade_lists(storage, stored.edition if stored else served)
+    await _report(site, edition)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Log why a feed cannot be used, where there is another to take its place."""
+    try:
+        yield
+    except FeedError as error:
+        log.warning("a feed cannot be used for the correction", extra={"feed": error.feed, "reason": error.reason})
+
+
+async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, copies: Mapping[str, Copy | None]) -> None:
     """Store a list with its forecast, scores and news, all or nothing; serve it, unless it is of an earlier day than `last`."""
     history = await history_after(site.storage, edition, last)
     outlook = await make_outlook(site.storage, edition, last, history=history)
@@ -178,20 +231,28 @@ async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, cop
 
 
 async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
-    """Read KEV, NVD and EPSS. Raises FeedError if EPSS cannot be used, or if KEV cannot be used and no earlier list has one."""
-    failure, kev_copy = None, None
+    """Read KEV, NVD and EPSS. Raises FeedError if neither KEV nor EPSS can be used, or if one cannot and there is no earlier list."""
+    failures: dict[str, FeedError] = {}
+    copies: dict[str, Copy | None] = {}
     try:
-        catalog, kev_copy = await reader.read_kev()
+        catalog, copies[kev.FEED] = await reader.read_kev()
     except FeedError as error:
+        await _note(site, error, reader.now)
         if reader.last is None:
             raise
-        catalog = reader.last.kev
-        failure = error
+        failures[kev.FEED] = error
+        catalog = reader.unchanged.kev
     # Before EPSS: a page of NVD and the scores are both large, and need not be in memory together.
     await _read_nvd(site, reader)
-    day, epss_copy = await reader.read_epss()
-    copies = {kev.FEED: kev_copy, epss.FEED: epss_copy}
-    return FeedContents(kev=catalog, kev_failure=failure, epss=day, copies={name: copy for name, copy in copies.items() if copy})
+    try:
+        day, copies[epss.FEED] = await reader.read_epss()
+    except FeedError as error:
+        await _note(site, error, reader.now)
+        if failures or reader.last is None:
+            raise
+        failures[epss.FEED] = error
+        day = await anyio.to_thread.run_sync(lambda: reader.unchanged.epss)
+    return FeedContents(kev=catalog, epss=day, failures=failures, copies=copies)
 
 
 async def _read_nvd(site: CveSite, reader: FeedReader) -> None:
@@ -277,11 +338,15 @@ async def _check_day(site: CveSite, day: date, last: Edition | None, *, today: d
 def _check_issues(day: date, read: FeedContents) -> None:
     """Refuse to make a past day's list from what was published later."""
     for feed, issue in ((kev.FEED, read.kev.issue), (epss.FEED, read.epss.issue)):
-        if issue.issued.astimezone(UTC).date() > day:
+        if _day(issue) > day:
             raise ListRefused(
                 f"{feed} {issue} was issued after {day}: a past day's list is made only from feeds of that day;"
                 " name files of it as kev_url and epss_url in [buildings.cve]"
             )
+
+
+def _day(issue: Issue) -> date:
+    return issue.issued.astimezone(UTC).date()
 
 
 def _is_made(last: Edition | None, day: date, read: FeedContents) -> bool:
@@ -290,5 +355,8 @@ def _is_made(last: Edition | None, day: date, read: FeedContents) -> bool:
 
 
 def _edition(day: date, read: FeedContents, last: Edition | None, nvd: NvdRecords, *, made_at: datetime) -> Edition:
-    reason = read.kev_failure.reason if read.kev_failure else None
-    return make_edition(day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=nvd, last=last, kev_held_because=reason)
+    held = {feed: failure.public for feed, failure in read.failures.items()}
+    correction = last.facts.issues.correction if last and last.day == day else None
+    return make_edition(
+        day=day, made_at=made_at, kev=read.kev, epss=read.epss, nvd=nvd, last=last, held_because=held, correction=correction
+    )

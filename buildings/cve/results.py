@@ -1,12 +1,13 @@
 """Makes the tools' results from a day's edition: brief, teaser, fresh list, verdict. Pure."""
 
 from datetime import date
-from typing import Any
+from typing import Any, TypeVar
 
 from buildings.cve.arguments import spelled
-from buildings.cve.edition import Edition, age
+from buildings.cve.edition import Edition, age, are_stale
 from buildings.cve.enrichment import NvdRecord, patch_of
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.issue import Issue
+from buildings.cve.forecast_models import ForecastList
 from buildings.cve.methodology import METHODOLOGY, NOTICES, SOURCE
 from buildings.cve.models import (
     Affected,
@@ -29,6 +30,7 @@ from buildings.cve.models import (
 )
 from buildings.cve.ranking import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
 
+ListT = TypeVar("ListT", Brief, ForecastList)
 TEASER_LENGTH = 3
 DECIMALS = 3
 
@@ -47,8 +49,14 @@ def brief_of(edition: Edition, *, today: date) -> Brief:
         entries=entries,
         methodology=METHODOLOGY,
         feeds=feeds_of(edition, today=today),
-        notices=NOTICES,
+        notices=notices_of(edition),
     )
+
+
+def notices_of(edition: Edition) -> tuple[str, ...]:
+    """The publishers' notices, after the one of a correction."""
+    correction = edition.facts.issues.correction
+    return (correction, *NOTICES) if correction else NOTICES
 
 
 def feeds_of(edition: Edition, *, today: date) -> Feeds:
@@ -57,9 +65,19 @@ def feeds_of(edition: Edition, *, today: date) -> Feeds:
     nvd = edition.nvd
     return Feeds(
         kev=_feed(issues.kev, today, held_because=issues.kev_held_because),
-        epss=_feed(issues.epss, today),
+        epss=_feed(issues.epss, today, held_because=issues.epss_held_because),
         nvd=_feed(nvd.issue, today, total=nvd.total),
     )
+
+
+def as_of(today: date, published: ListT) -> ListT:
+    """A published list on a later day: the feeds that it was made from, with their ages."""
+    feeds = published.feeds
+    aged = {name: feed.model_copy(update={"age_days": age(feed.date, today)}) for name, feed in feeds if feed.date}
+    assert feeds.kev.date, "no list is made without KEV"
+    assert feeds.epss.date, "no list is made without EPSS"
+    stale = are_stale(kev=feeds.kev.date, epss=feeds.epss.date, day=today)
+    return published.model_copy(update={"stale": stale, "feeds": feeds.model_copy(update=aged)})
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
@@ -178,10 +196,12 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
     """Why a CVE is not ranked, as far as the feeds show."""
     record = edition.nvd.find(cve_id)
     removal = edition.facts.removed.get(cve_id)
-    if record and record.is_rejected:
+    if (record and record.is_rejected) or edition.ranked.leaves_out(cve_id):
+        what_next = "CISA lists it in KEV nevertheless." if cve_id in edition.facts.kev else "Remove it from your lists."
         return MissCause(
             reason="rejected",
-            explanation=f"{cve_id} was rejected: the identifier is withdrawn and names no vulnerability. Remove it from your lists.",
+            explanation=f"{cve_id} was rejected, says NVD: the identifier is withdrawn and names no vulnerability, so it has no rank. "
+            f"{what_next}",
         )
     if removal:
         return MissCause(
@@ -209,8 +229,9 @@ def _feed(issue: Issue | None, today: date, *, total: int | None = None, held_be
     return Feed(
         version=issue.version,
         date=issue.issued.date(),
-        age_days=age(issue, today),
+        age_days=age(issue.issued.date(), today),
         entries=issue.entries,
+        unreadable=issue.unreadable,
         total=total,
         held_because=held_because,
     )

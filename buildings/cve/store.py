@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import uuid4
@@ -98,22 +98,25 @@ async def save(
     storage: Storage,
     edition: Edition,
     *,
-    copies: Mapping[str, Copy],
+    copies: Mapping[str, Copy | None],
     if_served: Sequence[Tables] = (),
     if_archived: Sequence[Tables] = (),
     tell: Callable[[Connection], object] | None = None,
+    withdraw: Callable[[AsyncSession], Awaitable[None]] | None = None,
 ) -> Stored | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
     None when a later day's list is already stored: then this one is only archived. A list of the future is no such list. A brief
     that differs from the day's published one becomes another edition beside it. `if_served` are further rows to store if it is
-    served, `if_archived` those if it is not. `tell` tells the watches what is news to them, if it is served. `copies` are of KEV
-    and EPSS, where these were read, for the next conditional requests.
+    served, `if_archived` those if it is not. `tell` tells the watches what is news to them, if it is served. `withdraw` removes what
+    the list replaces. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
     """
     made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
     latest = await anyio.to_thread.run_sync(_packed, edition)
     async with storage.write() as session:
         brief = await _publish(session, edition, made)
+        if withdraw:
+            await withdraw(session)
         shown = (await session.exec(select(col(LatestList.day)))).first()
         if shown is None or shown <= edition.day or is_ahead(shown, today=edition.made_at.date()):
             await session.exec(delete(LatestList))  # merge would read the 10 MB of the list before
@@ -148,7 +151,8 @@ def _says(brief: Brief) -> tuple[object, ...]:
     """What makes a brief another edition: its entries, and the issues of KEV and EPSS behind them."""
     kev = brief.feeds.kev
     epss = brief.feeds.epss
-    return brief.entries, kev.version, kev.date, kev.held_because is None, epss.version, epss.date
+    held = kev.held_because is None, epss.held_because is None
+    return brief.entries, kev.version, kev.date, epss.version, epss.date, held, kev.unreadable, epss.unreadable, brief.notices
 
 
 def _packed(edition: Edition) -> LatestList:
@@ -210,7 +214,7 @@ async def note_failure(storage: Storage, failure: Failure) -> None:
         session.add(row)
 
 
-async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy]) -> None:
+async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy | None]) -> None:
     for name, copy in copies.items():
         await session.merge(read_state(name, copy))
 

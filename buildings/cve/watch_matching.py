@@ -116,11 +116,12 @@ def scores_of(edition: Edition, least: float) -> dict[int, float]:
     """The scores of an edition's CVEs that have at least this one, by CVE number, rounded as answers show them."""
     ranked = edition.ranked
     lowest = (least - 10**-DECIMALS) / EPSS_POINTS
-    scored = ((number, EPSS_POINTS * epss) for number, epss in zip(ranked.numbers, ranked.epss, strict=True) if epss >= lowest)
+    rows = zip(ranked.numbers, ranked.epss, ranked.ranks, strict=True)
+    scored = ((number, EPSS_POINTS * epss) for number, epss, rank in rows if epss >= lowest and rank)
     found = {number: min(score, HIGHEST_OUTSIDE_KEV) for number, score in scored}
     for number, added in listing_days(edition.facts.kev).items():
         row = row_of(number, ranked.numbers)
-        if row is not None:
+        if row is not None and ranked.ranks[row]:
             epss = ranked.epss[row]
             found[number] = factors_of(epss=None if epss == UNSCORED else epss, added=added, day=edition.day).score
     rounded = {number: round(score, DECIMALS) for number, score in found.items()}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buildings.cve.feeds.acceptance import FeedRefused, FeedUnavailable
 from buildings.cve.feeds.download import BLOCK, Copy, Fetcher, RetryPolicy, SizeLimits, shown_address, unpacked, whole
+from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 
 pytestmark = pytest.mark.anyio
 

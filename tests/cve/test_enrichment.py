@@ -22,7 +22,7 @@ from buildings.cve.enrichment import (
     severity_of,
     tagged,
 )
-from buildings.cve.feeds.acceptance import FeedRefused
+from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import parse_nvd
 
 CNA = "cna@acme.example"

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from sqlmodel import select
 
-from buildings.cve.feeds.acceptance import FeedError
 from buildings.cve.feeds.download import FetchLimits
+from buildings.cve.feeds.errors import FeedError
 from buildings.cve.refresh import read_nvd, refresh, renew
 from buildings.cve.tables import FeedState
 from campus.testing import Clock
@@ -214,7 +214,9 @@ async def test_without_a_kev_of_today_the_list_is_made_from_the_one_held_and_say
         brief = (await campus.call("top_cves_today", key="cve")).data
         assert (brief["day"], brief["feeds"]["epss"]["entries"]) == ("2026-08-22", 2100)
         assert (brief["feeds"]["kev"]["date"], brief["feeds"]["kev"]["age_days"]) == ("2026-08-21", 1)
-        assert "answered 403; its mirror: " in brief["feeds"]["kev"]["held_because"]
+        assert brief["feeds"]["kev"]["held_because"] == "its publisher does not answer, or answers with an error"
+        [finding] = (await campus.service.ask("ready"))["cve"]
+        assert re.search(f"answered 403; its mirror: .*{reason}", finding), "the operator sees all of it"
         assert (await campus.service.ask("ready"))["cve"][0].startswith("KEV failed at 2026-08-22")
         with pytest.raises(FeedError):
             await renew(campus.site, limits=limits())
@@ -226,6 +228,74 @@ async def test_without_a_kev_of_today_the_list_is_made_from_the_one_held_and_say
         mended = (await campus.call("top_cves_today", key="cve")).data
         assert (mended["edition"], mended["feeds"]["kev"]["held_because"]) == (2, None)
         assert (await campus.service.ask("ready"))["cve"] == []
+
+
+async def test_without_an_epss_of_today_the_list_has_kevs_news_and_says_which_scores_it_holds(
+    publisher, open_test_campus, make, limits, tmp_path
+) -> None:
+    clock = Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        clock.move(timedelta(days=4))
+        publisher.put(EPSS, status=503)
+        new = make.kev_entry("CVE-2026-9000", date(2026, 8, 25))
+        publisher.put(KEV, make.kev_catalog([new, *make.listings(1200)], released="2026-08-25T12:00:00Z"))
+        for _ in range(2):
+            with pytest.raises(FeedError, match=r"EPSS: .* answered 503"):
+                await renew(campus.site, limits=limits())
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        assert (brief["day"], brief["edition"], brief["entries"][0]["cve_id"]) == ("2026-08-25", 1, "CVE-2026-9000")
+        epss = brief["feeds"]["epss"]
+        assert (epss["date"], epss["age_days"], brief["stale"]) == ("2026-08-21", 4, True)
+        assert epss["held_because"] == "its publisher does not answer, or answers with an error"
+        assert (await campus.service.ask("ready"))["cve"][0].startswith("EPSS failed at 2026-08-25")
+
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-25T12:00:00Z"))
+        await renew(campus.site, limits=limits())
+        mended = (await campus.call("top_cves_today", key="cve")).data
+        assert (mended["edition"], mended["stale"], mended["feeds"]["epss"]["held_because"]) == (2, False, None)
+        publisher.put(EPSS, status=503)
+        publisher.put(KEV, status=503)
+        clock.move(timedelta(days=1))
+        with pytest.raises(FeedError):
+            await renew(campus.site, limits=limits())
+        assert (await campus.call("top_cves_today", key="cve")).data["day"] == "2026-08-25", "without any news there is no list of today"
+        findings = (await campus.service.ask("ready"))["cve"]
+        assert [finding[:11] for finding in findings[:2]] == ["EPSS failed", "KEV failed "]
+
+
+async def test_no_path_of_this_machine_is_shown_to_customers(publisher, open_test_campus, make, tmp_path, limits) -> None:
+    kev_file = tmp_path / "kev.json"
+    kev_file.write_bytes(make.kev_catalog(make.listings(1200)))
+    settings = {"kev_url": kev_file.as_uri(), "kev_mirror_url": (tmp_path / "mirror.json").as_uri()}
+    clock = Clock(NOON)
+    async with open_test_campus(publisher.url, clock=clock, settings=settings) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        clock.move(timedelta(days=1))
+        kev_file.unlink()
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-22T12:00:00Z"))
+        with pytest.raises(FeedError, match="does not exist"):
+            await renew(campus.site, limits=limits())
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        assert brief["feeds"]["kev"]["held_because"] == "its publisher does not answer, or answers with an error"
+        assert "file:" not in str(brief)
+
+
+async def test_parts_that_cannot_be_read_are_named_in_the_log_the_answer_and_readyz(publisher, open_test_campus, make, caplog) -> None:
+    entries = make.listings(1200)
+    entries[3]["dueDate"] = "N/A"
+    publisher.put(KEV, make.kev_catalog(entries))
+    publisher.put(EPSS, gzip.compress(gzip.decompress(make.epss_file(make.many_scores(2000))) + b"\n# end\n"))
+    async with open_test_campus(publisher.url) as campus:
+        await campus.run("refresh", accept=True)
+        feeds = (await campus.call("top_cves_today", key="cve")).data["feeds"]
+        named = {"kev": ["CVE-2026-1003: dueDate 'N/A'"], "epss": ["a blank line", "'# end'"]}
+        assert {name: feeds[name]["unreadable"] for name in named} == named
+        findings = (await campus.service.ask("ready"))["cve"]
+        assert any("CVE-2026-1003: dueDate 'N/A'" in finding for finding in findings)
+        assert any("a blank line; '# end'" in finding for finding in findings)
+        logged = [vars(record).get("parts") for record in caplog.records if "cannot be read" in record.message]
+        assert logged == [("CVE-2026-1003: dueDate 'N/A'",), ("a blank line", "'# end'")]
 
 
 async def test_a_feed_of_the_future_is_never_used(publisher, open_test_campus, make, limits) -> None:
@@ -282,7 +352,7 @@ async def test_without_nvd_ever_severity_is_unknown_and_has_no_source(publisher,
 
 async def test_the_shipped_limits_are_those_of_the_job() -> None:
     assert FetchLimits().retry_policy.seconds == 120
-    assert refresh.__kwdefaults__ == {"day": None, "accept": False}
+    assert refresh.__kwdefaults__ == {"day": None, "accept": False, "correct": None}
 
 
 async def test_old_feeds_are_published_with_their_age_and_as_stale(publisher, open_test_campus, make) -> None:

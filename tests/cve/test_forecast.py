@@ -231,3 +231,53 @@ async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(pub
         assert (new["epss_week_ago"], new["factors"]["rise"]) == (None, 0)
         other = await day(9, {"CVE-2025-31337": 0.5}, model="v2026.08.30")
         assert (other["epss_compared_with"], other["entries"][0]["factors"]["rise"]) == (None, 0)
+
+
+async def test_a_list_names_the_feeds_that_it_was_made_of_when_newer_ones_came_on_the_same_day(publisher, open_test_campus, make) -> None:
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-17T12:00:00Z"))
+        await campus.run("refresh", accept=True)
+        first = (await campus.call("next_in_kev", key="cve")).data
+        clock.move(timedelta(hours=2))
+        publisher.put(EPSS, make.epss_file(make.many_scores(2000)))
+        publisher.put(KEV, make.kev_catalog(make.listings(1201), released="2026-08-21T18:00:00Z"))
+        await campus.run("refresh")
+        assert (await campus.call("next_in_kev", key="cve")).data == first, "the first forecast of a day stays, and says of what it is made"
+        assert first["feeds"]["epss"] | {"date": "2026-08-17", "age_days": 4} == first["feeds"]["epss"]
+        assert (first["stale"], first["generated_at"]) == (True, "2026-08-21T14:00:00Z")
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        assert (brief["feeds"]["epss"]["date"], brief["stale"], brief["generated_at"]) == ("2026-08-21", False, "2026-08-21T16:00:00Z")
+        clock.move(timedelta(days=1))
+        assert (await campus.call("next_in_kev", key="cve")).data["feeds"]["epss"]["age_days"] == 5
+
+
+async def test_what_nvd_rejects_is_in_no_ranking_and_its_verdict_says_so(publisher, open_test_campus, make) -> None:
+    newest, likeliest = "CVE-2026-2199", "CVE-2026-2999"
+    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
+    async with open_test_campus(publisher.url, clock=clock) as campus:
+        await campus.run("refresh", accept=True)
+        teaser = (await campus.call("brief_teaser")).data["teaser"]
+        names = (await campus.call("next_teaser")).data["teaser"]
+        assert (teaser[0]["cve_id"], names[0]["cve_id"]) == (newest, likeliest)
+        clock.move(timedelta(days=1))
+        records = [make.nvd_record(cve_id, vulnStatus="Rejected") for cve_id in (newest, likeliest)]
+        publisher.put(NVD, make.nvd_page(records))
+        await campus.run("nvd")
+        await campus.run("refresh")
+        brief = (await campus.call("top_cves_today", key="cve")).data
+        forecast = (await campus.call("next_in_kev", key="cve")).data
+        assert [entry["rank"] for entry in brief["entries"]] == list(range(1, 26))
+        assert not {newest, likeliest} & {entry["cve_id"] for entry in (*brief["entries"], *forecast["entries"])}
+        assert (await campus.call("brief_teaser")).data["teaser"][0]["cve_id"] == "CVE-2026-2198"
+        assert forecast["of"] == 799
+        for cve_id in (newest, likeliest):
+            verdict = (await campus.call("cve_verdict", key="cve", cve_id=cve_id)).data
+            assert (verdict["found"], verdict["of"], verdict["miss"]["reason"]) == (False, 1998, "rejected")
+        batch = (await campus.call("cve_verdicts", key="cve", cve_ids=[newest, likeliest, "CVE-2026-2198"])).data
+        assert [(miss["cve_id"], miss["reason"]) for miss in batch["misses"]] == [(newest, "rejected"), (likeliest, "rejected")]
+        left = (await campus.call("brief_changes", key="cve")).data["left"]
+        assert newest in [change["cve_id"] for change in left]
+        history = (await campus.call("cve_history", key="cve", cve_id=likeliest)).data
+        assert history["epss"][-1]["epss"] is not None, "EPSS still scores it"
+        assert (await campus.service.ask("audit"))["cve"] == []

@@ -15,7 +15,8 @@ import pytest
 
 from buildings.cve.arguments import number_of
 from buildings.cve.enrichment import NvdRecord
-from buildings.cve.feeds.acceptance import FeedError, FeedRefused, Issue
+from buildings.cve.feeds.errors import FeedError, FeedRefused
+from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import parse_nvd
 from buildings.cve.feeds.nvd_pages import Position, pause_between_pages
 from buildings.cve.nvd_outlines import outline_of

@@ -28,10 +28,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         (["cve.refesh"], "there is no job 'cve.refesh'; the jobs are: cve.grade, cve.nvd, cve.pause_watches, cve.refresh, cve.reload"),
         (
             ["cve.refresh", "--dya", "2026-11-20"],
-            "cve.refresh: Unknown option: --dya. Did you mean --day?; its options are: --day, --accept",
+            "cve.refresh: Unknown option: --dya. Did you mean --day?; its options are: --day, --accept, --correct",
         ),
         (["cve.refresh", "--day", "20.11.2026"], 'Invalid value for --day: unable to convert "20.11.2026" into date'),
-        (["cve.refresh", "2026-11-20"], "Unused Tokens: ['2026-11-20']; its options are: --day, --accept"),
+        (["cve.refresh", "2026-11-20"], "Unused Tokens: ['2026-11-20']; its options are: --day, --accept, --correct"),
     ],
 )
 def test_an_unknown_job_or_option_is_refused_before_a_database_is_made(

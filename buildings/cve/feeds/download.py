@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
-from buildings.cve.feeds.acceptance import FeedRefused, FeedUnavailable
+from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
 from campus import origin_of
 
 GZIP = b"\x1f\x8b"

@@ -1,36 +1,57 @@
-"""Parses FIRST's CSV file with the EPSS scores of one day; a malformed file is refused as a whole."""
+"""Parses FIRST's CSV file with the EPSS scores of one day. A few lines that are odd are left out."""
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from buildings.cve.arguments import SEQUENCES, spelled
-from buildings.cve.feeds.acceptance import GLIMPSE, FeedRefused, Issue, glimpse
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, unpacked
-from buildings.cve.ranking import Scores, sorted_scores
+from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
+from buildings.cve.feeds.issue import Issue
+from buildings.cve.ranking import Scores, picked, row_of, sorted_scores
 
 FEED = "EPSS"
 ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")
 COLUMNS = b"cve,epss,percentile"
 LONGEST_LINE = 4096
-ROW = re.compile(rb"^CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11}),([0-9.eE+-]+),([0-9.eE+-]+)\r?$", re.MULTILINE)
+MOST_UNREADABLE = 20
+"""Lines that cannot be read; a file with more is refused."""
+NUMBER = rb"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
+CVE = rb"^CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11}),"
+ROW = re.compile(CVE + NUMBER + b"," + NUMBER + rb"\r?$", re.MULTILINE)
+LONGER_ROW = re.compile(CVE + NUMBER + b"," + NUMBER + rb",[^\r\n]*\r?$", re.MULTILINE)
+"""A row of a file that has more columns, which are ignored."""
+CVES = re.compile(r"CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11})\b")
 
 
 @dataclass(frozen=True)
 class EpssDay:
-    """The scores of one day by one version of the model."""
+    """The scores of one day by one version of the model. `unreadable` are the lines that were left out."""
 
     model_version: str
     scored_at: datetime
     scores: Scores
+    unreadable: tuple[str, ...] = ()
 
     @property
     def issue(self) -> Issue:
         """Its version, time and size, to compare with another day."""
-        return Issue(version=self.model_version, issued=self.scored_at, entries=len(self.scores.numbers))
+        entries = len(self.scores.numbers)
+        return Issue(version=self.model_version, issued=self.scored_at, entries=entries, unreadable=self.unreadable)
+
+    def completed(self, used: "EpssDay") -> "EpssDay":
+        """The day with the scores in use of CVEs whose line cannot be read, where they are of the same model."""
+        now, before = self.scores, used.scores
+        named = {int(year) * SEQUENCES + int(sequence) for year, sequence in CVES.findall("\n".join(self.unreadable))}
+        held = [row for one in named if row_of(one, now.numbers) is None and (row := row_of(one, before.numbers)) is not None]
+        if not held or used.model_version != self.model_version:
+            return self
+        numbers, epss = now.numbers + picked(before.numbers, held), now.epss + picked(before.epss, held)
+        percentiles = now.percentiles + picked(before.percentiles, held)
+        return replace(self, scores=sorted_scores(numbers, epss, percentiles))
 
 
 def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:
@@ -43,10 +64,14 @@ def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:
     about, _, rest = first.partition(b"\n")
     header, _, rows = rest.partition(b"\n")
     found = ABOUT.fullmatch(about.rstrip(b"\r"))
-    if not found or header.rstrip(b"\r") != COLUMNS:
+    more = header.rstrip(b"\r").removeprefix(COLUMNS)
+    if not found or not header.startswith(COLUMNS) or (more and not more.startswith(b",")):
         wanted = f"'#model_version:…,score_date:…' and '{COLUMNS.decode()}'"
         raise FeedRefused(FEED, f"not EPSS scores: the file should begin with {wanted}, and begins with {glimpse(first)}")
-    return EpssDay(found[1].decode(), _instant(found[2]), _scores(rows, blocks))
+    instant = _instant(found[2])
+    unreadable = [f"columns that are not known: {_seen(more[1:])}"] if more else []
+    scores = _scores(chain((rows,), blocks), LONGER_ROW if more else ROW, unreadable)
+    return EpssDay(found[1].decode(), instant, scores, tuple(unreadable))
 
 
 def _instant(text: bytes) -> datetime:
@@ -76,38 +101,55 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield pending
 
 
-def _scores(rows: bytes, blocks: Iterator[bytes]) -> Scores:
+def _scores(blocks: Iterable[bytes], row: re.Pattern[bytes], unreadable: list[str]) -> Scores:
+    """The rows of all blocks; lines that are none go to `unreadable`."""
     numbers = array("q")
     epss = array("d")
     percentiles = array("d")
-    block: bytes | None = rows
-    while block is not None:
-        found = ROW.findall(block)
+    for block in blocks:
+        found = row.findall(block)
         if len(found) != block.count(b"\n") + (not block.endswith(b"\n") and block != b""):
-            raise FeedRefused(FEED, f"a line is not of the form 'CVE-…,number,number': {_odd_row(block)[:GLIMPSE]!r}")
+            _name(block, row, unreadable)
         numbers.extend(int(year) * SEQUENCES + int(sequence) for year, sequence, _, _ in found)
-        try:
-            epss.extend(float(likely) for _, _, likely, _ in found)
-            percentiles.extend(float(share) for _, _, _, share in found)
-        except ValueError as error:
-            raise FeedRefused(FEED, f"a row has a value that is not a number: {error}") from None
-        block = next(blocks, None)
-    return _checked(sorted_scores(numbers, epss, percentiles))
-
-
-def _odd_row(block: bytes) -> bytes:
-    return next(line for line in block.split(b"\n") if not ROW.fullmatch(line))
-
-
-def _checked(scores: Scores) -> Scores:
-    if not scores.numbers:
+        epss.extend(float(likely) for _, _, likely, _ in found)
+        percentiles.extend(float(share) for _, _, _, share in found)
+    if not numbers:
         raise FeedRefused(FEED, "the file has no rows")
-    for name, column in (("score", scores.epss), ("percentile", scores.percentiles)):
-        if min(column) < 0 or max(column) > 1:
-            raise FeedRefused(FEED, f"a {name} is not between 0 and 1")
-    if twice := next((one for one, next_one in pairwise(scores.numbers) if one == next_one), None):
-        raise FeedRefused(FEED, f"{spelled(twice)} has two rows")
-    return scores
+    return _plausible(sorted_scores(numbers, epss, percentiles), unreadable)
+
+
+def _name(block: bytes, row: re.Pattern[bytes], unreadable: list[str]) -> None:
+    """Add the lines of a block that are no rows. Raises FeedRefused if the file ends within one."""
+    lines = block.removesuffix(b"\n").split(b"\n")
+    odd = [line.rstrip(b"\r") for line in lines if not row.fullmatch(line)]
+    if not block.endswith(b"\n") and odd[-1] == lines[-1] and not odd[-1].startswith(b"#"):
+        raise FeedRefused(FEED, f"the file ends within a line: {_seen(odd[-1])}")
+    unreadable += [_seen(line) if line.strip() else "a blank line" for line in odd]
+    _check_count(unreadable)
+
+
+def _seen(line: bytes) -> str:
+    return repr(line[:GLIMPSE].decode("ascii", errors="replace"))
+
+
+def _check_count(unreadable: Sequence[str]) -> None:
+    if len(unreadable) > MOST_UNREADABLE:
+        counted = f"more than {MOST_UNREADABLE} lines are not of the form 'CVE-…,number,number'"
+        raise FeedRefused(FEED, f"{counted}; the first: {unreadable[0]}", public=counted)
+
+
+def _plausible(scores: Scores, unreadable: list[str]) -> Scores:
+    """The rows without second ones of a CVE, and without values that are not between 0 and 1; these go to `unreadable`."""
+    numbers, epss, percentiles = scores.numbers, scores.epss, scores.percentiles
+    odd = {row for row, (before, number) in enumerate(pairwise(numbers), 1) if before == number}
+    if max(epss) > 1 or max(percentiles) > 1:
+        odd |= {row for row in range(len(numbers)) if epss[row] > 1 or percentiles[row] > 1}
+    if not odd:
+        return scores
+    unreadable += [f"{spelled(numbers[row])},{epss[row]},{percentiles[row]}" for row in sorted(odd)[: MOST_UNREADABLE + 1]]
+    _check_count(unreadable)
+    kept = [row for row in range(len(numbers)) if row not in odd]
+    return Scores(*(picked(column, kept) for column in (numbers, epss, percentiles)))
 
 
 def check_scores(day: EpssDay) -> None:

@@ -1,8 +1,8 @@
-"""Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read. Refuses a malformed one whole."""
+"""Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read. A few that are odd are left out."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Annotated, Any
 
@@ -18,12 +18,15 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from buildings.cve.arguments import PATTERN
+from buildings.cve.arguments import PATTERN, canonical
 from buildings.cve.enrichment import says_end_of_life
-from buildings.cve.feeds.acceptance import AHEAD, REMEDY, FeedRefused, Issue, first_fault, glimpse
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
+from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
+from buildings.cve.feeds.issue import Issue
 
 FEED = "KEV"
+MOST_UNREADABLE = 10
+"""Entries with something that cannot be read; a release with more is refused."""
 WRITTEN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -45,16 +48,39 @@ class KevEntry:
 
 @dataclass(frozen=True)
 class KevCatalog:
-    """One release of the catalog."""
+    """One release of the catalog. `unreadable` names what cannot be read, `gaps` say what that leaves open."""
 
     version: str
     released_at: datetime
     entries: Mapping[str, KevEntry]
+    unreadable: tuple[str, ...] = ()
+    gaps: Sequence["Gap"] = ()
 
     @property
     def issue(self) -> Issue:
         """Its version, time and size, to compare with another release."""
-        return Issue(version=self.version, issued=self.released_at, entries=len(self.entries))
+        return Issue(version=self.version, issued=self.released_at, entries=len(self.entries), unreadable=self.unreadable)
+
+    def completed(self, used: Mapping[str, KevEntry]) -> "KevCatalog":
+        """The catalog with what cannot be read as it is in the release in use: that it cannot be read does not say that it changed."""
+        entries = dict(self.entries)
+        for one in self.gaps:
+            if one.cve_id is None:  # it may be the entry of any CVE that seems to be gone
+                entries = {**used, **entries}
+            elif (held := used.get(one.cve_id)) and one.members:
+                entries[one.cve_id] = replace(entries[one.cve_id], **{name: getattr(held, name) for name in one.members})
+            elif held:
+                entries.setdefault(one.cve_id, held)
+        return replace(self, entries=entries)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What of an entry is not known: some `members`, or without any the whole entry; `cve_id` is None if that cannot be read either."""
+
+    text: str
+    cve_id: str | None
+    members: Sequence[str] = ()
 
 
 def _as_written(value: Any) -> Any:
@@ -65,6 +91,14 @@ def _as_written(value: Any) -> Any:
 
 
 PublishedDate = Annotated[date, BeforeValidator(_as_written)]
+MEMBERS = {
+    "vendorProject": "vendor",
+    "product": "product",
+    "dueDate": "due_date",
+    "requiredAction": "end_of_life",
+    "knownRansomwareCampaignUse": "ransomware",
+}
+"""The members that an entry may lack, and what is kept of each."""
 
 
 class Published(BaseModel):
@@ -77,12 +111,12 @@ class PublishedEntry(Published):
     """One of the catalog's `vulnerabilities`."""
 
     cve_id: Annotated[str, StringConstraints(pattern=PATTERN, to_upper=True), Field(validation_alias="cveID")]
-    vendor_project: str
-    product: str
     date_added: PublishedDate
+    vendor_project: str = ""
+    product: str = ""
     due_date: Annotated[PublishedDate | None, BeforeValidator(lambda text: text or None)] = None
     required_action: str = ""
-    known_ransomware_campaign_use: str = "Unknown"
+    known_ransomware_campaign_use: Annotated[str, StringConstraints(pattern="^(?i:known|unknown)$")] = "Unknown"
 
     def entry(self) -> KevEntry:
         """The entry, reduced to what the lists need."""
@@ -103,7 +137,7 @@ class PublishedCatalog(Published):
     catalog_version: str
     date_released: Annotated[AwareDatetime, BeforeValidator(_as_written)]
     count: int
-    vulnerabilities: list[PublishedEntry]
+    vulnerabilities: list[Any]
 
 
 def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
@@ -118,12 +152,29 @@ def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
         raise FeedRefused(FEED, f"not a KEV catalog ({first_fault(error)}), but {glimpse(body)}") from None
     if read.count != len(read.vulnerabilities):
         raise FeedRefused(FEED, f"the catalog announces {read.count:,} entries and holds {len(read.vulnerabilities):,}")
-    newest_first = sorted((one.entry() for one in read.vulnerabilities), key=lambda entry: entry.date_added, reverse=True)
-    return KevCatalog(read.catalog_version, read.date_released, {entry.cve_id: entry for entry in newest_first})
+    results = [_read(place, published) for place, published in enumerate(read.vulnerabilities)]
+    gaps = [gap for _, gap in results if gap]
+    if len(gaps) > MOST_UNREADABLE:
+        counted = f"{len(gaps):,} of {len(results):,} entries cannot be read, where {MOST_UNREADABLE} are accepted"
+        raise FeedRefused(FEED, f"{counted}; the first: {gaps[0].text}", public=counted)
+    newest_first = sorted((entry for entry, _ in results if entry), key=lambda entry: entry.date_added, reverse=True)
+    if not newest_first:
+        raise FeedRefused(FEED, "a catalog without any entries")
+    entries = {entry.cve_id: entry for entry in newest_first}
+    return KevCatalog(read.catalog_version, read.date_released, entries, tuple(gap.text for gap in gaps), gaps)
 
 
-def check_listing_days(catalog: KevCatalog, *, now: datetime) -> None:
-    """Raise FeedRefused when a CVE was listed in the future, beyond a day."""
-    for entry in catalog.entries.values():
-        if entry.date_added > (now + AHEAD).date():
-            raise FeedRefused(FEED, f"{catalog.issue} says that {entry.cve_id} was added on {entry.date_added}, in the future; {REMEDY}")
+def _read(place: int, published: Any) -> tuple[KevEntry | None, Gap | None]:
+    """An entry without the members that cannot be read, and what these are; no entry if it cannot do without them."""
+    try:
+        return PublishedEntry.model_validate(published).entry(), None
+    except ValidationError as error:
+        faults = {str(fault["loc"][0]) if fault["loc"] else "": fault for fault in error.errors(include_url=False)}
+    named = published.get("cveID") if isinstance(published, dict) else None
+    cve_id = canonical(named.strip()) if isinstance(named, str) else None
+    seen = ", ".join(f"no {name}" if fault["type"] == "missing" else f"{name} {fault['input']!r:.60}" for name, fault in faults.items())
+    text = f"{cve_id or f'entry {place + 1}'}: {seen}"
+    if not faults.keys() <= MEMBERS.keys():
+        return None, Gap(text, cve_id)
+    rest = {name: value for name, value in published.items() if name not in faults}
+    return PublishedEntry.model_validate(rest).entry(), Gap(text, cve_id, [MEMBERS[name] for name in faults])

@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 import anyio.to_thread
 
-from buildings.cve.feeds.acceptance import FeedRefused
 from buildings.cve.feeds.download import Copy, Fetcher
+from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
 
 PAGE = 2_000

@@ -1,0 +1,65 @@
+"""Why a feed, or the newest issue of one, is not used.
+
+FeedError
+├── FeedUnavailable   it cannot be read: no connection, an error status, too slow
+└── FeedRefused       it was read and is not used: malformed or too large
+    └── FeedDoubted   it is well-formed and looks false: suspiciously smaller, older, changed; a person may accept it
+"""
+
+import re
+
+from pydantic import ValidationError
+
+from campus import JobFailed
+
+GLIMPSE = 60
+PRINTABLE = re.compile(r"[^ -~]+")
+REMEDY = "run the job cve.refresh with --accept if that is right"
+
+
+class FeedError(JobFailed):
+    """A feed cannot be used for a list. `reason` is for the operator, `public` for those who read the list."""
+
+    public = "its newest issue cannot be used"
+
+    def __init__(self, feed: str, reason: str, *, public: str | None = None) -> None:
+        super().__init__(f"{feed}: {reason}")
+        self.feed = feed
+        self.reason = reason
+        self.public = public or self.public
+
+
+class FeedUnavailable(FeedError):
+    """The feed cannot be read."""
+
+    public = "its publisher does not answer, or answers with an error"
+
+
+class FeedRefused(FeedError):
+    """The feed was read and is not used."""
+
+    public = "its newest issue is malformed"
+
+
+class FeedDoubted(FeedRefused):
+    """The feed is well-formed and looks false. Its reason names only the feed's contents, and is public."""
+
+    def __init__(self, feed: str, reason: str) -> None:
+        super().__init__(feed, f"{reason}; {REMEDY}", public=reason)
+
+
+def glimpse(body: bytes | bytearray) -> str:
+    """What a body looks like, in a few words, for an error."""
+    if not body.strip():
+        return "an empty answer"
+    start = PRINTABLE.sub(" ", body[: 4 * GLIMPSE].decode("ascii", errors="replace")).strip()[:GLIMPSE]
+    kind = "an HTML page" if start.lower().startswith(("<!doctype html", "<html")) else "an answer"
+    return f"{kind} of {len(body):,} bytes that begins with {start!r}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """The place and the reason of the first validation error."""
+    found = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in found["loc"])
+    what = found["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
