@@ -113,7 +113,7 @@ def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was
             "MCP-Protocol-Version": "2025-11-25",
             "X-Request-Id": "told-to-the-caller",
         }
-        answer = httpx.post(f"{campus.url}/broken/mcp", json=body, headers=headers)
+        answer = httpx.post(f"{campus.url}/broken/mcp", json=body, headers=headers, timeout=patience(10))
         assert "told-to-the-caller" in answer.text
         wait_for(campus, "a tool failed")
     failed = [one for one in map(json.loads, campus.log.splitlines()) if "the reason" in one.get("exception", "")]
