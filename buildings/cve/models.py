@@ -195,7 +195,8 @@ class Feed(Part):
     )
     unreadable: tuple[str, ...] = Field(
         default=(),
-        description="KEV and EPSS only: the few entries, members or lines of the issue that could not be read; what they had said is kept.",
+        exclude_if=lambda value: not value,
+        description="The few entries, members or lines that could not be read; what they had said is kept. Left out if all could be read.",
     )
 
 

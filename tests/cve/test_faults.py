@@ -248,7 +248,7 @@ async def test_without_an_epss_of_today_the_list_has_kevs_news_and_says_which_sc
         epss = brief["feeds"]["epss"]
         assert (epss["date"], epss["age_days"], brief["stale"]) == ("2026-08-21", 4, True)
         assert epss["held_because"] == "its publisher does not answer, or answers with an error"
-        assert (await campus.service.ask("ready"))["cve"][0].startswith("EPSS failed at 2026-08-25")
+        assert (await campus.service.ask("ready"))["cve"][1].startswith("EPSS failed at 2026-08-25")
 
         publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored="2026-08-25T12:00:00Z"))
         await renew(campus.site, limits=limits())
