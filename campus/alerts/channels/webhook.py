@@ -83,8 +83,8 @@ def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
     """How long a Retry-After header asks to wait, in seconds or until a future date; None if it has no valid time."""
     if text is None:
         return None
-    if SECONDS.fullmatch(text.strip()):
-        return timedelta(seconds=int(text))
+    if found := SECONDS.fullmatch(text.strip()):
+        return timedelta(seconds=int(found[0]))
     try:
         until = parsedate_to_datetime(text)
         wait = until.replace(tzinfo=until.tzinfo or UTC) - now
