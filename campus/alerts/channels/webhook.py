@@ -26,6 +26,8 @@ class Webhook(Channel):
     """Any https:// address that accepts a POST. It recognizes every URL, so it comes last among the channels."""
 
     kind = "webhook"
+    name = "a signed webhook"
+    signs = True
 
     def recognizes(self, address: str) -> bool:
         """Every URL."""
