@@ -165,7 +165,7 @@ def fill(connection: Connection, edition: Edition, count: int, *, per_owner: int
     ids = sorted(edition.facts.kev, key=number_of)
     ends_at = datetime.now(UTC) + timedelta(days=30)
     owners = [f"owner_{number}" for number in range(count // per_owner)]
-    connection.execute(insert(WATCH_OWNERS), [{"lineage": one, "ends_at": ends_at, "asked_on": 0, "asked": 0} for one in owners])
+    connection.execute(insert(WATCH_OWNERS), [{"lineage": one, "ends_at": ends_at} for one in owners])
     rows = [_watch(owner, chance.sample(listings, 4), chance.sample(ids, 20), chance) for owner in owners for _ in range(per_owner)]
     connection.execute(insert(WATCHES), rows)
 

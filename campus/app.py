@@ -234,6 +234,7 @@ class SharedServices:
             feeds=self.feeds,
             web=self.web,
             mail=self.mail,
+            mailboxes=self.core.mailboxes,
             keys=BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{loaded.name}"),

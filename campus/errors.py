@@ -65,7 +65,11 @@ class TargetRefused(CampusError):
 
 
 class MailUnavailable(CampusError):
-    """The SMTP server did not accept an e-mail; it may later."""
+    """The e-mail was not accepted; it may be later. It may have been sent nevertheless if the server did not answer: `maybe_sent`."""
+
+    def __init__(self, message: str, *, maybe_sent: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_sent = maybe_sent
 
 
 class MailRefused(MailUnavailable):

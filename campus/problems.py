@@ -40,7 +40,6 @@ EXPLANATIONS: Mapping[str, str] = {
     "not_found": "Nothing is served at this address.",
     "too_many_streams": "The key, or all keys together, have the maximum number of open event streams. Close a page that shows them.",
     "target_refused": "The webhook's address breaks a rule; `detail` names it.",
-    "too_many_confirmations": "The key has had the maximum number of confirmation e-mails sent today. Continue tomorrow.",
     "too_many_registrations": "The key or address registered too much in a minute. Try again after the time in Retry-After.",
     "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
     "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypeVar
 
+from campus.alerts.mailboxes import Mailboxes
 from campus.caller import Caller, GivenByCampus
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
@@ -58,10 +59,10 @@ class VisitorService(Protocol):
 class Site(GivenByCampus, Generic[SettingsT, StateT]):
     """Everything that one building may use in one campus. Tests construct their own.
 
-    `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name.
-    `mail` sends e-mail; it is None if campus.toml has no [mail]. `url` is the campus's public address. `keys` looks keys up, and
-    sells them if campus.toml grants it. `directory` lists what is open and at what price. `elapsed` counts seconds, and setting the
-    machine's clock does not change it.
+    `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name. `mail`
+    sends e-mail; it is None if campus.toml has no [mail]. `mailboxes` has what their holders agreed to and refused. `url` is the
+    campus's public address. `keys` looks keys up, and sells them if campus.toml grants it. `directory` lists what is open and at what
+    price. `elapsed` counts seconds, and setting the machine's clock does not change it.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     feeds: httpx.AsyncClient
     web: GuardedClient
     mail: Mail | None
+    mailboxes: Mailboxes
     keys: BuildingKeys
     directory: Directory
     log: logging.Logger

@@ -107,8 +107,7 @@ class FeedUrl(Tables, table=True):
 
 
 class WatchOwner(Tables, table=True):
-    """The lineage of a key that owns watches (a key keeps it when renewed or rotated): when the key ends, and how many confirmations it
-    requested on the day `asked_on`.
+    """The lineage of a key that owns watches (a key keeps it when renewed or rotated), and when the key ends.
 
     `paused_at` is when its watches were paused because the key had ended.
     """
@@ -118,8 +117,6 @@ class WatchOwner(Tables, table=True):
     lineage: str = Field(primary_key=True)
     ends_at: datetime = Field(sa_type=Moment)
     paused_at: datetime | None = Field(default=None, sa_type=Moment)
-    asked_on: int = 0
-    asked: int = 0
 
 
 class Target(AlertTarget, Tables, table=True):

@@ -20,12 +20,10 @@ from campus.alerts import (
     AlertContents,
     AlertText,
     Content,
-    Discord,
     Dispatcher,
-    Email,
     Question,
     RegistrationLimits,
-    Webhook,
+    open_channels,
     open_dispatcher,
 )
 
@@ -205,7 +203,7 @@ class Watching:
     def dispatcher(self) -> Dispatcher:
         """Sends the messages."""
         site = self._site
-        channels = Discord(site.settings.discord_hosts), Email(site.mail, links=f"{site.url}{EMAIL_PAGES}"), Webhook()
+        channels = open_channels(site, links=EMAIL_PAGES)
         contents = WatchAlerts(site.url)
         return open_dispatcher(OUTBOX, contents, storage=site.storage, web=site.web, channels=channels, now=site.now, count=site.count)
 

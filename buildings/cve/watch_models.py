@@ -9,7 +9,7 @@ from buildings.cve.arguments import CveId
 from buildings.cve.enrichment import Severity
 from buildings.cve.models import SEVERITY, Part, Result
 from campus import MadeBy
-from campus.alerts import TargetState, visible_name
+from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
@@ -54,7 +54,7 @@ Webhook = Annotated[
     Field(
         max_length=2048,
         description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` that"
-        " chat services such as Slack show, or a Discord webhook.",
+        f" chat services show, or a webhook of {CHAT_SERVICES}.",
     ),
 ]
 Email = Annotated[
@@ -71,7 +71,7 @@ Since = Annotated[
 class WatchTarget(Part):
     """Where the news of a watch is sent."""
 
-    kind: Literal["webhook", "discord", "email"] = Field(description="How it is sent.")
+    kind: str = Field(description=f"How it is sent: {KINDS}.")
     address: str = Field(description="Its address; for a webhook only the host, because the rest may be secret.")
     state: TargetState = Field(
         description="ready: messages are delivered. untested: none was sent there yet. unconfirmed: its owner has not confirmed."
@@ -105,7 +105,7 @@ class WatchMade(Watch, Result):
     """A watch that was made or changed."""
 
     webhook_secret: str | None = Field(
-        description="Secret that verifies the messages to the webhook (Standard Webhooks); null without a webhook, and for Discord."
+        description=f"Secret that verifies the messages to the webhook (Standard Webhooks); null without one, and for {CHAT_SERVICES}."
     )
     notes: tuple[str, ...] = Field(
         description="What you should know, such as that a name is not among KEV's, or an address is unconfirmed."

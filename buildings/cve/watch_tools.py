@@ -33,7 +33,10 @@ from buildings.cve.watches import Owner, Stored, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
 from campus.alerts import Address, check_webhook, email_address, sender_of, signing_secret, webhook_address
 
-UNCONFIRMED = "An e-mail was sent to alert_email: no news is sent there until its recipient confirms through the link."
+UNCONFIRMED = (
+    "No news is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
+    " and never if it refused: list_watches says why no question was sent."
+)
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
 MOST_SUGGESTIONS = 2
 __all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news"]
@@ -72,7 +75,7 @@ async def create_watch(
     if not criteria.names_cves and least_score is None:
         raise _nothing_named()
     webhook = _webhook(alert_webhook, site)
-    email = _email(alert_email, site)
+    email = await _email(alert_email, site, caller)
     warning = await _checked(webhook, site, caller)
     return await _stored(Wanted(name=name, criteria=criteria, webhook=webhook, email=email), None, warning, site, caller)
 
@@ -97,14 +100,15 @@ async def update_watch(
     has ended goes on with any change, also with none: look first where it sends its news.
     """
     lineage = lineage_in(caller)
-    before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage))
+    channels = site.state.watching.dispatcher.channels
+    before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
     sent = {"vendors": vendors, "products": products, "cve_ids": None if cve_ids is None else list(dict.fromkeys(cve_ids))}
     changed = {member: tuple(value) for member, value in sent.items() if value is not None}
     criteria = replace(before.criteria, **changed, least_score=least_score or before.criteria.least_score)
     if not criteria.names_cves and least_score is None and before.criteria.names_cves:
         raise _nothing_named()
     webhook = before.webhook if alert_webhook is None else _webhook(alert_webhook, site)
-    email = before.email if alert_email is None else _email(alert_email, site)
+    email = before.email if alert_email is None else await _email(alert_email, site, caller)
     warning = await _checked(webhook if alert_webhook else None, site, caller)
     wanted = Wanted(name=name or before.name, criteria=criteria, webhook=webhook, email=email)
     return await _stored(wanted, watch_id, warning, site, caller)
@@ -155,7 +159,7 @@ async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, .
 
 
 def _made(stored: Stored, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
-    signs = stored.webhook is not None and wanted.webhook is not None and wanted.webhook.kind == "webhook"
+    signs = wanted.webhook is not None and wanted.webhook.channel.signs
     notes = [*warnings, *_unknown_names(wanted.criteria, site)]
     notes += [UNCONFIRMED] if stored.email is not None and not stored.email.confirmed else []
     notes += [ONLY_POLLED] if stored.webhook is None and stored.email is None else []
@@ -190,10 +194,13 @@ def _webhook(text: str | None, site: CveSite) -> Address | None:
     return webhook_address(text, site.web, site.state.watching.dispatcher.channels) if text else None
 
 
-def _email(text: str | None, site: CveSite) -> Address | None:
+async def _email(text: str | None, site: CveSite, caller: Caller) -> Address | None:
     if text and site.mail is None:
         raise Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")
-    return email_address(text, site.state.watching.dispatcher.channels) if text else None
+    if not text:
+        return None
+    address = email_address(text, site.state.watching.dispatcher.channels)
+    return await address.for_sender(sender_of(lineage_in(caller), caller.network))
 
 
 async def _checked(webhook: Address | None, site: CveSite, caller: Caller) -> str | None:
@@ -202,7 +209,7 @@ async def _checked(webhook: Address | None, site: CveSite, caller: Caller) -> st
     sender = sender_of(lineage_in(caller), caller.network)
     watching.limits.count(sender, site.now())
     async with watching.limits.checking(sender):
-        return await check_webhook(webhook, watching.checks, watching.dispatcher.channels) if webhook else None
+        return await check_webhook(webhook, watching.checks) if webhook else None
 
 
 def _nothing_named() -> Problem:

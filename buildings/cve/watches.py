@@ -1,7 +1,7 @@
 """Watches in the database: made, changed, listed and deleted by the owner of a key, with the targets of their news."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,14 +14,14 @@ from buildings.cve.watch_models import MOST_WATCHES, Watch, WatchList, WatchTarg
 from campus import Entropy, Key, Maker, Problem, among, random_id
 from campus.alerts import (
     Address,
+    Channel,
     ClaimedTarget,
     Registrant,
+    address_of,
     ask_to_confirm,
     claim_target,
-    count_confirmation,
     delete_target,
     masked_address,
-    may_be_asked,
     sender_of,
     target_state,
 )
@@ -35,6 +35,12 @@ class Wanted:
     criteria: Criteria
     webhook: Address | None
     email: Address | None
+
+    def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
+        """Whether a watch is this one; `addresses` are those of its targets, by their ids."""
+        sent = tuple(one.text if one else None for one in (self.webhook, self.email))
+        stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
+        return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: dateti
     _note_owner(connection, key)
     mine = connection.execute(select(WATCHES).where(WATCHES.c.lineage == key.lineage)).all()
     for row in mine:
-        if wanted == _wanted(connection, row):
+        if wanted.is_stored_in(row, _addresses(connection, targets_of(row))):
             if row.stopped_at is not None:
                 connection.execute(update(WATCHES).where(WATCHES.c.id == row.id).values(made_by=by.maker, stopped_at=None))
             return _store_targets(connection, row.id, wanted, key, now=now, entropy=entropy)
@@ -73,9 +79,16 @@ def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: dateti
     return _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
 
 
-def stored_wanted(connection: Connection, watch_id: str, lineage: str) -> Wanted:
+def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels: Sequence[Channel]) -> Wanted:
     """What a watch asks for now, as the start of a change. Problem 404 if the owner of the key has none with this id."""
-    return _wanted(connection, owned_watch(connection, watch_id, lineage))
+    row = owned_watch(connection, watch_id, lineage)
+    addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
+    return Wanted(
+        name=row.name,
+        criteria=CRITERIA.validate_json(row.criteria),
+        webhook=addresses.get(row.webhook_id),
+        email=addresses.get(row.email_id),
+    )
 
 
 def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
@@ -118,7 +131,7 @@ def watches_with_owner() -> Select[Any]:
 def _note_owner(connection: Connection, key: Key) -> None:
     """Store the owner of a first watch; later the job `pause_watches` follows the key."""
     if connection.scalar(select(WATCH_OWNERS.c.lineage).where(WATCH_OWNERS.c.lineage == key.lineage)) is None:
-        connection.execute(insert(WATCH_OWNERS).values(lineage=key.lineage, ends_at=key.expires_at, asked_on=0, asked=0))
+        connection.execute(insert(WATCH_OWNERS).values(lineage=key.lineage, ends_at=key.expires_at))
 
 
 def owned_watch(connection: Connection, watch_id: str, lineage: str) -> Row[Any]:
@@ -134,19 +147,10 @@ def _columns(wanted: Wanted) -> dict[str, object]:
     return {"name": wanted.name, "criteria": criteria, "least_score": wanted.criteria.least_score}
 
 
-def _wanted(connection: Connection, row: Row[Any]) -> Wanted:
-    targets = _addresses(connection, targets_of(row))
-    return Wanted(
-        name=row.name,
-        criteria=CRITERIA.validate_json(row.criteria),
-        webhook=targets.get(row.webhook_id),
-        email=targets.get(row.email_id),
-    )
-
-
-def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, Address]:
+def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, str]:
+    """The addresses of targets, by their ids."""
     rows = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, target_ids))).all() if target_ids else []
-    return {row.id: Address(row.kind, row.address, row.host, confirms=row.kind == "email") for row in rows}
+    return {row.id: row.address for row in rows}
 
 
 def targets_of(row: Row[Any]) -> list[str]:
@@ -165,9 +169,8 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
     email = claimed(wanted.email)
     links = {"webhook_id": webhook.id if webhook else None, "email_id": email.id if email else None}
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**links))
-    if email is not None and not email.confirmed and may_be_asked(connection, OUTBOX, email.id, now=now):
-        count_confirmation(connection, WATCH_OWNERS, key.lineage, now=now)
-        ask_to_confirm(connection, OUTBOX, email.id, now=now, watch_id=watch_id)
+    if email is not None:
+        ask_to_confirm(connection, OUTBOX, email, now=now, watch_id=watch_id)
     row = connection.execute(watches_with_owner().where(WATCHES.c.id == watch_id)).one()
     return Stored(next(_views(connection, [row])), webhook, email)
 

@@ -8,7 +8,7 @@ from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitor_tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
-from buildings.recorder.runtime import clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
+from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from campus import Building, Check, Job, Page, Service
@@ -31,7 +31,7 @@ building = Building(
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
-        *email_pages("/v1/recorder/email", OUTBOX, lambda site: site.state.dispatcher),
+        *email_pages(EMAIL_PAGES, OUTBOX, lambda site: site.state.dispatcher),
     ],
     checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,

@@ -17,14 +17,15 @@ class Addresses:
     email: Address | None
 
 
-def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
+async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
     """The addresses that were sent; an empty text is none. Problem 402 or 422, which says what to send, for those that cannot be used."""
     if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise no_mail_here()
     if email and caller.key is None:
         raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
     channels = site.state.dispatcher.channels
-    to_mail = email_address(email, channels) if email else None
+    sender = sender_of(lineage_of(caller), caller.network)
+    to_mail = await email_address(email, channels).for_sender(sender) if email else None
     to_web = webhook_address(webhook, site.web, channels) if webhook else None
     return Addresses(to_web, to_mail)
 
@@ -34,7 +35,7 @@ async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Call
     sender = sender_of(lineage_of(caller), caller.network)
     site.state.registration_limits.count(sender, site.now())
     async with site.state.registration_limits.checking(sender):
-        return await check_webhook(addresses.webhook, site.state.checks, site.state.dispatcher.channels) if addresses.webhook else None
+        return await check_webhook(addresses.webhook, site.state.checks) if addresses.webhook else None
 
 
 def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
-from campus.alerts import visible_name
+from campus.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100
@@ -48,7 +48,7 @@ Webhook = Annotated[
     Field(
         max_length=2048,
         description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` "
-        "that chat services such as Slack show, or a Discord webhook.",
+        f"that chat services show, or a webhook of {CHAT_SERVICES}.",
         examples=["https://example.com/hooks/campus"],
     ),
 ]

@@ -33,7 +33,7 @@ COUNTED: Columns = (
 """Times from or to which a duration is measured: their distance from now does not change."""
 RECORDED: Columns = (
     (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at")),
-    (TARGETS, ("verified_at", "asked_at", "tried_at", "answered_at", "disabled_at")),
+    (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
     (ALERTS, ("at", "since", "until")),
     (DELIVERIES, ("at", "delivered_at")),
     (CAPSULES, ("at",)),

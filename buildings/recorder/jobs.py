@@ -129,6 +129,4 @@ def _delete_expired(connection: Connection, now: datetime) -> None:
     connection.execute(ALERTS.delete().where(ALERTS.c.at <= now - ALERT_RETENTION))
     connection.execute(DELIVERIES.delete().where(DELIVERIES.c.delivered_at <= now - ALERT_RETENTION))
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
-    connection.execute(
-        OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used), OWNERS.c.asked_on < now.date().toordinal())
-    )
+    connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used)))

@@ -53,7 +53,7 @@ async def update_monitor(
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email)):
         raise nothing_to_change()
-    addresses = addresses_in(alert_webhook, alert_email, site, caller)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
     update = MonitorUpdate(
         name=name,
@@ -72,7 +72,7 @@ async def _new_targets(addresses: Addresses, credentials: Credentials, site: Rec
     """The targets that a monitor is to have. Nothing is counted or connected to for callers who may not change them."""
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)
-    return NewTargets(addresses, registrant(owner, site, caller), warning)
+    return NewTargets(addresses, registrant(owner, site, caller), site.state.dispatcher.channels, warning)
 
 
 @mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))

@@ -78,8 +78,8 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     targets = [one.id for one in (webhook, email) if one is not None]
     links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
     connection.execute(insert(MONITOR_TARGETS), links)
-    if email is not None and not email.confirmed and request.owner:
-        ask_recipient(connection, email.id, request.owner, monitor_id=monitor_id, now=now)
+    if email is not None:
+        ask_recipient(connection, email, monitor_id=monitor_id, now=now)
     return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
 
 
@@ -87,7 +87,7 @@ def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
-        connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at, asked_on=0, asked=0))
+        connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at))
     elif key.expires_at > ends_at:
         connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
         apply_key_event(connection, key.lineage, "key_renewed", now=now)
@@ -107,7 +107,7 @@ def _result(
     deadline_at: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
-    signs = webhook is not None and request.addresses.webhook is not None and request.addresses.webhook.kind == "webhook"
+    signs = request.addresses.webhook is not None and request.addresses.webhook.channel.signs
     ignored = IGNORED.get(request.key_ignored or "")
     notes = {
         KEY_IGNORED.format(why=ignored): ignored is not None,

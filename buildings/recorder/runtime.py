@@ -20,7 +20,7 @@ from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
 from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
-from campus.alerts import AlertLimits, Channel, Discord, Dispatcher, Email, RegistrationLimits, TokenBuckets, Webhook, open_dispatcher
+from campus.alerts import AlertLimits, Dispatcher, RegistrationLimits, TokenBuckets, open_channels, open_dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ LONGEST_WAIT = 1.0
 SHORTEST_WAIT = 0.05
 """Fewest seconds between two sweeps, even if many deadlines pass one after the other."""
 TEST_ALERTS_PER_MINUTE = 3
+EMAIL_PAGES = "/v1/recorder/email"
 SWEEP_IS_LATE = timedelta(seconds=30)
 
 
@@ -90,11 +91,6 @@ async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
         yield Runtime(LimitedBeats(beat).put, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
 
 
-def channels_of(site: RecorderSite) -> Sequence[Channel]:
-    """The channels of alerts; the first that recognizes an address is used."""
-    return Discord(site.settings.discord_hosts), Email(site.mail, links=f"{site.url}/v1/recorder/email"), Webhook()
-
-
 def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:
     settings = site.settings
     return open_dispatcher(
@@ -102,7 +98,7 @@ def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:
         MonitorAlerts(site.url),
         storage=site.storage,
         web=site.web,
-        channels=channels_of(site),
+        channels=open_channels(site, links=EMAIL_PAGES),
         now=time.now,
         count=site.count,
         limits=AlertLimits(

@@ -84,7 +84,7 @@ async def register_monitor(
     """
     if not alert_webhook and not alert_email:
         raise neither_target()
-    addresses = addresses_in(alert_webhook, alert_email, site, caller)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy

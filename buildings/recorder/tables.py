@@ -16,15 +16,13 @@ class Tables(SQLModel, registry=registry()):
 
 
 class Owner(Tables, table=True):
-    """The lineage of a key that owns monitors: how many, when the key expires, and how many confirmations it requested on one day."""
+    """The lineage of a key that owns monitors: how many, and when the key expires."""
 
     __tablename__ = "owner"
 
     lineage: str = Field(primary_key=True)
     monitors: int = 0
     ends_at: datetime = Field(sa_type=Moment)
-    asked_on: int = 0
-    asked: int = 0
 
 
 class Target(AlertTarget, Tables, table=True):

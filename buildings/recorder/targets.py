@@ -8,23 +8,25 @@ from typing import Any
 from sqlalchemy import Connection, Row, exists, insert, or_, select
 
 from buildings.recorder.problems import host_limit_reached, target_in_use
-from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, OWNERS, TARGETS
+from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Entropy, TargetRefused
 from campus.alerts import (
     CONFIRM,
     Address,
+    Channel,
     ClaimedTarget,
     Registrant,
     ask_to_confirm,
     claim_target,
-    count_confirmation,
     delete_target,
     enable_target,
     make_room,
-    may_be_asked,
 )
 
-UNCONFIRMED = "An e-mail was sent to alert_email: no alert is sent there until its recipient confirms through the link."
+UNCONFIRMED = (
+    "No alert is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
+    " and never if it refused: fleet_status says why no question was sent."
+)
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,24 @@ class Replacement:
 
 
 def replace_target(
-    connection: Connection, monitor_id: str, address: Address, by: Registrant, *, now: datetime, entropy: Entropy
+    connection: Connection,
+    monitor_id: str,
+    address: Address,
+    by: Registrant,
+    *,
+    channels: Sequence[Channel],
+    now: datetime,
+    entropy: Entropy,
 ) -> Replacement:
-    """Give a monitor the target at an address instead of its others of this sort, mailboxes or not; adds it where there was none.
+    """Give a monitor the target at an address instead of its others of this sort, which confirm or do not; adds it where there was none.
 
     The alerts that wait for a replaced target go to the new one. A replaced target that no monitor uses is deleted.
     """
     linked = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == MONITOR_TARGETS.c.target_id)
     chosen = select(TARGETS, MONITOR_TARGETS.c.place).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == monitor_id)
     rows = connection.execute(chosen.order_by(MONITOR_TARGETS.c.place)).all()
-    before = [row for row in rows if (row.kind == "email") == address.confirms]
+    alike = {channel.kind for channel in channels if channel.confirms == address.channel.confirms}
+    before = [row for row in rows if row.kind in alike]
     target = _claim_instead(connection, before, address, by, now=now, entropy=entropy)
     replaced = [row for row in before if row.id != target.id]
     if target.id not in {row.id for row in before}:
@@ -53,8 +63,7 @@ def replace_target(
         connection.execute(insert(MONITOR_TARGETS).values(monitor_id=monitor_id, target_id=target.id, place=place))
     redirected = sum(_redirect(connection, monitor_id, row.id, target.id, now=now) for row in replaced)
     release(connection, [row.id for row in replaced])
-    if by.owner is not None and not target.confirmed:
-        ask_recipient(connection, target.id, by.owner, monitor_id=monitor_id, now=now)
+    ask_recipient(connection, target, monitor_id=monitor_id, now=now)
     return Replacement(target, redirected)
 
 
@@ -100,12 +109,9 @@ def claim(connection: Connection, address: Address, by: Registrant, *, now: date
         raise (target_in_use() if in_use else host_limit_reached(address.host, most=by.per_host)) from None
 
 
-def ask_recipient(connection: Connection, target_id: str, owner: str, *, monitor_id: str, now: datetime) -> None:
-    """Send the e-mail that asks for confirmation, at most once a day to one address. Problem 429 beyond the key's limit for today."""
-    if not may_be_asked(connection, OUTBOX, target_id, now=now):
-        return
-    count_confirmation(connection, OWNERS, owner, now=now)
-    ask_to_confirm(connection, OUTBOX, target_id, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
+def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: str, now: datetime) -> None:
+    """Raise the question for a target that is not confirmed."""
+    ask_to_confirm(connection, OUTBOX, target, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 
 def release(connection: Connection, target_ids: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Changing a monitor: its name, its schedule and where its alerts go, in one transaction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from buildings.recorder.problems import owner_needed
 from buildings.recorder.state_machine import Change, Schedule, reschedule
 from buildings.recorder.targets import UNCONFIRMED, replace_target
 from campus import Entropy
-from campus.alerts import Registrant, signing_secret
+from campus.alerts import Channel, Registrant, signing_secret
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 
@@ -25,6 +26,7 @@ class NewTargets:
 
     addresses: Addresses
     by: Registrant
+    channels: Sequence[Channel]
     warning: str | None
 
 
@@ -88,16 +90,16 @@ def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets,
     webhook = email = None
     to_web, to_mail = targets.addresses.webhook, targets.addresses.email
     if to_web is not None:
-        webhook = replace_target(connection, row.id, to_web, targets.by, now=now, entropy=entropy)
+        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
     if to_mail is not None:
-        email = replace_target(connection, row.id, to_mail, targets.by, now=now, entropy=entropy)
+        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
     redirected = sum(one.redirected for one in (webhook, email) if one is not None)
     notes = {
         targets.warning: targets.warning is not None,
         UNCONFIRMED: email is not None and not email.target.confirmed,
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
-    signs = webhook is not None and to_web is not None and to_web.kind == "webhook"
+    signs = to_web is not None and to_web.channel.signs
     return Replaced(
         signing_secret(webhook.target.secret) if webhook is not None and signs else None,
         tuple(note for note, holds in notes.items() if note and holds),

@@ -1,4 +1,4 @@
-"""Alerts: an outbox in a building's own database, a dispatcher that sends the alerts in it, and channels to webhooks, Discord and e-mail.
+"""Alerts: an outbox in a building's own database, a dispatcher that sends the alerts in it, and channels: webhooks, Discord, Slack, e-mail.
 
 A building adds two tables to its own registry, composes the text of its alerts, and runs the dispatcher as a service:
 
@@ -17,10 +17,13 @@ as one digest. A target that fails is retried for days and then disabled. A slow
 alerts of others. tests/alerts/floods is a whole building.
 """
 
+from campus.alerts.channels import CHANNELS, CHAT_SERVICES, KINDS, open_channels
 from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
+from campus.alerts.channels.slack import Slack
 from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
+from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
 from campus.alerts.rates import TokenBuckets
@@ -33,17 +36,18 @@ from campus.alerts.targets import (
     address_of,
     ask_to_confirm,
     claim_target,
-    count_confirmation,
     delete_target,
     enable_target,
     make_room,
-    may_be_asked,
     sender_of,
     target_state,
 )
 
 __all__ = [
+    "CHANNELS",
+    "CHAT_SERVICES",
     "CONFIRM",
+    "KINDS",
     "Address",
     "AlertContents",
     "AlertLimits",
@@ -57,12 +61,14 @@ __all__ = [
     "Discord",
     "Dispatcher",
     "Email",
+    "Mailboxes",
     "Message",
     "Outbox",
     "Outcome",
     "Question",
     "Registrant",
     "RegistrationLimits",
+    "Slack",
     "TargetState",
     "TokenBuckets",
     "WaitingAlert",
@@ -72,14 +78,13 @@ __all__ = [
     "ask_to_confirm",
     "check_webhook",
     "claim_target",
-    "count_confirmation",
     "delete_target",
     "email_address",
     "email_pages",
     "enable_target",
     "make_room",
     "masked_address",
-    "may_be_asked",
+    "open_channels",
     "open_dispatcher",
     "post",
     "sender_of",

@@ -17,6 +17,7 @@ from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
 from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.rates import step_after
+from campus.alerts.targets import confirm_target
 from campus.alerts.turns import Pace, Shares, Turns, UnderWay
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient
@@ -195,6 +196,9 @@ class Dispatcher:
             outcome = await self._sent(message)
             slow = anyio.current_time() - began > SLOW_SECONDS
             self.count("alerts", channel=message.kind, result=outcome.result)
+            if outcome.confirms:
+                confirm = partial(confirm_target, outbox=self.outbox, target_id=message.target_id, now=self.now())
+                await in_transaction(self.storage, confirm)
             await store(self._result(message, outcome, slow=slow))
         finally:
             self.turns.end(message.lane)

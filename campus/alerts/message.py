@@ -1,11 +1,12 @@
 """Messages, and the two interfaces around them: `AlertContents`, by which a building writes its alerts, and `Channel`, which sends them."""
 
+import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from pydantic import BaseModel
@@ -102,11 +103,12 @@ class Question:
 @dataclass(frozen=True)
 class Outcome:
     """The result of one try: delivered; withheld, as nothing needs to be sent any more; retry (not before `retry_after`, if the target
-    asks for a pause); or gone for good."""
+    asks for a pause); or gone for good. With `confirms`, a question was withheld because its target's owner has agreed already."""
 
     result: Literal["delivered", "withheld", "retry", "gone"]
     reason: str = ""
     retry_after: timedelta | None = None
+    confirms: bool = False
 
 
 DELIVERED = Outcome("delivered")
@@ -145,9 +147,12 @@ class Attempt:
 
 
 class Channel(ABC):
-    """One way to send alerts. `kind` is stored with each target, so it must not change once targets exist."""
+    """One way to send alerts. `kind` is stored with each target, so it must not change once targets exist; `name` is for people."""
 
     kind: ClassVar[str]
+    name: ClassVar[str]
+    signs: ClassVar[bool] = False
+    """Whether it signs messages with the target's secret, which its owner is then told."""
     confirms: ClassVar[bool] = False
     """Whether a target's owner must confirm it before any alert is sent there. Such a channel has a method `ask`."""
 
@@ -164,6 +169,19 @@ class Channel(ABC):
         """The host that receives messages to this address. How many it gets in a minute is limited."""
         return urlsplit(address).hostname or ""
 
+    def place_of(self, address: str) -> str:
+        """What identifies a target without an owner: the same text for all addresses that lead to one place.
+
+        By default scheme, host, port and path; addresses that differ only in query, fragment or the number of slashes have one place.
+        """
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{parts.scheme}://{parts.hostname}:{port}{plain_path(parts.path)}"
+
+    async def has_agreed(self, address: str, sender: str) -> bool:
+        """Whether the owner of an address need not be asked for the alerts of a sender: see targets.sender_of."""
+        return not self.confirms
+
     async def check(self, address: str, client: GuardedClient) -> None:
         """Check an address at registration. Raises TargetRefused if alerts cannot be sent there, and httpx.TransportError if it
         cannot be reached at the moment."""
@@ -176,6 +194,11 @@ class Channel(ABC):
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
         """Ask a target's owner for confirmation; for channels that set `confirms`."""
         raise TypeError(f"targets of the channel {self.kind} need no confirmation: let `compose` return a Content, not a Question")
+
+
+def plain_path(path: str) -> str:
+    """A URL's path as most servers read it: decoded, without empty and dotted parts and without a slash at its end."""
+    return posixpath.normpath("/" + unquote(path).lstrip("/"))
 
 
 async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: dict[str, str]) -> httpx.Response | Outcome:

@@ -80,7 +80,6 @@ class AlertTarget(SQLModel):
     secret: bytes
     owner: str | None = None
     verified_at: datetime | None = Field(default=None, sa_type=Moment)
-    asked_at: datetime | None = Field(default=None, sa_type=Moment)
     disabled_at: datetime | None = Field(default=None, sa_type=Moment)
     disabled_because: str | None = None
     next_try_at: datetime | None = Field(default=None, sa_type=Moment)

@@ -14,6 +14,7 @@ from campus.alerts.rates import TokenBuckets
 from campus.alerts.targets import Address, address_of
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
+from campus.outbound.mail import ascii_address
 from twins import Problem
 
 UNREACHABLE = "The host of {} cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
@@ -47,22 +48,20 @@ def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *
 
 
 def email_address(text: str, channels: Sequence[Channel]) -> Address:
-    """An e-mail address. Problem 422 for a text that is not one."""
-    found = address_of(text, [one for one in channels if one.confirms])
+    """An e-mail address, its host in ASCII. Problem 422 for a text that is not one."""
+    found = address_of(ascii_address(text), [one for one in channels if one.confirms])
     if found is None:
         raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
     return found
 
 
-async def check_webhook(
-    address: Address, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook"
-) -> str | None:
+async def check_webhook(address: Address, web: GuardedClient, *, argument: str = "alert_webhook") -> str | None:
     """Refuse a webhook to which alerts may not be sent, such as one in a private network, before any connection is made.
 
     Problem 422 with the broken rule. Returns a warning if the host cannot be found or reached at the moment. Both name `argument`.
     """
     try:
-        await next(one for one in channels if one.kind == address.kind).check(address.text, web)
+        await address.channel.check(address.text, web)
     except TargetRefused as refused:
         raise _target_refused(refused, argument) from None
     except httpx.TransportError:

@@ -1,13 +1,12 @@
 """Targets of alerts: claimed for an address, confirmed by the owner of the address, disabled and deleted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import Connection, Row, Table, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 
 from campus.alerts.message import Channel, Health
 from campus.alerts.outbox import CONFIRM, Outbox
@@ -15,12 +14,8 @@ from campus.alerts.rates import LONGEST_FAILING
 from campus.errors import TargetRefused
 from campus.observability import utc_text
 from campus.secrets import Entropy, random_id
-from twins import Problem
 
 SIGNING_BYTES = 32
-ASK_AGAIN = timedelta(days=1)
-CONFIRMATIONS_PER_DAY = 20
-"""Confirmation e-mails for one key in a day. Without this limit anyone could make the service send unwanted mail."""
 
 
 def sender_of(lineage: str | None, network: str) -> str:
@@ -30,32 +25,36 @@ def sender_of(lineage: str | None, network: str) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """An address for alerts, before it is a target: the kind of its channel, its text, and the host that receives the messages.
+    """An address for alerts, before it is a target: its text, the channel that recognizes it, and whether alerts may be sent there
+    without a question to its owner."""
 
-    `confirms`: its owner must confirm it before any alert is sent there.
-    """
-
-    kind: str
+    channel: Channel
     text: str
-    host: str
-    confirms: bool = False
+    agreed: bool = False
 
     @property
-    def place(self) -> str:
-        """Scheme, host, port and path. Addresses that differ only in query or fragment have the same place."""
-        parts = urlsplit(self.text)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return f"{parts.scheme}://{parts.hostname}:{port}{unquote(parts.path) or '/'}"
+    def host(self) -> str:
+        """The host that receives the messages."""
+        return self.channel.host_of(self.text)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether alerts may be sent there at once."""
+        return self.agreed or not self.channel.confirms
 
     def identity(self, owner: str | None) -> bytes:
         """The digest that identifies a target: of owner and address, or of the place alone without an owner."""
-        return sha256((f"anyone\n{self.place}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
+        return sha256((f"anyone\n{self.channel.place_of(self.text)}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
+
+    async def for_sender(self, sender: str) -> "Address":
+        """The address as it is for a sender, to whose alerts its owner may have agreed."""
+        return replace(self, agreed=await self.channel.has_agreed(self.text, sender))
 
 
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     """The address, for the first channel that recognizes it; None if none does."""
     channel = next((one for one in channels if one.recognizes(text)), None)
-    return Address(channel.kind, text, channel.host_of(text), confirms=channel.confirms) if channel else None
+    return Address(channel, text) if channel else None
 
 
 TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
@@ -66,7 +65,8 @@ def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | N
     if row.disabled_at is not None:
         return "disabled", f"{row.disabled_because}; {to_enable} to use it again"
     if row.verified_at is None:
-        return "unconfirmed", "the link in the e-mail that was sent there was not confirmed"
+        unsent = f": {row.last_error}" if row.failing_since is not None else ""
+        return "unconfirmed", f"its owner has not confirmed it{unsent}"
     if row.failing_since is not None:
         return "failing", f"{row.last_error}, since {utc_text(row.failing_since)}; it is tried again for {LONGEST_FAILING.days} days"
     if row.answered_at is None:
@@ -110,17 +110,18 @@ def claim_target(
         return _new_target(connection, address, by, outbox=outbox, now=now, entropy=entropy)
     if by.owner is None:
         raise TargetRefused("in_use", "Another user has this target.")
-    confirmed = row.verified_at
-    if row.disabled_at is not None:
-        confirmed = None if address.confirms else confirmed
-        enable_target(connection, outbox, row, verified_at=confirmed, now=now)
-    return ClaimedTarget(row.id, row.secret, confirmed is not None)
+    confirmed = address.is_confirmed or (row.disabled_at is None and row.verified_at is not None)
+    if row.disabled_at is not None or (row.verified_at is None and confirmed):
+        enable_target(connection, outbox, row, verified_at=row.verified_at or now if confirmed else None, now=now)
+    return ClaimedTarget(row.id, row.secret, confirmed)
 
 
 def enable_target(connection: Connection, outbox: Outbox, row: Row[Any], *, verified_at: datetime | None, now: datetime) -> None:
-    """Enable the disabled target in a row; what waits for it is sent, once it is confirmed."""
+    """Enable the target in a row; what waits for it is sent, once it is confirmed, and without the question if it is."""
     fresh = {"last_error": None, "health": _first_health(row.owner), "next_try_at": now, "verified_at": verified_at, **ENABLED}
     connection.execute(update(outbox.targets).where(outbox.targets.c.id == row.id).values(**fresh))
+    if verified_at is not None:
+        connection.execute(outbox.alerts.delete().where(_question(outbox, row.id)))
 
 
 ENABLED = {"disabled_at": None, "disabled_because": None, "attempts": 0, "failing_since": None}
@@ -136,9 +137,15 @@ def _new_target(
             raise TargetRefused("host_limit", f"You have {by.per_host} targets at {address.host}, the maximum.")
     secret = entropy(SIGNING_BYTES)
     target_id = random_id("tgt", entropy)
-    values = {"id": target_id, "kind": address.kind, "address": address.text, "identity": address.identity(by.owner), "secret": secret}
+    values = {
+        "id": target_id,
+        "kind": address.channel.kind,
+        "address": address.text,
+        "identity": address.identity(by.owner),
+        "secret": secret,
+    }
     place = {"owner": by.owner, "sender": by.sender, "host": address.host, "health": _first_health(by.owner)}
-    verified_at = None if address.confirms else now
+    verified_at = now if address.is_confirmed else None
     connection.execute(insert(target).values(**values, **place, attempts=0, burst=0, verified_at=verified_at))
     return ClaimedTarget(target_id, secret, verified_at is not None)
 
@@ -155,42 +162,25 @@ def make_room(connection: Connection, outbox: Outbox, target_ids: Sequence[str])
         connection.execute(update(outbox.targets).where(outbox.targets.c.id == target_id).values(identity=unused, host=""))
 
 
-def may_be_asked(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime) -> bool:
-    """Whether a target's owner may be asked for confirmation: at most once a day, and not while the last question is to be sent."""
-    asked_at = connection.scalar(select(outbox.targets.c.asked_at).where(outbox.targets.c.id == target_id))
-    if asked_at is not None and now - asked_at < ASK_AGAIN:
-        return False
-    alert = outbox.alerts.c
-    return connection.scalar(select(alert.id).where(alert.target_id == target_id, alert.kind == CONFIRM).limit(1)) is None
+def ask_to_confirm(connection: Connection, outbox: Outbox, target: ClaimedTarget, *, now: datetime, **columns: object) -> None:
+    """Raise the question for a target that is not confirmed, unless one waits; `columns` are the building's own columns of an alert.
 
-
-def count_confirmation(connection: Connection, owners: Table, lineage: str, *, now: datetime) -> None:
-    """Count a confirmation e-mail of a key in its row of `owners`, which has `lineage`, the day `asked_on` and how many were `asked` then.
-
-    Problem 429 `too_many_confirmations` beyond the limit for today.
+    Its channel decides when it is sent: see mailboxes.
     """
-    owner = owners.c
-    today = now.date().toordinal()
-    has_room = or_(owner.asked_on != today, owner.asked < CONFIRMATIONS_PER_DAY)
-    asked = case((owner.asked_on == today, owner.asked + 1), else_=1)
-    counted = update(owners).where(owner.lineage == lineage, has_room).values(asked_on=today, asked=asked)
-    if not connection.execute(counted.returning(owner.lineage)).all():
-        detail = f"this key has had confirmation e-mails sent to {CONFIRMATIONS_PER_DAY} addresses today, the maximum; add more tomorrow"
-        raise Problem(429, "too_many_confirmations", detail)
+    waits = select(outbox.alerts.c.id).where(_question(outbox, target.id)).limit(1)
+    if not target.confirmed and connection.scalar(waits) is None:
+        outbox.raise_alerts(connection, [{"target_id": target.id, "kind": CONFIRM, "at": now, **columns}], now=now)
 
 
-def ask_to_confirm(connection: Connection, outbox: Outbox, target_id: str, *, now: datetime, **columns: object) -> None:
-    """Raise the question for confirmation; `columns` are the building's own columns of an alert."""
-    connection.execute(update(outbox.targets).where(outbox.targets.c.id == target_id).values(asked_at=now))
-    outbox.raise_alerts(connection, [{"target_id": target_id, "kind": CONFIRM, "at": now, **columns}], now=now)
+def _question(outbox: Outbox, target_id: str) -> ColumnElement[bool]:
+    return (outbox.alerts.c.target_id == target_id) & (outbox.alerts.c.kind == CONFIRM)
 
 
 def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
     """Confirm a target: alerts are sent there from now on."""
     target = outbox.targets
-    alert = outbox.alerts
-    connection.execute(alert.delete().where((alert.c.target_id == target_id) & (alert.c.kind == CONFIRM)))
-    fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None}
+    connection.execute(outbox.alerts.delete().where(_question(outbox, target_id)))
+    fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None, "leased_until": None}
     connection.execute(update(target).where(target.c.id == target_id).values(**fresh))
 
 

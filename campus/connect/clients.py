@@ -9,8 +9,10 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import anyio
 import httpx
@@ -32,10 +34,11 @@ MAC_BYTES = 16
 DOCUMENT_SECONDS, FAILURE_SECONDS = 600.0, 30.0
 """How long a client's document is used, and how long it is not asked for again after it could not be read."""
 FETCH_SECONDS = 5.0
-FETCHES = 8
+FETCHES, FETCHES_PER_HOST = 8, 2
 WAIT_SECONDS = 10.0
 """How long a document waits for its turn to be fetched."""
 MOST_DOCUMENTS = 256
+"""Kept in memory; as many refusals are kept apart, so that they push out no document that is used."""
 
 
 class ClientRefused(Exception):
@@ -140,53 +143,68 @@ class _Known:
 
 
 class ClientDocuments:
-    """Fetches client id metadata documents, and keeps them for ten minutes."""
+    """Fetches client id metadata documents, and keeps them for ten minutes. One host has a share of the fetches."""
 
     def __init__(self, web: GuardedClient, *, elapsed: Callable[[], float]) -> None:
         self._web = web.apart(lookups=FETCHES).within(FETCH_SECONDS)
         self._elapsed = elapsed
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._usable: OrderedDict[str, _Known] = OrderedDict()
+        self._refused: OrderedDict[str, _Known] = OrderedDict()
         self._fetches = anyio.Semaphore(FETCHES)
+        self._hosts: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
 
     def is_known(self, url: str) -> bool:
         """Whether the document need not be fetched."""
-        found = self._known.get(url)
-        return found is not None and self._elapsed() < found.until
+        return self._known(url) is not None
+
+    def _known(self, url: str) -> _Known | None:
+        found = self._usable.get(url) or self._refused.get(url)
+        return found if found is not None and self._elapsed() < found.until else None
 
     async def client(self, url: str) -> Client:
         """The client whose id is this URL. Raises ClientRefused."""
-        if not self.is_known(url):
-            try:
-                with anyio.fail_after(WAIT_SECONDS):
-                    await self._fetches.acquire()
-            except TimeoutError:
-                raise ClientRefused("too many documents of clients are being fetched; try again in a minute") from None
-            try:
-                if not self.is_known(url):  # it was fetched while this waited
-                    self._keep(url, await self._fetched(url))
-            finally:
-                self._fetches.release()
-        found = self._known[url]
+        found = self._known(url) or await self._in_turn(url)
         if found.client is None:
             raise ClientRefused(found.refusal)
         return found.client
+
+    async def _in_turn(self, url: str) -> _Known:
+        """What is found at a URL, once it is its turn; a URL that breaks a rule takes none."""
+        try:
+            self._check_url(url)
+        except (ClientRefused, TargetRefused) as refused:
+            return self._keep(url, self._refusal(refused))
+        share = self._hosts.setdefault(str(urlsplit(url).hostname), anyio.Semaphore(FETCHES_PER_HOST))
+        async with AsyncExitStack() as turn:
+            try:
+                with anyio.fail_after(WAIT_SECONDS):
+                    await turn.enter_async_context(share)
+                    await turn.enter_async_context(self._fetches)
+            except TimeoutError:
+                raise ClientRefused("too many documents of clients are being fetched; try again in a minute") from None
+            return self._known(url) or self._keep(url, await self._fetched(url))  # known: it was fetched while this waited
 
     async def _fetched(self, url: str) -> _Known:
         try:
             client = await self._read(url)
         except (ClientRefused, TargetRefused) as refused:
-            return _Known(self._elapsed() + FAILURE_SECONDS, None, f"the client's document cannot be used: {refused}")
+            return self._refusal(refused)
         except httpx.HTTPError:
             return _Known(
                 self._elapsed() + FAILURE_SECONDS, None, "the client's document cannot be fetched at the moment; try again in a minute"
             )
         return _Known(self._elapsed() + DOCUMENT_SECONDS, client)
 
-    async def _read(self, url: str) -> Client:
+    def _refusal(self, refused: Exception) -> _Known:
+        return _Known(self._elapsed() + FAILURE_SECONDS, None, f"the client's document cannot be used: {refused}")
+
+    def _check_url(self, url: str) -> None:
         self._web.check_url(url)
         path = unquote(urlsplit(url).path)
         if path in ("", "/") or {".", ".."} & set(path.split("/")):
             raise ClientRefused("its URL has no path, or one with dots")
+
+    async def _read(self, url: str) -> Client:
         answer = await self._web.get(url, headers={"accept": "application/json"})
         if answer.status_code != 200:
             raise ClientRefused(f"its server answered {answer.status_code}")
@@ -201,8 +219,11 @@ class ClientDocuments:
             raise ClientRefused("none of its redirect URIs may receive a code")
         return client_of(url, shown_name(document.client_name), uris)
 
-    def _keep(self, url: str, found: _Known) -> None:
-        self._known[url] = found
-        self._known.move_to_end(url)
-        if len(self._known) > MOST_DOCUMENTS:
-            self._known.popitem(last=False)
+    def _keep(self, url: str, found: _Known) -> _Known:
+        self._usable.pop(url, None)
+        self._refused.pop(url, None)
+        kept = self._refused if found.client is None else self._usable
+        kept[url] = found
+        if len(kept) > MOST_DOCUMENTS:
+            kept.popitem(last=False)
+        return found

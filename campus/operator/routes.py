@@ -35,8 +35,6 @@ NAVIGATION = (
 LOOK_SECONDS = 2.0
 JOBS_SECONDS, OVERVIEW_SECONDS = 1.8, 5.0
 """A stream looks at data of at most this age: with 100,000 keys, monitors and targets, reading it takes 0.4 s of the databases' threads."""
-ATTEMPTS_IN_ALL = 60
-"""A minute. Whoever is on this machine, or a proxy that is trusted, may claim any address: many addresses guess no faster than six."""
 
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
@@ -45,7 +43,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
     now = campus.core.now
     layout = Layout(config.server.name, f"http://{config.server.admin or 'localhost'}", navigation=NAVIGATION, operator=True)
     templates = layout.pages_of([TEMPLATES])
-    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now, in_all=TokenBuckets(ATTEMPTS_IN_ALL))
+    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)
     overview = OverviewPage(campus, templates)
     pages = OperatorPages(campus, templates)

@@ -5,8 +5,9 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from hashlib import sha256
+from hashlib import scrypt, sha256
 
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -27,17 +28,20 @@ log = logging.getLogger(__name__)
 class OperatorSessions:
     """The sessions of this process, by the digest of their ids. They need no database, and end with the process, as the password does.
 
-    A session ends after twelve hours. Beyond `MOST_SESSIONS` the oldest ends.
+    A session ends after twelve hours. Beyond `MOST_SESSIONS` the oldest ends. Passwords are checked one at a time, in a thread, at a
+    cost that bounds how fast many addresses guess, and in the order of their arrival, so that guesses delay the right one and never
+    shut it out.
     """
 
     def __init__(self, password: str, *, now: Callable[[], datetime]) -> None:
-        self._password = _digest_of(password)
+        self._password = _slow_digest_of(password)
+        self._check = CapacityLimiter(1)
         self._now = now
         self._ends_at: dict[bytes, datetime] = {}
 
-    def accepts(self, password: str) -> bool:
+    async def accepts(self, password: str) -> bool:
         """Whether this is the password, in constant time."""
-        return hmac.compare_digest(_digest_of(password), self._password)
+        return hmac.compare_digest(await to_thread.run_sync(_slow_digest_of, password, limiter=self._check), self._password)
 
     def open(self) -> str:
         """The id of a new session."""
@@ -101,7 +105,7 @@ class SignIn:
         self._limit.check(request)
         address = request.client.host if request.client else ""
         next_path = local_path(form.get("next", ""))
-        if not self._sessions.accepts(form.get("password", "")):
+        if not await self._sessions.accepts(form.get("password", "")):
             log.warning("operator's password refused", extra={"client": address})
             return self._page(request, next_path=next_path, is_wrong=True)
         self._sessions.close(self.session_of(request))
@@ -125,3 +129,8 @@ class SignIn:
 
 def _digest_of(text: str) -> bytes:
     return sha256(text.encode()).digest()
+
+
+def _slow_digest_of(password: str) -> bytes:
+    """A digest that takes 16 MiB and about 50 ms: nobody stores it, so its salt need not be secret or random."""
+    return scrypt(password.encode(), salt=b"campus operator", n=2**14, r=8, p=1)

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
-from aiosmtplib import SMTP, SMTPException, SMTPRecipientsRefused
+import httpx
+from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPRecipientsRefused, SMTPServerDisconnected
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
@@ -113,7 +114,9 @@ class Mail:
             kind = MailRefused if refusal.code in NO_SUCH_ADDRESS else MailUnavailable
             raise kind(f"{self._name} refused the recipient: {refusal.code} {one_line(refusal.message)}") from None
         except (SMTPException, OSError, ValueError) as error:
-            raise MailUnavailable(f"{self._name} did not accept the e-mail: {one_line(error) or 'it took too long'}") from None
+            unanswered = isinstance(error, TimeoutError | SMTPServerDisconnected) and not isinstance(error, SMTPConnectError)
+            reason = one_line(error) or "it took too long"
+            raise MailUnavailable(f"{self._name} did not accept the e-mail: {reason}", maybe_sent=unanswered) from None
 
     @property
     def _name(self) -> str:
@@ -138,6 +141,15 @@ def check_address(address: str) -> None:
     """Raise MailRefused unless it is one plain address, such as name@host.example, in ASCII."""
     if len(address) > LONGEST_ADDRESS or not ADDRESS.fullmatch(address):
         raise MailRefused("that is not an e-mail address; write one as name@host.example, without a display name")
+
+
+def ascii_address(address: str) -> str:
+    """The address with its host in ASCII, as mail servers name it: me@bücher.example is me@xn--bcher-kva.example."""
+    name, at, host = address.rpartition("@")
+    try:
+        return address if address.isascii() else f"{name}{at}{httpx.URL(scheme='https', host=host).raw_host.decode()}"
+    except httpx.InvalidURL:
+        return address
 
 
 def domain_of(address: str) -> str:

@@ -36,17 +36,14 @@ WHY_NOT = {
 
 @dataclass(frozen=True)
 class SignInLimit:
-    """How often an address may try to sign in, an IPv6 address with its /64; and `in_all`, if set, all addresses together."""
+    """How often an address may try to sign in, an IPv6 address with its /64."""
 
     attempts: TokenBuckets
     now: Callable[[], datetime]
-    in_all: TokenBuckets | None = None
 
     def check(self, request: Request) -> None:
         """Count an attempt of the request's address. Problem 429 if there were too many."""
         self._count(self.attempts, network_of(request.client.host if request.client else ""), "came from your address")
-        if self.in_all is not None:
-            self._count(self.in_all, "", "were made")
 
     def check_key(self, request: Request, found: Credential) -> None:
         """Count an attempt with a key: with a valid one for that key, so that nobody is shut out by who tries others at the same address.

@@ -33,6 +33,7 @@ def test_the_waits_are_spread_and_end_in_days() -> None:
         ("120", 120),
         (" 7 ", 7),
         ("0", 0),
+        ("0\x1f", 0),
         ("Fri, 21 Aug 2026 12:01:00 GMT", 60),
         ("Fri, 21 Aug 2026 11:00:00 GMT", None),
         *((text, None) for text in ("soon", "-5", "1.5", "1e3", "nan", "inf", "٣", "9" * 10, "9" * 5_000, "", None)),

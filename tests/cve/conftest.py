@@ -271,7 +271,7 @@ def open_lists(
     @asynccontextmanager
     async def opened(**more: Any) -> AsyncIterator[Lists]:
         clock = more.pop("clock", None) or Clock(NOON)
-        web = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
+        web = more.pop("web", None) or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client)
         async with open_test_campus(publisher.url, clock=clock, web=web, **more) as campus:
             lists = Lists(campus, clock, publisher, make, await campus.key("cve"))
             publisher.put(EPSS, epss_file(many_scores(100)))

@@ -113,7 +113,7 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
     """The monitors, and the owners of those that have one."""
     now = datetime.now(UTC)
     keyed = [row.sender.removeprefix("key:") for row in rows if row.kind == "keyed"]
-    owner = {"monitors": 1, "ends_at": now + timedelta(days=30), "asked_on": 0, "asked": 0}
+    owner = {"monitors": 1, "ends_at": now + timedelta(days=30)}
     connection.execute(insert(OWNERS), [{"lineage": lineage, **owner} for lineage in keyed])
     connection.execute(insert(TARGETS), [row.target(now) for row in rows])
     empty = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}

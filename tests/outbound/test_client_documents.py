@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+import anyio
+import anyio.abc
 import httpx
 import pytest
 from connect.chat_app import ORIGIN, ChatApp, answer_of
@@ -133,3 +135,35 @@ async def test_a_document_is_read_again_after_ten_minutes_and_a_failure_after_ha
         time[0] = 630.0
         await documents.client(URL)
     assert receiver.connections == 2
+
+
+async def test_documents_that_are_refused_push_out_none_that_is_used_and_take_nobodys_turn(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(answer(DOCUMENT)) as receiver:
+        documents = ClientDocuments(open_client(names(), network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
+        await documents.client(URL)
+        for number in range(300):
+            await refusal(documents, f"https://10.0.0.1/{number}.json")
+        await documents.client(URL)
+        assert receiver.connections == 1
+
+
+async def test_one_hosts_documents_take_two_of_the_turns_however_many_are_asked_for(
+    open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    released = anyio.Event()
+
+    async def wait(stream: anyio.abc.ByteStream) -> None:
+        await released.wait()
+        await stream.send(answer(b"", status="404 Not Found"))
+
+    async with open_receiver(wait) as receiver, anyio.create_task_group() as tasks:
+        documents = ClientDocuments(open_client(names(), network({PUBLIC: receiver.port})), elapsed=lambda: 0.0)
+        for number in range(8):
+            tasks.start_soon(refusal, documents, f"https://{HOST}/{number}.json")
+        while receiver.connections < 2:  # noqa: ASYNC110  # a receiver rings no bell
+            await anyio.sleep(0.01)
+        assert "cannot be fetched at the moment" in await refusal(documents, "https://elsewhere.dev/client.json")
+        assert receiver.connections == 2
+        released.set()

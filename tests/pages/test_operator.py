@@ -235,15 +235,12 @@ async def test_guesses_are_limited_by_address_and_nothing_repeats_them(
     assert caplog.text.count("operator's password refused") == 10
 
 
-async def test_guesses_are_limited_in_all_for_whoever_may_claim_any_address(admin: httpx.AsyncClient, clock: Clock) -> None:
+async def test_however_many_addresses_guess_the_right_password_is_let_in_from_another(admin: httpx.AsyncClient) -> None:
     token = token_in(await admin.get("/sign-in"))
-    statuses = []
     for number in range(61):  # from this machine, whose proxies are trusted by default
         claimed = {"X-Forwarded-For": f"192.0.2.{number}"}
         answer = await admin.post("/sign-in", data={"form_token": token, "password": "a-wrong-guess-1"}, headers=claimed)
-        statuses.append(answer.status_code)
-    assert statuses == [403] * 60 + [429]
-    clock.move(timedelta(minutes=1))
+        assert answer.status_code == 403
     assert (await sign_in(admin)).status_code == 303
 
 

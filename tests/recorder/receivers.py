@@ -23,6 +23,8 @@ from cryptography.x509.oid import NameOID
 
 from campus.testing import ORIGIN
 
+SLACK = "hooks.slack.com"
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -40,7 +42,7 @@ def make_authority(folder: Path) -> Authority:
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName(SLACK)]), critical=False)
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path = folder / "server.pem"
     path.write_bytes(secret + builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
@@ -82,6 +84,9 @@ class Receiver:
     def answer(self, *statuses: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
         self.answers = [(status, dict(headers or {}), body) for status in statuses]
 
+    def answer_to(self, received: Received) -> tuple[int, dict[str, str], bytes]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
     @property
     def types(self) -> list[str]:
         return [one.json["type"] for one in self.requests]
@@ -97,7 +102,7 @@ class Receiver:
                     self.held.append(received.path)
                     await self.released.wait()
                 self.requests.append(received)
-                status, headers, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                status, headers, body = self.answer_to(received)
                 status = self.late if received.path == "/held" else status
                 lines = [
                     f"HTTP/1.1 {status} Said",
@@ -107,11 +112,32 @@ class Receiver:
                 await stream.send(("\r\n".join([*lines, "Connection: close", "", ""])).encode() + body)
 
 
+@dataclass
+class SlackReceiver(Receiver):
+    """Slack's incoming webhooks as Slack documents them: one webhook, errors as words, and after `pace` messages a pause of 30 s."""
+
+    webhook: str = "/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"
+    error: tuple[int, str] | None = None
+    pace: int = 100
+
+    def answer_to(self, received: Received) -> tuple[int, dict[str, str], bytes]:
+        if received.path != self.webhook:
+            return 404, {}, b"no_service"
+        if self.error is not None:
+            return self.error[0], {}, self.error[1].encode()
+        if self.pace == 0:
+            return 429, {"Retry-After": "30"}, b"rate_limited"
+        if received.headers["content-type"] != "application/json" or not str(received.json.get("text", "")):
+            return 400, {}, b"invalid_payload"
+        self.pace -= 1
+        return 200, {}, b"ok"
+
+
 @asynccontextmanager
-async def open_receiver(authority: Authority) -> AsyncIterator[Receiver]:
+async def open_receiver(authority: Authority, kind: type[Receiver] = Receiver) -> AsyncIterator[Any]:
     """A receiver on this machine, until the block ends."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    served = Receiver(listener.extra(anyio.abc.SocketAttribute.local_port))
+    served = kind(listener.extra(anyio.abc.SocketAttribute.local_port))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(TLSListener(listener, authority.server, standard_compatible=False).serve, served.serve)
         yield served
@@ -134,11 +160,15 @@ async def _read_request(stream: anyio.abc.ByteStream) -> Received:
 
 @dataclass
 class Mailbox:
-    """An SMTP server that stores the messages it gets, or answers every recipient with `refusal`."""
+    """An SMTP server that stores the messages it gets, or answers every recipient with `refusal`.
+
+    With `answers`, it takes messages and does not say so until the event is set.
+    """
 
     port: int = 0
     messages: list[EmailMessage] = field(default_factory=list)
     refusal: str | None = None
+    answers: anyio.Event | None = None
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Envelope, address: str, options: Any) -> str:
         envelope.rcpt_tos.append(address)
@@ -149,10 +179,12 @@ class Mailbox:
         message = message_from_bytes(envelope.content, policy=policy.default)
         assert isinstance(message, EmailMessage)
         self.messages.append(message)
+        if self.answers is not None:
+            await self.answers.wait()
         return "250 OK"
 
     def link(self, purpose: str) -> str:
-        """The path of the last link in the messages for a purpose: confirm or unsubscribe."""
+        """The path of the last link in the messages for a purpose: confirm, unsubscribe or questions."""
         words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
         return words[-1].removeprefix(ORIGIN)
 

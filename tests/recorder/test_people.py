@@ -1,6 +1,5 @@
 """Alerts that people read: e-mail, confirmed before the first and ended by a click, Discord, and the badge."""
 
-import re
 from datetime import timedelta
 
 import pytest
@@ -44,17 +43,6 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
 
-async def test_the_question_to_an_address_has_no_link_of_whoever_named_it(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    name = "it ends: pay at https://evil.example/x, evil\uff0eexample or pay@evil.example. Now."
-    async with open_recorder(mailbox=mailbox) as recorder:
-        await recorder.register(None, alert_email=ME, key=await recorder.campus.key("recorder"), name=name)
-        await recorder.deliver()
-    text = mailbox.messages[0].get_content()
-    assert "it ends: pay at https://evil. example/x, evil\uff0e example or pay (at) evil. example. Now." in text
-    (link,) = re.findall(r"\S+[.\uff0e]\S+", text)
-    assert link.endswith(mailbox.link("confirm"))
-
-
 async def test_a_monitor_that_is_deleted_before_its_address_was_asked_takes_no_question_from_others(
     open_recorder: OpenRecorder, mailbox: Mailbox, storage_url: str
 ) -> None:
@@ -86,12 +74,17 @@ async def test_unsubscribing_ends_alerts_until_the_address_is_confirmed_anew(ope
         assert await recorder.deliver() == 0
         (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
         assert entry["targets"][0]["state"] == "disabled"
-        await recorder.register(None, alert_email=ME, key=key)
-        assert await recorder.deliver() == 0, "asked once a day at most"
         await recorder.pass_time(days=1)
         await recorder.register(None, alert_email=ME, key=key)
-        assert await recorder.deliver() == 1
-        assert "Confirm" in mailbox.messages[-1]["Subject"]
+        await recorder.deliver()
+        assert len(mailbox.messages) == 2, "its holder refuses"
+        await recorder.campus.http.post(mailbox.link("questions"), content="answer=allow")
+        await recorder.register(None, alert_email=ME, key=key)
+        await recorder.deliver()
+        assert "Confirm" in mailbox.messages[2]["Subject"]
+        await recorder.campus.http.post(mailbox.link("confirm"))
+        await recorder.beat(monitor, status="fail")
+        assert await recorder.deliver() == 2, "the recovery waited"
 
 
 async def test_a_test_alert_is_sent_where_alerts_arrive_and_waits_for_no_other_address(
@@ -141,20 +134,6 @@ async def test_a_link_that_was_not_sent_leads_nowhere(open_recorder: OpenRecorde
         for wrong in (link[:-1] + "x", link.replace("/confirm/", "/unsubscribe/"), link.replace("tgt_", "tgt_x")):
             answer = await recorder.campus.http.post(wrong)
             assert (answer.status_code, answer.json()["code"]) == (404, "link_not_found")
-
-
-async def test_a_key_asks_twenty_addresses_a_day(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        statuses = []
-        for number in range(22):
-            reply = await recorder.call("register_monitor", name="a", alert_email=f"a{number}@example.com", key=key)
-            statuses.append(reply.status)
-            if reply.status == 200:
-                await recorder.call("delete_monitor", monitor_id=reply.data["monitor_id"], key=key)
-        assert statuses == [200] * 20 + [429] * 2
-        await recorder.pass_time(days=1)
-        assert (await recorder.call("register_monitor", name="a", alert_email="b@example.com", key=key)).status == 200
 
 
 async def test_many_alerts_become_one_message_and_a_refused_address_is_given_up(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:

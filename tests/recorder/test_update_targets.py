@@ -269,19 +269,6 @@ async def test_e_mail_needs_the_key_that_owns_the_monitor(open_recorder: OpenRec
         assert mailbox.messages == []
 
 
-async def test_a_key_has_twenty_addresses_asked_a_day_by_changes_too(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
-    async with open_recorder(mailbox=mailbox) as recorder:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(None, alert_email=ME, key=key)
-        asked = [{"monitor_id": monitor["monitor_id"], "key": key, "alert_email": f"a{number}@example.com"} for number in range(30)]
-        replies = await at_once([recorder], "update_monitor", asked)
-        assert sorted(reply.status for reply in replies) == [200] * 19 + [429] * 11
-        assert {reply.code for reply in replies} == {None, "too_many_confirmations"}
-        assert len(await recorder.targets()) == 1
-        await recorder.deliver()
-        assert len(mailbox.messages) == 1, "the others were replaced before they were asked"
-
-
 async def test_a_question_that_could_not_be_sent_for_a_day_is_not_asked_twice(open_recorder: OpenRecorder, mailbox: Mailbox) -> None:
     async with open_recorder(mailbox=mailbox) as recorder:
         key = await recorder.campus.key("recorder")

@@ -1,18 +1,26 @@
-"""The channels that alerts are sent through: webhooks, Discord, e-mail. A new one is a file here; buildings list those that they offer.
+"""The channels that alerts are sent through. A new one is a file here, and its name in the two lists below.
 
-The file has one class derived from `campus.alerts.Channel`. It says its `kind`, which addresses it recognizes, and how it sends a message:
-
-    class Slack(Channel):
-        kind = "slack"
-
-        def recognizes(self, address: str) -> bool:
-            return address.startswith("https://hooks.slack.com/services/")
-
-        async def send(self, attempt: Attempt, content: Content) -> Outcome:
-            lines = [line for text in content.texts for line in (text.headline, *text.details)]
-            answer = await post(attempt.client, attempt.message.address, to_json({"text": "\\n".join(lines)}), {})
-            ...
-
-A building lists its channels where it opens its dispatcher, the most specific first:
-`channels=(Slack(), Discord(hosts), Email(mail, links=…), Webhook())`. A building may add channels of its own (tests/alerts/floods has one).
+The file has one class derived from `campus.alerts.Channel`. It says its `kind`, its `name` for people, which addresses it recognizes,
+whether it signs messages or asks for confirmation, how it sends a message, and what the service's errors mean; slack.py is a short one.
+All else asks the channel. A building may put channels of its own before these (tests/alerts/floods has one).
 """
+
+from typing import Any
+
+from campus.alerts.channels.discord import Discord
+from campus.alerts.channels.email import Email
+from campus.alerts.channels.slack import Slack
+from campus.alerts.channels.webhook import Webhook
+from campus.alerts.message import Channel
+
+CHANNELS: tuple[type[Channel], ...] = (Discord, Slack, Email, Webhook)
+KINDS = ", ".join(one.kind for one in CHANNELS)
+"""For descriptions: the kinds that a target may have."""
+CHAT_SERVICES = " or ".join(one.name for one in CHANNELS if not (one.signs or one.confirms))
+"""For descriptions: the services whose webhooks get messages of their own format."""
+
+
+def open_channels(site: Any, *, links: str) -> tuple[Channel, ...]:
+    """The channels of a building; the first that recognizes an address is used. The pages of `email_pages` are below the path `links`."""
+    mail = Email(site.mail, site.mailboxes, links=f"{site.url}{links}")
+    return Discord(site.settings.discord_hosts), Slack(), mail, Webhook()

@@ -10,11 +10,12 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from campus.alerts.message import DELIVERED, AlertText, Attempt, Channel, Content, Outcome, post
+from campus.alerts.message import DELIVERED, AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 
-PATH = re.compile(r"/api(/v\d+)?/webhooks/\d+/[\w-]+")
+PATH = re.compile(r"/api(?:/v[0-9]+)?(/webhooks/[0-9]+/[A-Za-z0-9_-]+)(?:/(?:slack|github))?")
+"""Discord takes a webhook's messages at each of its hosts, by each version of its interface, and in the formats of two other services."""
 MOST_EMBEDS = 10
 LONGEST_CONTENT, LONGEST_TITLE, LONGEST_DESCRIPTION = 2_000, 256, 4_096
 LONGEST_EMBEDS = 5_500
@@ -28,6 +29,7 @@ class Discord(Channel):
     """Discord's webhooks at any of `hosts`."""
 
     kind = "discord"
+    name = "Discord"
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = hosts
@@ -35,18 +37,22 @@ class Discord(Channel):
     def recognizes(self, address: str) -> bool:
         """Addresses such as https://discord.com/api/webhooks/1/token."""
         parts = urlsplit(address)
-        return parts.hostname in self._hosts and PATH.fullmatch(parts.path) is not None
+        return parts.hostname in self._hosts and PATH.fullmatch(plain_path(parts.path)) is not None
+
+    def place_of(self, address: str) -> str:
+        """The webhook's id and token."""
+        return f"discord:{_webhook_path(address)}"
 
     async def check(self, address: str, client: GuardedClient) -> None:
         """Ask Discord whether the webhook exists."""
         await super().check(address, client)
-        answer = await client.get(address)
+        answer = await client.get(_url(address))
         if answer.is_client_error and answer.status_code != RATE_LIMITED:
             raise TargetRefused("discord", f"Discord returns {answer.status_code} for this webhook; create a new one")
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the message and wait until Discord confirms that it is stored."""
-        url = httpx.URL(attempt.message.address).copy_merge_params({"wait": "true"})
+        url = _url(attempt.message.address).copy_merge_params({"wait": "true"})
         answer = await post(attempt.client, url, to_json(message_of(content)), {"content-type": "application/json"})
         if isinstance(answer, Outcome) or answer.is_success:
             return answer if isinstance(answer, Outcome) else DELIVERED
@@ -55,6 +61,17 @@ class Discord(Channel):
         if answer.status_code == RATE_LIMITED:
             return Outcome("retry", "Discord asked for fewer messages", retry_after=pause_of(answer.content))
         return Outcome("retry", f"Discord answered {answer.status_code // 100}xx")
+
+
+def _webhook_path(address: str) -> str:
+    found = PATH.fullmatch(plain_path(urlsplit(address).path))
+    assert found is not None, "the channel recognizes the address"
+    return found[1]
+
+
+def _url(address: str) -> httpx.URL:
+    """The address of the webhook's messages, with the query of the one that was sent: it may name a thread."""
+    return httpx.URL(address).copy_with(path=f"/api{_webhook_path(address)}")
 
 
 def message_of(content: Content) -> dict[str, Any]:

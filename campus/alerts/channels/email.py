@@ -3,17 +3,18 @@
 import hmac
 import re
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Protocol
+from unicodedata import category, normalize
 
 from sqlalchemy import Row, select
 from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.alerts.dispatcher import Dispatcher
+from campus.alerts.mailboxes import Mailboxes, normalised_mailbox
 from campus.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.targets import confirm_target, unsubscribe_target
@@ -31,16 +32,24 @@ QUESTION = """{question}
 To receive alerts, confirm your address here:
 {confirm}
 
-If you did not ask for this, do nothing: no alert is sent without your confirmation. This question comes at most once a day.
+If you did not ask for this, do nothing: no alert is sent without your confirmation. Whoever names this address, it is asked at most
+once a day, and no more after three questions without an answer. To be asked never again:
+{questions}
 """
-LINKING = re.compile("[.\u3002\uff0e\uff61](?=\\S)|@")
-"""What mail programs make links of: the dots within a host's name, also those of other scripts, and the sign of an address."""
+PLAIN = frozenset(" -_'\"()[]{},;!?#*+=&~$^|<>\u200c\u200d\u2026")
+"""What may stand within a word beside letters, marks, digits and symbols, because no mail program makes a link of it."""
+NUMBER = re.compile("[(+-]?[0-9]+(?:[.:][0-9]+){0,2}[,;)%]?")
+"""A decimal number, or a time of day."""
+OWN_LINK = "/[A-Za-z0-9_/?=&-]*[.,)]?"
+"""What follows the service's own address in a link."""
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
 HTML = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     "<title>{title}</title><h1>{title}</h1><p>{text}</p>{form}</html>"
 )
-FORM = '<form method="post"><button>{label}</button></form>'
+FORM = '<form method="post" action="{action}"><button name="answer" value="{answer}">{label}</button></form>'
+ALLOW = b"answer=allow"
+UNANSWERED = Outcome("retry", "the mail server did not say whether it took the e-mail")
 PRIVATE = {"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer", "X-Robots-Tag": "noindex"}
 
 
@@ -48,10 +57,12 @@ class Email(Channel):
     """Mailboxes, through the operator's SMTP server; `links` is the public URL below which the pages of `email_pages` are served."""
 
     kind = "email"
+    name = "e-mail"
     confirms = True
 
-    def __init__(self, mail: Mail | None, *, links: str) -> None:
+    def __init__(self, mail: Mail | None, mailboxes: Mailboxes, *, links: str) -> None:
         self._mail = mail
+        self._mailboxes = mailboxes
         self._links = links
 
     def recognizes(self, address: str) -> bool:
@@ -62,6 +73,14 @@ class Email(Channel):
         """The same name for all addresses, because the operator's one server receives every e-mail."""
         return "email"
 
+    def place_of(self, address: str) -> str:
+        """The mailbox, however its address is spelled."""
+        return f"mailto:{normalised_mailbox(address)}"
+
+    async def has_agreed(self, address: str, sender: str) -> bool:
+        """Whether the mailbox's holder agreed to the sender's alerts in any building, and has not unsubscribed since."""
+        return await self._mailboxes.has_agreed(address, sender)
+
     async def check(self, address: str, client: GuardedClient) -> None:
         """Checks nothing: the owner's confirmation shows whether the mailbox exists."""
 
@@ -71,29 +90,40 @@ class Email(Channel):
         parts = ["\n".join([text.headline, *(f"  {line}" for line in text.details)]) for text in content.texts]
         if len(content.texts) == 1:
             parts = ["\n".join([content.texts[0].headline, "", *content.texts[0].details])]
-        body = "\n\n".join([*parts, FOOTER.format(unsubscribe=unsubscribe)])
-        headers = {"List-Unsubscribe": f"<{unsubscribe}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
-        return await self._hand_over(attempt, content.subject, body, headers, until=content.mail_until)
+        body = "\n\n".join([*(unlinked(part, own=self._links) for part in parts), FOOTER.format(unsubscribe=unsubscribe)])
+        headers = unsubscribing(unsubscribe)
+        if content.mail_until is not None and attempt.now >= content.mail_until:
+            return WITHHELD
+        return await self._hand_over(attempt, unlinked(content.subject, own=self._links), body, headers)
 
     async def ask(self, attempt: Attempt, question: Question) -> Outcome:
-        """Send the question with the link that confirms the address, which is the only one.
+        """Send the question, if its mailbox may be asked. Its links are the one that confirms the address, and the one that refuses.
 
         A part of the question, such as a monitor's name, was written by whoever named the address, whose owner did not ask for it.
         """
-        body = QUESTION.format(question=unlinked(question.text), confirm=self._link("confirm", attempt))
-        return await self._hand_over(attempt, "Confirm alerts to this address", body, {}, until=question.mail_until)
+        if question.mail_until is not None and attempt.now >= question.mail_until:
+            return WITHHELD
+        address, sender = attempt.message.address, attempt.message.lane.sender
+        token = await self._mailboxes.count_question(address, sender)
+        if isinstance(token, Outcome):
+            return token
+        questions = f"{self._links}/questions/{token}"
+        text = unlinked(question.text, own=self._links)
+        body = QUESTION.format(question=text, confirm=self._link("confirm", attempt), questions=questions)
+        outcome = await self._hand_over(attempt, "Confirm alerts to this address", body, unsubscribing(questions))
+        if outcome.result == "retry" and outcome is not UNANSWERED:
+            await self._mailboxes.discount(address, sender)
+        return outcome
 
-    async def _hand_over(self, attempt: Attempt, subject: str, body: str, headers: dict[str, str], *, until: datetime | None) -> Outcome:
+    async def _hand_over(self, attempt: Attempt, subject: str, body: str, headers: dict[str, str]) -> Outcome:
         if self._mail is None:
             return Outcome("retry", "this service has no mail server configured")
-        if until is not None and attempt.now >= until:
-            return WITHHELD
         try:
             await self._mail.send(attempt.message.address, subject, body, headers=headers, message_name=attempt.message.id)
         except MailRefused as refused:
             return Outcome("gone", str(refused))
         except MailUnavailable as error:
-            return Outcome("retry", str(error))
+            return UNANSWERED if error.maybe_sent else Outcome("retry", str(error))
         return DELIVERED
 
     def _link(self, purpose: str, attempt: Attempt) -> str:
@@ -101,9 +131,26 @@ class Email(Channel):
         return f"{self._links}/{purpose}/{message.target_id}/{link_token(purpose, message.secret)}"
 
 
-def unlinked(text: str) -> str:
-    """The text, in which mail programs find no address to make a link of: example. com, name (at) host."""
-    return LINKING.sub(lambda found: " (at) " if found[0] == "@" else f"{found[0]} ", text)
+def unsubscribing(url: str) -> dict[str, str]:
+    """The headers by which mail programs offer to unsubscribe."""
+    return {"List-Unsubscribe": f"<{url}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
+
+
+def unlinked(text: str, *, own: str) -> str:
+    """The text, in which mail programs find nothing to make a link of, except links to the service whose URL begins `own`.
+
+    Within a word only letters, digits, symbols and a few signs are left as they are; a space follows every other character, such as
+    the dot of example. com and of its relatives in other scripts.
+    """
+    own_link = re.compile(f"{re.escape('/'.join(own.split('/')[:3]))}{OWN_LINK}")
+
+    def word(found: re.Match[str]) -> str:
+        if own_link.fullmatch(found[0]) or NUMBER.fullmatch(found[0]):
+            return found[0]
+        spaced = "".join(one if category(one)[0] in "LMNS" or one in PLAIN else f"{one} " for one in found[0])
+        return spaced.rstrip(" ")
+
+    return re.sub(r"\S+", word, normalize("NFKC", text))
 
 
 def link_token(purpose: str, key: bytes) -> str:
@@ -113,6 +160,11 @@ def link_token(purpose: str, key: bytes) -> str:
 
 class LinkSite(Protocol):
     """What the pages need of a building's Site."""
+
+    @property
+    def mailboxes(self) -> Mailboxes:
+        """The records of all mailboxes."""
+        ...
 
     @property
     def storage(self) -> Storage:
@@ -127,8 +179,10 @@ def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], Dispat
         """Asks on GET, because mail programs open links by themselves; confirms on POST."""
         target = await _target_of(request, site, "confirm", outbox)
         if request.method != "POST":
-            return _page("Alerts to this address", f"Send alerts to {target.address}?", form="Yes, send them")
+            text = f"Send alerts to {target.address}? This holds for all monitors and watches of the key that named it."
+            return _page("Alerts to this address", text, form=_form("Yes, send them"))
         dispatcher = dispatcher_of(site)
+        await site.mailboxes.agree(target.address, target.sender)
         await in_transaction(site.storage, partial(confirm_target, outbox=outbox, target_id=target.id, now=dispatcher.now()))
         dispatcher.wake()
         return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each contains a link to unsubscribe.")
@@ -137,12 +191,28 @@ def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], Dispat
         """Asks on GET; unsubscribes on POST, which mail programs also send for List-Unsubscribe."""
         target = await _target_of(request, site, "unsubscribe", outbox)
         if request.method != "POST":
-            return _page("Unsubscribe", f"Stop sending alerts to {target.address}?", form="Stop sending alerts")
+            return _page("Unsubscribe", f"Stop sending alerts to {target.address}?", form=_form("Stop sending alerts"))
+        token = await site.mailboxes.unsubscribe(target.address, target.sender)
         now = dispatcher_of(site).now()
         await in_transaction(site.storage, partial(unsubscribe_target, outbox=outbox, target_id=target.id, now=now))
-        return _page("Done", f"Alerts are no longer sent to {target.address}.")
+        return _refused(f"Alerts are no longer sent to {target.address}.", action=f"{path}/questions/{token}")
 
-    return [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page, cross_site=True) for page in (confirm, unsubscribe)]
+    async def questions(request: Request, site: LinkSite) -> Response:
+        """Shows whether a mailbox refuses questions; refuses them on POST, or allows them again."""
+        token = request.path_params["token"]
+        if (is_refused := await site.mailboxes.is_refused(token)) is None:
+            raise _link_not_found()
+        if request.method != "POST":
+            ask = "Shall this service never again ask this mailbox whether it wants alerts, whoever names it?"
+            return _refused("") if is_refused else _page("Questions to your mailbox", ask, form=_form("Never ask again"))
+        if await request.body() == ALLOW:
+            await site.mailboxes.allow(token)
+            return _page("Allowed", "Your mailbox may be asked again whether it wants alerts.")
+        await site.mailboxes.refuse(token)
+        return _refused("")
+
+    linked = [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page, cross_site=True) for page in (confirm, unsubscribe)]
+    return [*linked, Page(f"GET|POST {path}/questions/{{token}}", questions, cross_site=True)]
 
 
 async def _target_of(request: Request, site: LinkSite, purpose: str, outbox: Outbox) -> Row[Any]:
@@ -152,10 +222,24 @@ async def _target_of(request: Request, site: LinkSite, purpose: str, outbox: Out
     row = await in_snapshot(site.storage, lambda connection: connection.execute(chosen).one_or_none())
     expected = link_token(purpose, row.secret if row else b"")
     if not hmac.compare_digest(expected.encode(), token.encode()) or row is None:
-        raise Problem(404, "link_not_found", "this link is not valid; check that it was copied completely")
+        raise _link_not_found()
     return row
 
 
-def _page(title: str, text: str, *, form: str | None = None) -> Response:
-    body = HTML.format(title=escape(title), text=escape(text), form=FORM.format(label=escape(form)) if form else "")
+def _link_not_found() -> Problem:
+    return Problem(404, "link_not_found", "this link is not valid; check that it was copied completely")
+
+
+def _refused(text: str, *, action: str = "") -> Response:
+    """The page of a mailbox that refuses questions, where its holder can allow them again."""
+    rest = "This service no longer asks this mailbox whether it wants alerts, whoever names it. You can allow that again here."
+    return _page("Done", f"{text} {rest}".strip(), form=_form("Allow questions again", action=action, answer="allow"))
+
+
+def _form(label: str, *, action: str = "", answer: str = "yes") -> str:
+    return FORM.format(label=escape(label), action=escape(action), answer=answer)
+
+
+def _page(title: str, text: str, *, form: str = "") -> Response:
+    body = HTML.format(title=escape(title), text=escape(text), form=form)
     return Response(body, media_type="text/html", headers=PRIVATE)

@@ -26,6 +26,8 @@ class Webhook(Channel):
     """Any https:// address that accepts a POST. It recognizes every URL, so it comes last among the channels."""
 
     kind = "webhook"
+    name = "a signed webhook"
+    signs = True
 
     def recognizes(self, address: str) -> bool:
         """Every URL."""
@@ -83,8 +85,8 @@ def retry_after(text: str | None, *, now: datetime) -> timedelta | None:
     """How long a Retry-After header asks to wait, in seconds or until a future date; None if it has no valid time."""
     if text is None:
         return None
-    if SECONDS.fullmatch(text.strip()):
-        return timedelta(seconds=int(text))
+    if found := SECONDS.fullmatch(text.strip()):
+        return timedelta(seconds=int(found[0]))
     try:
         until = parsedate_to_datetime(text)
         wait = until.replace(tzinfo=until.tzinfo or UTC) - now

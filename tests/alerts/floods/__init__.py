@@ -142,7 +142,7 @@ async def send_warnings(webhook: str, site: FloodSite = CurrentSite(), caller: C
     """Have warnings sent to a webhook. Returns the secret that signs them."""
     channels = site.state.dispatcher.channels
     address = webhook_address(webhook, site.web, channels, argument="webhook")
-    await check_webhook(address, site.web, channels, argument="webhook")
+    await check_webhook(address, site.web, argument="webhook")
     assert caller.key is not None, "the tool needs a key"
     by = Registrant(caller.key.lineage, sender=caller.key.lineage, per_host=10, shared_hosts=frozenset())
 

@@ -24,7 +24,6 @@ def upgrade() -> None:
         sa.Column("secret", sa.LargeBinary(), nullable=False),
         sa.Column("owner", sa.String(), nullable=True),
         sa.Column("verified_at", sa.BigInteger(), nullable=True),
-        sa.Column("asked_at", sa.BigInteger(), nullable=True),
         sa.Column("disabled_at", sa.BigInteger(), nullable=True),
         sa.Column("disabled_because", sa.String(), nullable=True),
         sa.Column("next_try_at", sa.BigInteger(), nullable=True),

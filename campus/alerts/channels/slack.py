@@ -1,0 +1,57 @@
+"""Slack: a message as plain text to an incoming webhook, at Slack's pace.
+
+Errors and limits are those of https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks.
+"""
+
+import re
+from urllib.parse import urlsplit
+
+from pydantic_core import to_json
+
+from campus.alerts.channels.webhook import retry_after, text_of
+from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, plain_path, post
+
+HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
+PATH = re.compile("/services/[A-Za-z0-9]+/[A-Za-z0-9]+/[A-Za-z0-9]+")
+CONTROL = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""The three characters that Slack reads as control characters, which begin a link, a mention or an entity."""
+WEBHOOK_GONE = {
+    "no_service": "the webhook was removed",
+    "no_service_id": "the webhook does not exist",
+    "no_active_hooks": "the webhook was disabled",
+    "no_team": "the workspace does not exist",
+    "team_disabled": "the workspace was disabled",
+    "invalid_token": "the webhook's token is not valid",
+    "user_not_found": "the user does not exist",
+    "channel_not_found": "the channel does not exist",
+    "channel_is_archived": "the channel is archived",
+    "action_prohibited": "an administrator does not allow it",
+    "posting_to_general_channel_denied": "an administrator does not allow it in this channel",
+}
+RATE_LIMITED = 429
+
+
+class Slack(Channel):
+    """Slack's incoming webhooks."""
+
+    kind = "slack"
+    name = "Slack"
+
+    def recognizes(self, address: str) -> bool:
+        """Addresses such as https://hooks.slack.com/services/T0/B0/token."""
+        parts = urlsplit(address)
+        return parts.hostname in HOSTS and PATH.fullmatch(plain_path(parts.path)) is not None
+
+    async def send(self, attempt: Attempt, content: Content) -> Outcome:
+        """Post the message. Its text mentions nobody, and Slack fetches nothing that it names."""
+        text = text_of(content).translate(CONTROL)
+        body = to_json({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False})
+        answer = await post(attempt.client, attempt.message.address, body, {"content-type": "application/json"})
+        if isinstance(answer, Outcome) or answer.is_success:
+            return answer if isinstance(answer, Outcome) else DELIVERED
+        if answer.status_code == RATE_LIMITED:
+            pause = retry_after(answer.headers.get("retry-after"), now=attempt.now)
+            return Outcome("retry", "Slack asked for fewer messages", retry_after=pause)
+        if (word := answer.text.strip()) in WEBHOOK_GONE:
+            return Outcome("gone", f"Slack answered {word}: {WEBHOOK_GONE[word]}")
+        return Outcome("retry", f"Slack answered {answer.status_code // 100}xx")
