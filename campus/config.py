@@ -121,6 +121,8 @@ class ToolTable(Table):
     free: bool = False
     hidden: bool = False
     route: str | None = None
+    fails_if: str | dict[str, Any] | None = None
+    """Which results are failures, and not charged: those in which a JSON pointer leads to something; {at, equals}, {at, matches}; never."""
 
     @property
     def says_access(self) -> bool:
@@ -129,7 +131,7 @@ class ToolTable(Table):
 
     def model_post_init(self, context: object, /) -> None:
         """Refuse contradictory keys."""
-        read_access(self.model_dump(include={"price", "key", "free"}))
+        read_access(self.model_dump(include={"price", "key", "free", "fails_if"}, exclude_none=True))
 
 
 def _is_server(value: Any) -> Any:

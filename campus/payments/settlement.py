@@ -109,6 +109,7 @@ class Settlement:
         """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
         ends_at = anyio.current_time() + self._timeouts.strict
         reported = await (await self._facilitator()).settle(payment, sale)
+        ends_at = max(ends_at, anyio.current_time() + self._timeouts.search)
         if reported.state == "settled" and reported.transaction is not None:
             strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
             return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)

@@ -77,7 +77,7 @@ class McpPaywall:
                 if call.is_direct:
                     raise ServerAnswers("the call has to be paid for") from None
                 return await self._paid.answer(offer, refused, call)
-            result = await call.run()
+            result = await answered(call, offer)
         except StorageUnavailable:  # while the key was looked up or a payment was stored
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
@@ -85,6 +85,19 @@ class McpPaywall:
         except ValidationError as error:
             return refusal(checker.rejected(error.__cause__, call.arguments), scope)
         return result if admission.key_ignored is None else with_meta(result, {"key_ignored": admission.key_ignored})
+
+
+async def answered(call: McpCall, offer: Offer) -> McpResult:
+    """The tool's result. Raises a Problem for one that reports a failure, which is not charged."""
+    result = await call.run()
+    if offer.access.fails_if is None:
+        return result
+    if not isinstance(result, ToolResult):
+        members = from_json(result.members + b"}")
+        offer.check_result(members.get("structuredContent") or {"content": members.get("content")})
+    elif not result.is_error:
+        offer.check_result(from_json(stored_answer_of(result).body))
+    return result
 
 
 class Unanswered(Exception):
@@ -128,7 +141,7 @@ class PaidCalls:
         made: list[ToolResult] = []
 
         async def run() -> StoredAnswer:
-            result = await call.run()
+            result = await answered(call, offer)
             assert isinstance(result, ToolResult)
             if result.is_error or isinstance(result, InputRequiredToolResult):
                 raise Unanswered(result)
