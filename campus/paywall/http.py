@@ -46,7 +46,7 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, pa
 async def answered(call: Call, offer: Offer) -> Answer:
     """The tool's answer. Raises a Problem for one that reports a failure, which is not charged."""
     answer = await call.answer()
-    if offer.access.fails_if is not None:
+    if offer.access.fails_if is not None and answer.body:
         offer.check_result(from_json(answer.body))
     return answer
 
