@@ -18,10 +18,18 @@ from campus.alerts import Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
-from campus.checks import Findings, campus_findings, description_findings, free_write_findings, readiness, run_checks, table_findings
+from campus.checks import (
+    Findings,
+    campus_findings,
+    description_findings,
+    free_write_findings,
+    readiness,
+    run_checks,
+    table_findings,
+    unruled_findings,
+)
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
-from campus.directory import Directory
 from campus.errors import CampusError, JobFailed, LoadError
 from campus.http.health import Health
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
@@ -123,16 +131,16 @@ class Campus:
         for one in self.plan.opened:
             site = self.sites[one.name]
             templates = site.pages.findings() if site.pages else []
-            tools = [*description_findings(one), *free_write_findings(one)]
+            tools = [*description_findings(one), *free_write_findings(one), *unruled_findings(one)]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
 
 
-async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Directory:
-    """The directory of the buildings in campus.toml; opens no database."""
-    return (await make_plan(config, installed or installed_buildings())).directory
+async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Plan:
+    """The plan of the buildings in campus.toml; opens no database."""
+    return await make_plan(config, installed or installed_buildings())
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
 from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
-from campus.pricing import access_of
+from campus.pricing import META, access_of
 from campus.site import Site
 from campus.storage import Storage, try_write
 from campus.storage.databases import Databases
@@ -33,6 +33,8 @@ from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
 
+MOST_NAMED = 3
+"""How many tools a sentence names that is about many."""
 WRITE_SECONDS = 6.0
 """Longer than a database waits for another process, so that the database's own error is reported."""
 
@@ -147,6 +149,37 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     unread = sorted(config.secrets.keys() - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}" for one in strange]
+
+
+def unpayable_note(plan: Plan) -> str | None:
+    """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
+    if plan.pricing is not None:
+        return None
+    priced = [f"{name} (${offer.price})" for one in plan.opened for name, offer in one.offers.items() if offer.price]
+    if not priced:
+        return None
+    more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
+    named = ", ".join(priced[:MOST_NAMED])
+    return (
+        f"campus.toml has no table [payments], so prices per call are neither shown nor taken: {named}{more}; these tools take a key, "
+        "or are closed where they take none. docs/payments.md says how to take payments"
+    )
+
+
+def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
+    """Tools of other servers that are sold although campus cannot tell which of their results are failures."""
+    table = opened.loaded.table
+    unruled = [
+        name
+        for name, tool in sorted(opened.tools.items())
+        if table.server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
+    ]
+    if not unruled:
+        return []
+    return [
+        f"a result of {', '.join(unruled)} that reports a failure is charged as an answer: set fails_if in [buildings.{opened.name}.tools],"
+        ' such as fails_if = "/error" for results with a member error, or "never" if the server marks every failure as an error'
+    ]
 
 
 def free_write_findings(opened: OpenBuilding) -> Sequence[str]:

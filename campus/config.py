@@ -127,6 +127,8 @@ class ToolTable(Table):
     route: str | None = None
     body_limit: int | None = Field(default=None, ge=1, le=LARGEST_BODY)
     """The bytes that the body of a call may have, instead of what the tool declares (65,536 if it declares nothing)."""
+    fails_if: str | dict[str, Any] | None = None
+    """Which results are failures, and not charged: those in which a JSON pointer leads to something; {at, equals}, {at, matches}; never."""
 
     @property
     def says_access(self) -> bool:
@@ -135,7 +137,7 @@ class ToolTable(Table):
 
     def model_post_init(self, context: object, /) -> None:
         """Refuse contradictory keys."""
-        read_access(self.model_dump(include={"price", "key", "free"}))
+        read_access(self.model_dump(include={"price", "key", "free", "fails_if"}, exclude_none=True))
 
 
 def _is_server(value: Any) -> Any:

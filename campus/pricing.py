@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
+from campus.failure_rules import NEVER, FailureRule, read_rule
+from twins import Problem
+
 META = "campus"
 KeyRule = Literal["opens", "optional", "never"]
 USDC_DECIMALS = 6
@@ -48,6 +51,7 @@ class Access:
     scope: str | None = None
     sells: str | None = None
     advice: str | None = None
+    fails_if: FailureRule | None = None
 
     @property
     def is_free(self) -> bool:
@@ -84,10 +88,11 @@ def free() -> dict[str, Any]:
 
 def read_access(data: Mapping[str, Any]) -> Access:
     """Read what access(), free() or a tool's table in campus.toml declares. Raises ValueError with a sentence if it is inconsistent."""
+    fails_if = read_rule(data.get("fails_if", NEVER))
     if data.get("free"):
         if data.get("price") is not None or data.get("key") is not None:
             raise ValueError("a free tool takes neither price nor key; remove them, or remove free")
-        return FREE
+        return Access(fails_if=fails_if)
     key: KeyRule = data.get("key") or "opens"
     if key not in get_args(KeyRule):
         raise ValueError(f"key = {key!r} is unknown; the values are: {', '.join(get_args(KeyRule))}")
@@ -99,7 +104,7 @@ def read_access(data: Mapping[str, Any]) -> Access:
         raise ValueError('key = "never" needs a price: payment is then the only way to call the tool')
     if key == "optional" and price is not None:
         raise ValueError('key = "optional" means free, with more for a key; remove the price')
-    return Access(price, key, data.get("scope"), sells, data.get("advice"))
+    return Access(price, key, data.get("scope"), sells, data.get("advice"), fails_if)
 
 
 def access_of(meta: Mapping[str, Any] | None) -> Access | None:
@@ -126,6 +131,12 @@ class Offer:
     def is_sold_per_call(self) -> bool:
         """Whether a call can be paid for, where payments are taken."""
         return self.access.price is not None or self.access.sells is not None
+
+    def check_result(self, body: Any) -> None:
+        """Raise Problem 400 `tool_error` for a result that campus.toml marks as a failure. `body` is the result as HTTP answers it."""
+        rule = self.access.fails_if
+        if rule is not None and (reason := rule.failure_in(body)) is not None:
+            raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
 
     @property
     def is_for_keys_alone(self) -> bool:

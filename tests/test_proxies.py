@@ -15,11 +15,15 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+from anyio.from_thread import start_blocking_portal
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
 from recorder.receivers import Authority, make_authority
 from serving import Served, free_port, serving
+from terms.test_prices import ARGUMENTS
+
+from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +63,44 @@ path = "/"
 server = "slow_building:mcp"
 tools = {{ "*" = {{ free = true }} }}
 """
+LONG_HOST = f"{'very-' * 8}long-name-is.example"
+assert len(LONG_HOST) == 60
+LARGEST_HEADERS = 3_600
+"""All headers of a 402, in bytes: nginx's buffer for them has 4,096 where nobody sets another."""
+LONGEST_ANSWERED = {"Origin": "https://agent.example", "Authorization": "Bearer campus_live_unknown", "X-Request-Id": "r" * 64}
+"""Each of these adds to the headers of an answer."""
+SELLING = """
+public_url = "https://{host}:{port}"
+[products.cve]
+scope = "cve"
+price = "19"
+term = "30 days"
+[products.recorder]
+scope = "recorder"
+price = "9"
+term = "30 days"
+[products.campus-pass]
+scope = "all"
+price = "29"
+term = "30 days"
+[products.campus-pass-year]
+scope = "all"
+price = "149"
+term = "12 months"
+[buildings.gateway]
+path = "/"
+[buildings.cve]
+kev_url = "file:///nowhere"
+kev_mirror_url = "file:///nowhere"
+epss_url = "file:///nowhere"
+nvd_url = "file:///nowhere"
+[buildings.checkout]
+grants = ["keys"]
+[buildings.slow]
+server = "slow_building:mcp"
+tools = {{ "*" = {{ price = "0.01" }} }}
+[payments]
+"""
 NGINX = """
 {user}
 daemon off;
@@ -67,6 +109,7 @@ error_log {folder}/proxy.log;
 events {{}}
 http {{
     access_log off;
+    server_names_hash_bucket_size 128;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
@@ -98,7 +141,7 @@ def replaced(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-def nginx_command(folder: Path, program: str, port: int, upstream: str, certificate: Path) -> list[str]:
+def nginx_command(folder: Path, program: str, port: int, upstream: str, certificate: Path, host: str = "localhost") -> list[str]:
     """The document's block with this test's ports and certificate, in the file that stands around it."""
     text = replaced(
         block("nginx"),
@@ -106,7 +149,7 @@ def nginx_command(folder: Path, program: str, port: int, upstream: str, certific
         ("listen [::]:443 ssl", f"listen [::1]:{port} ssl" if socket.has_dualstack_ipv6() else f"listen 127.0.0.3:{port} ssl"),
         ("/etc/ssl/campus.example.pem", str(certificate)),
         ("/etc/ssl/campus.example.key", str(certificate)),
-        ("campus.example", "localhost"),
+        ("campus.example", host),
         ("127.0.0.1:8000", upstream),
     )
     user = "user root;" if os.geteuid() == 0 else ""
@@ -114,14 +157,14 @@ def nginx_command(folder: Path, program: str, port: int, upstream: str, certific
     return [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "proxy.log")]
 
 
-def caddy_command(folder: Path, program: str, port: int, upstream: str, certificate: Path) -> list[str]:
+def caddy_command(folder: Path, program: str, port: int, upstream: str, certificate: Path, host: str = "localhost") -> list[str]:
     """The same for Caddy, with the older name that the document mentions where it is old, as Debian's is."""
     version = subprocess.check_output([program, "version"], text=True).split()[0].removeprefix("v")
     is_old = tuple(int(number) for number in re.findall(r"\d+", version)[:3]) < (2, 6, 3)
     text = replaced(
         block("caddyfile"),
         *[("request_buffers 2MB", "buffer_requests")] * is_old,
-        ("campus.example {", f"https://localhost:{port} {{\n    tls {certificate} {certificate}"),
+        ("campus.example {", f"https://{host}:{port} {{\n    tls {certificate} {certificate}"),
         ("127.0.0.1:8000", upstream),
     )
     (folder / "Caddyfile").write_text(CADDY.format(block=text))
@@ -181,11 +224,16 @@ def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path
             return
 
 
+def program_of(name: str) -> str:
+    program = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if program is None:
+        pytest.skip(f"{name} is not installed")
+    return program
+
+
 @pytest.fixture(scope="module", params=["nginx", "caddy"])
 def proxied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    program = shutil.which(request.param) or shutil.which(request.param, path="/usr/sbin")
-    if program is None:
-        pytest.skip(f"{request.param} is not installed")
+    program = program_of(request.param)
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "slow_building.py").write_text(SLOW)
     authority, port = make_authority(folder), free_port()
@@ -250,3 +298,48 @@ async def test_an_mcp_client_works_and_what_a_tool_reports_arrives_while_it_runs
 def test_both_proxies_wait_ninety_seconds_and_keep_no_connection_longer_than_campus() -> None:
     assert {"proxy_read_timeout 90s;", "proxy_send_timeout 90s;", "keepalive_timeout 10s;"} <= set(re.findall(r"\w+ \d+s;", block("nginx")))
     assert {"response_header_timeout 90s", "keepalive 10s"} <= set(re.findall(r"\w+ \d+s", block("caddyfile")))
+
+
+def bytes_of_headers(answer: httpx.Response) -> int:
+    """As they are on the wire, with the line of the status."""
+    return len("HTTP/1.1 402 Payment Required\r\n\r\n") + sum(len(name) + len(value) + 4 for name, value in answer.headers.raw)
+
+
+@pytest.mark.parametrize("name", ["nginx", "caddy"])
+def test_the_402_of_every_paid_route_passes_and_a_call_is_paid_for_through_it(name: str, tmp_path: Path) -> None:
+    program, authority, port, wallet = program_of(name), make_authority(tmp_path, LONG_HOST), free_port(), new_wallet()
+    (tmp_path / "slow_building.py").write_text(SLOW)
+    options = {"headers": {"Host": f"{LONG_HOST}:{port}"}, "extensions": {"sni_hostname": LONG_HOST}}
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(open_chain()) as chain,
+        portal.wrap_async_context_manager(open_facilitator(chain)) as facilitator,
+    ):
+        portal.call(chain.mint, wallet.address, 1_000_000)
+        table = facilitator.table(new_wallet().address)
+        config = SELLING.format(host=LONG_HOST, port=port) + "".join(f'{key} = "{value}"\n' for key, value in table.items())
+        with serving(tmp_path, config, environ={"PYTHONPATH": str(tmp_path)}) as campus:
+            command = COMMANDS[name](tmp_path, program, port, campus.url.removeprefix("http://"), authority.file, LONG_HOST)
+            with running(command, tmp_path, port), Proxied(f"https://localhost:{port}", campus, authority).client() as client:
+                routes = [
+                    (method.upper(), path.format_map(ARGUMENTS))
+                    for path, item in client.get("/v1/openapi.json", **options).json()["paths"].items()
+                    for method, operation in item.items()
+                    if method in ("get", "post") and "402" in operation["responses"] and "x-payment-info" in operation
+                ]
+                assert len(routes) >= 10
+                for method, path in routes:
+                    query = "?" + "&".join(f"argument{number}={'x' * 99}" for number in range(20))
+                    for asked in (path, path + query):
+                        headers = {**options["headers"], **LONGEST_ANSWERED}
+                        direct = httpx.request(method, campus.url + asked, headers=headers)
+                        through = client.request(method, asked, headers=headers, extensions=options["extensions"])
+                        assert (direct.status_code, through.status_code) == (402, 402), asked
+                        assert direct.headers["payment-required"] == through.headers["payment-required"]
+                        assert bytes_of_headers(direct) < LARGEST_HEADERS, asked
+                body = {"text": "measured"}
+                unpaid = client.post("/v1/slow/size_of", json=body, **options)
+                payment = Payer(wallet).pay_headers(terms_of(unpaid))
+                paid = client.post("/v1/slow/size_of", json=body, headers=options["headers"] | payment, extensions=options["extensions"])
+                assert (paid.status_code, paid.json()) == (200, {"result": 8}), paid.text
+                assert receipt_of(paid)["success"] is True

@@ -13,9 +13,10 @@ SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
 MOST_USED: frozenset[ClientId] = frozenset({"claude-code", "cursor", "vscode", "gemini-cli", "codex"})
 WHO_PAYS = (
     "Over HTTP, x402 client libraries do this for you (Python: wrapHttpxWithPayment of x402.http.clients.httpx; TypeScript: "
-    "wrapFetchWithPayment of @x402/fetch). Over MCP, a client pays only if its own code signs the payment and sends it in "
-    "_meta['x402/payment']; common MCP hosts, such as those under `clients`, do not. If yours does not, ask your user to add a key to "
-    "this server's configuration, or call the HTTP route with an x402 client library."
+    "wrapFetchWithPayment of @x402/fetch); give each call headers={'Idempotency-Key': a new random UUID}. Over MCP, a client pays only if "
+    "its own code signs the payment and sends it in _meta['x402/payment'], such as withX402Client of Cloudflare's agents; "
+    "common MCP hosts, such as those under `clients`, do not. If yours does not, ask your user to add a key to this "
+    "server's configuration, or call the HTTP route with an x402 client library."
 )
 
 

@@ -36,7 +36,7 @@ def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | No
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
-    return Pricing(Payee(network, payments.pay_to), url=config.url, paid_tools=paid_tools, products=products)
+    return Pricing(Payee(network, with_checksum(payments.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
 
 
 def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:

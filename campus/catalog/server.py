@@ -30,6 +30,10 @@ from twins import ROUTE_META, Operation, operations_of, route
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
 
+MISPLACED = frozenset(("access", "free", "key", "price", "route", "sells"))
+"""Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
+
+
 class ToolOverrides(Transform):
     """Applies campus.toml to a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
 
@@ -77,9 +81,11 @@ class ToolOverrides(Transform):
                 f"campus.toml gives the tool {tool.name!r} a price or a key rule, but it sells products at the prices of [products]; write"
                 f" {tool.name} = {{}} under tools, next to the pattern that matches it"
             )
-        if table.says_access or table.scope:
+        if table.says_access or table.scope or table.fails_if:
+            if not (table.says_access or table.scope or META in meta):
+                raise ConfigError(f"campus.toml gives the tool {tool.name!r} fails_if alone; write its price, or free = true, beside it")
             kept = {} if table.says_access else dict(meta.get(META, {}))
-            meta[META] = kept | table.model_dump(include={"price", "key", "scope", "free"}, exclude_defaults=True)
+            meta[META] = kept | table.model_dump(include={"price", "key", "scope", "free", "fails_if"}, exclude_defaults=True)
         if table.route:
             meta |= route(table.route)
         if table.body_limit:
@@ -208,9 +214,11 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         operations = {operation.name: operation for operation in await operations_of(server, name=name)}
     except ValueError as error:
         raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
-    if loaded.table.server is None:
-        for operation in operations.values():
+    for operation in operations.values():
+        if loaded.table.server is None:
             _check_result(operation.tool, name)
+        if loaded.remote is None and not overrides.override_for(operation.name).says_access:
+            _check_words(operation.tool, name)
     if not operations:
         raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
     if unmatched := overrides.unmatched():
@@ -232,6 +240,16 @@ def _check_result(tool: Tool, building: str) -> None:
     except PydanticSchemaGenerationError:
         remedy = "return a pydantic model, a dict or text; for a file FastMCP's File or Image"
         raise LoadError(f"tool {tool.name!r} of building {building!r} returns {kind.__name__}, which has no JSON form; {remedy}") from None
+
+
+def _check_words(tool: Tool, building: str) -> None:
+    """LoadError for a price or the like at the top of a tool's meta, where nothing reads it: the tool would be served free."""
+    if words := sorted(MISPLACED & (tool.meta or {}).keys()):
+        raise LoadError(
+            f"tool {tool.name!r} of building {building!r} has {words[0]!r} at the top of its meta, where campus does not read it; write"
+            ' meta=access(price="0.01"), meta=free() or meta=route("GET /v1/…") with the functions of campus, or set price or free for it'
+            f" in [buildings.{building}.tools]"
+        )
 
 
 def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None = None) -> FastMCP[Any]:

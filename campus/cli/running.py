@@ -19,7 +19,8 @@ from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
-from campus.catalog.plan import make_plan
+from campus.catalog.plan import Plan, make_plan
+from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.config import Config, read_config
 from campus.core import database_password, open_databases
@@ -299,12 +300,20 @@ def _report(found: list[dict[str, str]], *, as_json: bool) -> None:
 async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     async with assemble(read_config(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
+        if on == "check":
+            _print_note(campus.plan)
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
+
+
+def _print_note(plan: Plan) -> None:
+    """What is no mistake, and is often overlooked; not among the rows, which programs read."""
+    if (note := unpayable_note(plan)) is not None:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every tool of every building with its route, tier and price; opens no database."""
-    directory = anyio.run(open_servers, read_config(config))
+    plan = anyio.run(open_servers, read_config(config))
     rows = [
         {
             "building": entry.name,
@@ -314,10 +323,11 @@ def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
             "scope": tool.key_scope,
             "http": tool.http if as_json else ", ".join(tool.http),
         }
-        for entry in directory.buildings()
+        for entry in plan.directory.buildings()
         for tool in entry.tools
     ]
     show(rows, as_json=as_json)
+    _print_note(plan)
 
 
 def migration(

@@ -11,11 +11,14 @@ from twins import QUERY_METHODS, Operation, Parameter, resolve_reference
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LARGEST = 1_500
-"""In bytes, of one schema: the terms are sent in a header, and many proxies accept no more than 4 or 8 KB of headers."""
-LARGEST_EXTENSION, LARGEST_OF_A_SALE = 1_750, 1_500
+"""In bytes, of one schema."""
+LARGEST_EXTENSION = 1_750
 LARGEST_OVER_MCP = 1_000
-"""In bytes, of the whole extension; the output gets the bytes that the input leaves. Less where products are sold, since those terms list
-every price; and over MCP, where a model reads every word of it."""
+"""In bytes, of the whole extension; the output gets the bytes that the input leaves. Less over MCP, where a model reads every word."""
+SHORTER = (1_200, 1_000, 850, 700, 550, 400)
+"""The sizes from which a header takes the largest that fits: many proxies accept no more than 4 KB of headers."""
+AROUND_ARGUMENTS = 300
+"""About the bytes of an extension beside its schema of the arguments."""
 ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
@@ -36,6 +39,7 @@ Schema = Mapping[str, Any]
 
 def http_extension(operation: Operation, method: str, *, largest: int = LARGEST_EXTENSION) -> dict[str, Any]:
     """How to call the HTTP route with one of its methods; `largest` is the size to aim at, in bytes."""
+    room = min(LARGEST, largest - AROUND_ARGUMENTS)
     in_path = [each for each in operation.parameters if each.in_path]
     others = [each for each in operation.parameters if not each.in_path]
     call: dict[str, Any] = {"type": "http", "method": method}
@@ -43,11 +47,12 @@ def http_extension(operation: Operation, method: str, *, largest: int = LARGEST_
     required = ["type", "method"]
     if method in QUERY_METHODS:
         # crawlers skip a tool without it, even one without arguments
-        properties["queryParams"] = _object(others, operation, name=lambda each: each.wire)
+        properties["queryParams"] = _object(others, operation, largest=room, name=lambda each: each.wire)
     else:
         call |= {"bodyType": "json", "body": {}}
         # no argument is marked as required: the empty example above would not match, and crawlers check it
-        properties |= {"bodyType": {"const": "json"}, "body": _object(others, operation, name=lambda each: each.name) | {"required": []}}
+        body = _object(others, operation, largest=room, name=lambda each: each.name) | {"required": []}
+        properties |= {"bodyType": {"const": "json"}, "body": body}
         required += ["bodyType", "body"]
     if in_path:
         call["pathParams"] = {each.name: f":{each.name}" for each in in_path}
@@ -64,7 +69,7 @@ def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
         "toolName": tool.name,
         "description": description,
         "transport": "streamable-http",
-        "inputSchema": _object(operation.parameters, operation, name=lambda each: each.name),
+        "inputSchema": _object(operation.parameters, operation, largest=LARGEST, name=lambda each: each.name),
     }
     text = {"type": "string"}
     properties = {
@@ -111,12 +116,12 @@ def _fields(schema: Schema) -> dict[str, Any]:
 def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
     """An example answer and its schema, each as complete as fits into `budget` bytes; an empty object if nothing fits.
 
-    A shorter example is preferred to a schema that names no members.
+    A shorter example, or none, is preferred to a schema that names no members.
     """
     root: Schema = operation.tool.output_schema or {"type": "object"}
     schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root)]
     examples = [example_of(root, root), example_of(root, root, brief=True)]
-    for example, schema in [*product(examples, schemas), *product(examples, [ANY_OBJECT])]:
+    for example, schema in [*product(examples, schemas), ({}, schemas[-1]), *product(examples, [ANY_OBJECT])]:
         if len(to_json([example, schema])) <= budget:
             return example, _of_answers(schema)
     return {}, _of_answers(ANY_OBJECT)
@@ -132,17 +137,18 @@ def _shallow(schema: Schema) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": part["type"]} if "type" in part else {} for name, part in members}}
 
 
-def _object(parameters: Iterable[Parameter], operation: Operation, *, name: Callable[[Parameter], str]) -> dict[str, Any]:
-    """The schema of an object of these arguments; if it is too large, without descriptions, and then with types only."""
+def _object(parameters: Iterable[Parameter], operation: Operation, *, largest: int, name: Callable[[Parameter], str]) -> dict[str, Any]:
+    """The schema of an object of these arguments; if it is too large, without descriptions, then with types only, then with names only."""
     members = list(parameters)
     required = [name(each) for each in members if each.required]
     root = operation.tool.parameters
     for keep in (SCHEMA_KEYWORDS, [each for each in SCHEMA_KEYWORDS if each != "description"], ("type",)):
         properties = {name(each): _slim(each.schema, root, keep=keep) for each in members}
         schema = {"type": "object", "properties": properties, "required": required}
-        if len(to_json(schema)) <= LARGEST:
+        if len(to_json(schema)) <= largest:
             return schema
-    return {"type": "object"}
+    names: dict[str, Any] = {"type": "object", "properties": {name(each): {} for each in members}}
+    return names if len(to_json(names)) <= largest else {"type": "object"}
 
 
 def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) -> dict[str, Any]:

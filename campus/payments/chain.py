@@ -79,6 +79,13 @@ class Chain:
         outcome = await self._shown(transaction, transfer)
         return None if outcome.state == "settled" else outcome.reason
 
+    async def is_contract(self, address: str) -> bool | None:
+        """Whether the address has code, which checks signatures in its own way; None if the node cannot be asked."""
+        try:
+            return bool(str(await self.node.ask("eth_getCode", address, "latest")).strip("0x"))
+        except RpcUnavailable:
+            return None
+
     async def chain_id(self) -> int:
         """The chain's number. JobFailed if the node cannot be asked."""
         return await self.node.chain_id()

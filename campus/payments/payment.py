@@ -120,13 +120,15 @@ class Outcome:
     """Whether a payment was charged.
 
     settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
-    refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet.
+    refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet. `is_denied` if
+    the facilitator says that it refused, which proves nothing.
     """
 
     state: Literal["settled", "refused", "unknown"]
     transaction: str | None = None
     reason: str = ""
     block: int | None = None
+    is_denied: bool = False
 
 
 class Facilitator(Protocol):
@@ -139,6 +141,10 @@ class Facilitator(Protocol):
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
         """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
+        ...
+
+    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
+        """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
         ...
 
     async def verify(self, payment: Payment, sale: Sale) -> Verdict:

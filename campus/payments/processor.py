@@ -26,16 +26,18 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from campus.errors import StorageError
+from campus.payments.chain import Chain
 from campus.payments.ledger import Event, Ledger
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.queue import FairQueue
+from campus.payments.queue import FairQueue, WorthlessPayments
 from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import Reservations, receipt_of, stored_answer
+from campus.payments.reservations import Reservations, as_sold, receipt_of, stored_answer, transfer_of
 from campus.payments.settlement import Load, Pauses, Settlement, uninterrupted
 from campus.payments.states import (
     Step,
     already_used,
     in_flight,
+    is_released_resend,
     key_ambiguous,
     key_reused,
     mismatch_of,
@@ -47,10 +49,12 @@ from campus.payments.states import (
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
-WAIT_SECONDS = 15.0
-"""How long a call waits for another call that presented the same payment before."""
+WAIT_SECONDS = 75.0
+"""How long a call waits for another call that presented the same payment before: clients are told to wait for 90 seconds."""
 FIRST_PAUSE = 0.05
 Run = Callable[[str], Awaitable[StoredAnswer]]
+Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswer]]
+"""Charges a stored answer's payment, or finds out that it was charged: see Settlement."""
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +68,7 @@ class PaymentProcessor:
         facilitator: Load,
         settlement: Settlement,
         reconciler: Reconciler,
+        chain: Chain,
         *,
         now: Callable[[], datetime],
         wait_seconds: float = WAIT_SECONDS,
@@ -73,9 +78,11 @@ class PaymentProcessor:
         self._facilitator = facilitator
         self._settlement = settlement
         self._reconciler = reconciler
+        self._chain = chain
         self._now = now
         self._wait_seconds = wait_seconds
         self._queue = FairQueue()
+        self._worthless = WorthlessPayments(now)
 
     async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Return the answer that the payment buys, and its receipt. `run(payment_id)` runs the tool; it is called at most once.
@@ -93,9 +100,11 @@ class PaymentProcessor:
             step, row = await self._step(payment, sale)
             match step:
                 case "reserve":
+                    if (late := await self._charged_late(payment, sale)) is not None:
+                        return await self._serve(late, payment, sale, run, self._settlement.resolve)
                     await self._refuse_mismatch(payment, sale)
                     if (reserved := await self._admitted(payment, sale)) is not None:
-                        return await self._serve(reserved, payment, sale, run)
+                        return await self._serve(reserved, payment, sale, run, self._settlement.settle)
                 case "replay" if row is not None:
                     return self._replay(row, sale)
                 case "resolve" if row is not None:
@@ -117,9 +126,12 @@ class PaymentProcessor:
     async def recall(self, sale: Sale) -> PaidAnswer | None:
         """Return the answer that this sale's Idempotency-Key bought before, for a call without a payment; None if it bought nothing.
 
-        Problem 409 while that purchase is in flight: with the terms its caller would pay a second time.
+        While that purchase is in flight, wait for it, and then Problem 409: with the terms its caller would pay a second time.
         """
         step, row = await self._step(None, sale)
+        if row is not None and step in ("wait", "look"):
+            with self._queue.call(sale.client, (row.payer, row.nonce)):
+                step, row = await self._step_after_another(sale)
         match step:
             case "replay" if row is not None:
                 return self._replay(row, sale)
@@ -132,6 +144,19 @@ class PaymentProcessor:
             case _:
                 raise in_flight()
 
+    async def _step_after_another(self, sale: Sale) -> tuple[Step, PaymentRow | None]:
+        """The next step of a purchase once the call that pays for it is answered, or after the time that this one may wait."""
+        pauses = Pauses(FIRST_PAUSE, seconds=self._wait_seconds)
+        while True:
+            step, row = await self._step(None, sale)
+            if step == "look" and row is not None:
+                await self._reconciler.look(row)
+            elif step != "wait":
+                return step, row
+            if pauses.are_over:
+                return step, row
+            await pauses.pause()
+
     async def _step(self, payment: Payment | None, sale: Sale) -> tuple[Step, PaymentRow | None]:
         return next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
 
@@ -140,6 +165,26 @@ class PaymentProcessor:
         if reason is not None:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, reason)
+
+    async def _charged_late(self, payment: Payment, sale: Sale) -> PaymentRow | None:
+        """A new reservation of an expired payment that counts as not charged and that the chain shows after all; None of any other.
+
+        Its payer gets what he paid for. Problem 409 if the chain cannot be asked now.
+        """
+        if payment.valid_before > int(self._now().timestamp()):
+            return None
+        rows = [row for row in await self._reservations.find(payment, sale) if is_released_resend(row, payment, sale)]
+        if not rows:
+            return None
+        self._worthless.check(sale.client)
+        outcome = await self._chain.outcome_of(transfer_of(rows[0]), since=rows[0].reserved_at, now=self._now())
+        if outcome.state == "unknown":
+            raise in_flight()
+        if outcome.state == "refused":
+            self._worthless.count(sale.client)
+            return None
+        log.warning("payment charged after it was released", extra={"payment": rows[0].id, "transaction": outcome.transaction})
+        return await self._reservations.reserve(payment, as_sold(rows[0], sale), since=rows[0].reserved_at)
 
     async def _admitted(self, payment: Payment, sale: Sale) -> PaymentRow | None:
         """The reservation of a payment that is valid; None if another call came first. Others are counted and refused."""
@@ -158,17 +203,26 @@ class PaymentProcessor:
             return await self._reservations.reserve(payment, sale)
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
-        verdict = await (await self._facilitator()).verify(payment, sale)
+        self._worthless.check(sale.client)
+        facilitator = await self._facilitator()
+        is_signed = await facilitator.is_signed(payment, sale)
+        if is_signed is False and await self._chain.is_contract(payment.payer) is False:
+            self._worthless.count(sale.client)
+            raise refused(sale, "its signature is not that of its payer; sign these terms with the wallet that the payment names")
+        payer = payment.payer if is_signed else None
+        self._worthless.check(sale.client, payer)
+        verdict = await facilitator.verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
+            self._worthless.count(sale.client, payer)
             raise refused(sale, verdict.reason)
 
-    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
+    async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run, settle: Settle) -> PaidAnswer:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
         with self._reservations.leases.kept(row):
             answer = await self._make_answer(row, sale, run)
-            return await uninterrupted(self._settlement.settle(row, answer, payment, sale))
+            return await uninterrupted(settle(row, answer, payment, sale))
 
     async def _make_answer(self, row: PaymentRow, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""

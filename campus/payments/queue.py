@@ -4,13 +4,16 @@ A call is counted before anything is read for it, and one too many of its addres
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from math import ceil
 from typing import TypeVar
 
 import anyio
 
+from campus.alerts import TokenBuckets
 from campus.payments.states import RETRY_AFTER, in_flight
 from twins import Problem
 
@@ -27,6 +30,9 @@ class QueueLimits:
     `calls`, one may have `calls_per_client_then` at most: those with few are still served, and calls without a payment have room.
     `copies` are calls that bring a payment while another call with it is answered: they wait for that one, and look again and again.
 
+    `worthless_per_client` and `worthless_per_payer` are the payments a minute that may turn out to be worthless, of an address and of a
+    wallet that has signed them itself. The next ones are refused before anybody is asked about them.
+
     The limits per address leave places for others: four addresses that hang in a slow facilitator fill it, three do not. A wallet is
     counted per address, because everybody can name another's wallet as the payer of a worthless payment.
     """
@@ -40,6 +46,8 @@ class QueueLimits:
     copies: int = 128
     copies_per_client: int = 16
     wait_seconds: float = 10.0
+    worthless_per_client: int = 30
+    worthless_per_payer: int = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -150,6 +158,40 @@ class FairQueue:
             del payers[place.payer]
         if not payers:
             del self._waiting[place.client]
+
+
+class WorthlessPayments:
+    """Counts the payments that were refused after work was done for them, as long as it takes to forget them."""
+
+    def __init__(self, now: Callable[[], datetime], limits: QueueLimits | None = None) -> None:
+        limits = limits or QueueLimits()
+        self._now = now
+        self._of_client = TokenBuckets(limits.worthless_per_client)
+        self._of_payer = TokenBuckets(limits.worthless_per_payer)
+
+    def check(self, client: str, payer: str | None = None) -> None:
+        """Problem 429 if the address, or the wallet that has signed, has sent too many."""
+        now = self._now()
+        for buckets, name in ((self._of_client, client), *([(self._of_payer, payer)] if payer else [])):
+            if buckets.left(name, now) < 1:
+                raise too_many_worthless(ceil((buckets.next_at(name, now) - now).total_seconds()))
+
+    def count(self, client: str, payer: str | None = None) -> None:
+        """One more of the address; `payer` is named only if that wallet has signed it, since anybody can name another's."""
+        self._of_client.take(client, self._now())
+        if payer:
+            self._of_payer.take(payer, self._now())
+
+
+def too_many_worthless(seconds: int) -> Problem:
+    """429: too many payments of this address or wallet were worthless."""
+    return Problem(
+        429,
+        "too_many_worthless_payments",
+        "too many payments from your network address or wallet were refused within a minute; this one was not looked at, and not charged."
+        " Find out why they are refused: a wrong signature, a wallet without funds, or a used nonce. Then send it again",
+        headers={"Retry-After": str(max(1, seconds))},
+    )
 
 
 def too_many_of_one() -> Problem:

@@ -8,7 +8,8 @@ proven      the chain shows the transfer
 reversed    the chain will never show it (chain.py says when); what it bought is taken back, and the ledger subtracts it
 accepted    the operator looked into it and accepts it as it is
 
-A payment that is unproven for ten minutes, or reversed, is *overdue*: every call waits for its proof until the operator accepts.
+A payment that is unproven for ten minutes, or reversed, is *overdue*: every call waits for its proof until the chain proves the overdue
+payment after all, or the operator accepts.
 
 A payment that was proven and is not found by the audit is unproven again: a reorganization may have removed its block. But the node may
 also lag or lie, and an honest buyer's key depends on it. So it is reversed only after every answer of one hour lacked the transfer and the
@@ -186,7 +187,7 @@ def is_gone(row: PaymentRow, outcome: Outcome, *, now: datetime) -> bool:
 def _prove(session: AsyncSession, row: PaymentRow, outcome: Outcome, *, now: datetime) -> None:
     row.transaction = outcome.transaction
     row.block = outcome.block
-    row.unproven_since = None
+    row.unproven_since = row.overdue_at = None
     session.add(entry(row, "proven", at=now))
     log.info("payment proven", extra={"payment": row.id, "transaction": row.transaction})
 

@@ -16,6 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.errors import StorageError
 from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
+from campus.payments.networks import with_checksum
 from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
 from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step
 from campus.payments.tables import PaymentRow
@@ -130,8 +131,8 @@ class Reservations:
         async with self._storage.read() as session:
             return await session.get(PaymentRow, payment_id)
 
-    async def reserve(self, payment: Payment, sale: Sale) -> PaymentRow | None:
-        """Reserve the authorization for this call; None if another call reserved it first."""
+    async def reserve(self, payment: Payment, sale: Sale, *, since: datetime | None = None) -> PaymentRow | None:
+        """Reserve the authorization for this call; None if another call reserved it first. `since` is when it was first reserved."""
         async with self._storage.write() as session:
             now = self._now()
             before = await _known(session, payment, sale)
@@ -139,9 +140,12 @@ class Reservations:
                 return None
             for row in before:
                 await self._conclude_abandoned(session, row)
-                await session.delete(row)
+                if row.nonce == payment.nonce:
+                    await session.delete(row)
+                else:  # another authorization of the same purchase, which was not charged
+                    row.purchase = None
             await session.flush()
-            row = _new_row(payment, sale, self.leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=now)
+            row = _new_row(payment, sale, self.leases, payment_id=f"pay_{self._entropy(ID_BYTES).hex()}", now=since or now)
             session.add(row)
             return row
 
@@ -243,7 +247,7 @@ class Reservations:
         if row is not None and row.state == "reserved":
             session.add(entry(row, "admitted", at=row.reserved_at))
         if (row := await _moved_to(session, payment_id, "released", reason)) is not None:
-            row.answer = row.purchase = row.client = None
+            row.answer = None
             session.add(entry(row, event, reason, at=self._now()))
             await self._purchases.drop(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
@@ -317,7 +321,7 @@ def receipt_of(row: PaymentRow) -> dict[str, object]:
 
 def as_sold(row: PaymentRow, sale: Sale) -> Sale:
     """The sale at the price and to the address of its reservation; campus.toml may have changed since."""
-    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": row.pay_to}
+    requirements = {**sale.requirements, "amount": str(row.amount), "payTo": with_checksum(row.pay_to)}
     return replace(sale, amount=row.amount, requirements=requirements)
 
 

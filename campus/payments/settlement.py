@@ -52,12 +52,13 @@ class Pauses:
 class ChainTimeouts:
     """How many seconds a call waits for the chain; after them its caller is asked to send the payment again.
 
-    `proof`: for a settlement that the facilitator reported, where the answer may be delivered without proof. `strict`: where it may not.
-    `search`: for a payment of which the facilitator reported no settlement.
+    `proof`: for a settlement that the facilitator reported, where the answer may be delivered without proof. `strict`: for an outcome that
+    has to be known, because the answer needs a proof or the facilitator's reply was lost; from the moment at which it was asked to settle,
+    so that clients, which wait for 90 seconds, get the result. `search`: for a payment that the facilitator says it refused.
     """
 
     proof: float = 5.0
-    strict: float = 20.0
+    strict: float = 60.0
     search: float = 3.0
 
 
@@ -106,46 +107,48 @@ class Settlement:
 
     async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
         """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
+        ends_at = anyio.current_time() + self._timeouts.strict
         reported = await (await self._facilitator()).settle(payment, sale)
+        ends_at = max(ends_at, anyio.current_time() + self._timeouts.search)
         if reported.state == "settled" and reported.transaction is not None:
             strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
-            return await self._proof_of(row, reported.transaction, strict=strict)
-        outcome = await self._search(row)
+            return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)
+        outcome = await self._search(row, seconds=self._timeouts.search if reported.is_denied else ends_at - anyio.current_time())
         await self._reservations.doubt(row, reported.reason)
         return outcome
 
-    async def _search(self, row: PaymentRow) -> Outcome:
+    async def _search(self, row: PaymentRow, *, seconds: float) -> Outcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""
-        pauses = Pauses(FIRST_PAUSE, seconds=self._timeouts.search)
+        pauses = Pauses(FIRST_PAUSE, seconds=seconds)
         while True:
             outcome = await self._ask_chain(row)
-            if outcome.state != "unknown" or self._chain.trouble is not None or pauses.are_over:
+            if outcome.state != "unknown" or pauses.are_over:
                 return outcome
             await pauses.pause()
 
-    async def _proof_of(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
-        """The proof of a settlement that the facilitator reported in this transaction, or its report alone if that is enough."""
-        shown = await self._wait_for(row, transaction, strict=strict)
+    async def _proof_of(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
+        """The proof of a settlement that the facilitator reported in this transaction, or without `ends_at` its report alone."""
+        shown = await self._wait_for(row, transaction, ends_at=ends_at)
         if shown.state == "settled":
             return shown
         if shown.state == "refused":
             names = {"payment": row.id, "transaction": transaction}
             log.warning("the facilitator names a transaction that is not the payment", extra=names)
             return await self._ask_chain(row)
-        if strict:
+        if ends_at is not None:
             return await self._ask_chain(row)  # another transaction may hold it
         if await self._unproven.is_any_overdue():
             return shown
         return Outcome("settled", transaction)
 
-    async def _wait_for(self, row: PaymentRow, transaction: str, *, strict: bool) -> Outcome:
+    async def _wait_for(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
         outcome = Outcome("unknown", reason="the chain does not show it yet")
         pauses = Pauses(FIRST_PAUSE)
-        with anyio.move_on_after(self._timeouts.strict if strict else self._timeouts.proof):
+        with anyio.move_on_at(anyio.current_time() + self._timeouts.proof if ends_at is None else ends_at):
             while True:
                 outcome = await self._chain.shown(transaction, transfer_of(row))
-                if outcome.state != "unknown" or (self._chain.trouble is not None and not strict):
+                if outcome.state != "unknown" or (self._chain.trouble is not None and ends_at is None):
                     break
                 await pauses.pause()
         return outcome

@@ -55,11 +55,10 @@ DEFAULT_TIMING = Timing()
 class LazyFacilitator:
     """The facilitator behind x402, a library that takes a second to load: the first call of `loaded` does so, in a thread."""
 
-    def __init__(self, client: httpx.AsyncClient, *, url: str, network: str, token: str | None) -> None:
+    def __init__(self, client: httpx.AsyncClient, *, url: str, network: str) -> None:
         self._client = client
         self._url = url
         self._network = network
-        self._token = token
         self._loaded: Facilitator | None = None
         self._loading = anyio.Lock()
 
@@ -77,7 +76,7 @@ class LazyFacilitator:
                 await run_sync(load_x402)
                 from campus.payments.facilitator import X402Facilitator  # now in memory
 
-                self._loaded = X402Facilitator(self._client, url=self._url, network=self._network, token=self._token)
+                self._loaded = X402Facilitator(self._client, url=self._url, network=self._network)
             return self._loaded
 
 
@@ -203,12 +202,14 @@ async def open_payments(
 ) -> AsyncIterator[Payments]:
     """Open payments on the campus's own storage. Neither the facilitator nor the node is asked for anything yet.
 
-    `token` is sent to the facilitator as a bearer token. `trust` verifies the certificates of the facilitator and of the node.
+    `token` is sent to the facilitator as a bearer token, in every request. `trust` verifies the certificates of both.
     """
     # a client for each: calls that hang in the facilitator must not keep the chain from being asked
     new_client = partial(BoundedClient, timeout=timing.request, trust=trust or certificate_authorities())
     async with new_client() as client, new_client() as node:
-        facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network, token=token)
+        if token is not None:
+            client.headers["Authorization"] = f"Bearer {token}"
+        facilitator = LazyFacilitator(client, url=settings.facilitator_url, network=settings.network)
         chain = Chain(node, settings.rpc_url)
         ledger = Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, lease=timing.lease)
@@ -220,7 +221,7 @@ async def open_payments(
         reconciler = Reconciler(reservations, unproven, chain, network=settings.network, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         processor = PaymentProcessor(
-            reservations, ledger, facilitator.loaded, settlement, reconciler, now=now, wait_seconds=timing.wait_seconds
+            reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now=now, wait_seconds=timing.wait_seconds
         )
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):

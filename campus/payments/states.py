@@ -88,6 +88,13 @@ def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now
     return "resolve" if is_resend else "look"
 
 
+def is_released_resend(row: PaymentRow, payment: Payment, sale: Sale) -> bool:
+    """Whether the row is a payment that counts as not charged, and this call may have its answer if it was charged after all."""
+    if row.state != "released" or row.payment != payment.digest or row.resource != sale.digest:
+        return False
+    return row.client == sale.client if row.purchase is None else row.purchase == sale.purchase
+
+
 def is_worked_on(row: PaymentRow, *, now: datetime) -> bool:
     """Whether a process holds the payment's lease."""
     return now < row.lease_until <= now + LATEST_LEASE

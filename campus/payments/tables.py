@@ -12,9 +12,10 @@ class PaymentRow(CoreTables, table=True):
 
     `state`: see states.py. `holder` and `lease_until` say which process works on it. Each reservation has its own `id`.
     `payment` and `resource` are SHA-256 digests of the payment and of what it buys. `answer` is encrypted if `sealed`, and deleted after
-    `answer_until`, together with `purchase`, by which a purchase with an Idempotency-Key is found, and `client`, the caller's address.
+    `answer_until`, together with `purchase`, by which a purchase with an Idempotency-Key is found, and `client`, the caller's address; a
+    released payment keeps these two until it is deleted itself, in case the chain shows it late.
     `block` is where the chain showed the transfer. `unproven_since` is set while a settled payment has no proof, `overdue_at` when that
-    lasted too long, until the operator accepts it (reconciler.py).
+    lasted too long, until the chain proves it or the operator accepts it (reconciler.py).
     """
 
     __tablename__ = "payments"

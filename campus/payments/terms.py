@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
-from campus.payments.bazaar import LARGEST_EXTENSION, LARGEST_OF_A_SALE, http_extension, legacy_schema, mcp_extension
+from campus.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale, Service
 from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
@@ -21,7 +21,11 @@ TIMEOUT_SECONDS = 300
 """How long a payment may take from its signature to its settlement."""
 JSON = "application/json"
 LONGEST_VALUE = 200
-LONGEST_QUERY = 1_000
+LONGEST_QUERY = 600
+LARGEST_HEADER = 2_750
+"""In bytes, of PAYMENT-REQUIRED. A proxy's buffer for all headers of an answer may have 4,096: nginx answers 502 for one byte more."""
+LONGEST_TEXT = 120
+"""In characters, of an error or a description in a header that has no room for more."""
 MCP = "mcp"
 KEY_ARGUMENT = "idempotency_key"
 RETRY_AFTER = {"payment_unverified": "5"}
@@ -60,8 +64,8 @@ class RenderedTerms:
 class PaymentTerms:
     """The terms of one call: what is called, and each way to pay for it, the cheapest first.
 
-    `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar. `service` is what catalogs
-    show of the seller.
+    `resource` is the call's canonical URL, `accepts` are v2 requirements, `extensions` x402's, such as bazaar; `shorter` are the same with
+    less, the last with nothing that a payer can do without. `service` is what catalogs show of the seller.
     """
 
     frame: Frame
@@ -71,12 +75,27 @@ class PaymentTerms:
     legacy_network: str
     extensions: Mapping[str, Any]
     service: Service | None = None
+    shorter: Sequence[Mapping[str, Any]] = ()
 
     def rendered(self, error: str) -> RenderedTerms:
         """The terms for the frame: over HTTP v2 in a header and v1 as members of the body; over MCP v2 as members of the body."""
         if self.frame == "mcp":
             return RenderedTerms({}, self.required(error))
-        return RenderedTerms({"PAYMENT-REQUIRED": encoded(self.required(error))}, self.legacy(error))
+        return RenderedTerms({"PAYMENT-REQUIRED": self.header(error)}, self.legacy(error))
+
+    def header(self, error: str) -> str:
+        """x402 v2's PaymentRequired as a header: the most complete of its forms that fits."""
+        texts = map(encoded, self._forms(error))
+        return next((text for text in texts if len(text) <= LARGEST_HEADER), "") or encoded(list(self._forms(error))[-1])
+
+    def _forms(self, error: str) -> Iterator[dict[str, Any]]:
+        """PaymentRequired, each form shorter than the one before: with less for crawlers, then with fewer words, then with fewer prices."""
+        complete = self.required(error)
+        yield complete
+        yield from (complete | {"extensions": dict(one)} for one in self.shorter)
+        resource = {"url": self.resource, "description": self.description[:LONGEST_TEXT], "mimeType": JSON}
+        short = complete | {"error": error[:LONGEST_TEXT], "resource": resource, "extensions": dict([*self.shorter, self.extensions][-1])}
+        yield from (short | {"accepts": list(self.accepts[:count])} for count in range(len(self.accepts), 0, -1))
 
     def required(self, error: str) -> dict[str, Any]:
         """x402 v2's PaymentRequired."""
@@ -142,7 +161,7 @@ def resource_of(operation: Operation, url: str, arguments: Mapping[str, Any] | N
     sent = {name: argument_text(value) for name, value in (arguments or {}).items() if name not in without}
     path = operation.path
     for name in operation.route.placeholders:
-        path = path.replace(f"{{{name}}}", quote(sent.pop(name), safe="") if name in sent else f":{name}")
+        path = path.replace(f"{{{name}}}", _quoted(sent.pop(name)) if name in sent else f":{name}")
     if not sent:
         return f"{url}{path}"
     query = urlencode(sorted((operation.place_of(name, operation.methods[0])[1], text) for name, text in sent.items()))
@@ -157,6 +176,11 @@ def argument_text(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else long_text_digest(text)
 
 
+def _quoted(text: str) -> str:
+    quoted = quote(text, safe="")
+    return quoted if len(quoted) <= LONGEST_VALUE else long_text_digest(text)
+
+
 def long_text_digest(text: str) -> str:
     """The SHA-256 that replaces a text that is too long."""
     return f"sha256:{sha256(text.encode()).hexdigest()}"
@@ -164,22 +188,29 @@ def long_text_digest(text: str) -> str:
 
 @dataclass(frozen=True)
 class PaidTool:
-    """A tool that is sold per call. `extensions` are those of x402, by HTTP method, and one for MCP; `service` is the seller."""
+    """A tool that is sold per call. `extensions` are those of x402, by HTTP method, and one for MCP; `shorter` those of HTTP with less.
+
+    `service` is the seller.
+    """
 
     offer: Offer
     operation: Operation
     description: str
     extensions: Mapping[str, Mapping[str, Any]]
+    shorter: Mapping[str, Sequence[Mapping[str, Any]]]
     service: Service | None = None
 
 
 def paid_tool_of(offer: Offer, operation: Operation, description: str, service: Service | None = None) -> PaidTool:
     """The paid tool, with the extensions of its terms. A tool whose answer is a secret requires a payment identifier."""
-    largest = LARGEST_OF_A_SALE if offer.access.sells else LARGEST_EXTENSION
-    found = {method: http_extension(operation, method, largest=largest) for method in operation.methods}
-    found[MCP] = mcp_extension(operation, description)
     identifier = payment_identifier(required=offer.access.sells is not None)
-    return PaidTool(offer, operation, description, {way: one | identifier for way, one in found.items()}, service)
+    extensions = {method: http_extension(operation, method) | identifier for method in operation.methods}
+    extensions[MCP] = mcp_extension(operation, description) | identifier
+    shorter = {
+        method: [*(http_extension(operation, method, largest=largest) | identifier for largest in SHORTER), identifier]
+        for method in operation.methods
+    }
+    return PaidTool(offer, operation, description, extensions, shorter, service)
 
 
 class Pricing:
@@ -228,6 +259,7 @@ class Pricing:
             network.legacy or network.id,
             paid_tool.extensions[MCP if frame == "mcp" else method],
             paid_tool.service,
+            paid_tool.shorter[method],
         )
 
     def refusal(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentRequired:

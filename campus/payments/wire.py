@@ -21,6 +21,8 @@ from twins import Problem, read_json, unstorable_reason
 PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}
 PAYMENT_META = "x402/payment"
 RECEIPT_META = "x402/payment-response"
+TERMS_META = "x402/error"
+"""Where Cloudflare's client reads the terms of an unpaid call over MCP."""
 IDEMPOTENCY_KEY = "idempotency-key"
 PAYMENT_IDENTIFIER = "payment-identifier"
 """x402's extension: the payer sends an id with the payment, and the seller answers a payment with the same id once."""
@@ -117,12 +119,13 @@ def payment_in_headers(scope: Scope) -> Payment | None:
 
 
 def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
-    """The payment in a request's `_meta`, an object or its JSON; None if there is none. Problem 400 `invalid_payment` if unreadable."""
+    """The payment in a request's `_meta`: an object, its JSON, or that in base64. None if there is none; Problem 400 `invalid_payment`."""
     sent = (meta or {}).get(PAYMENT_META)
     if sent is None:
         return None
     if isinstance(sent, str):
-        sent = _json_object(sent.encode(errors="replace"))
+        text = sent.strip().encode(errors="replace")
+        sent = _json_object(text) if text.startswith((b"{", b"[", b'"')) else _read(text)
     if not isinstance(sent, dict):
         raise invalid("it is not a JSON object")
     if (reason := unstorable_reason(sent)) is not None:

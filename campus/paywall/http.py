@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, purchase_key, receipt_headers
@@ -29,7 +31,7 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, pa
                 admission = await paywall.admit(offers[call.operation.name], scope, frame="http")
             except Problem as refusal:
                 return await paid(call, offers[call.operation.name], refusal, payment_gate)
-            answer = await call.answer()
+            answer = await answered(call, offers[call.operation.name])
         except StorageUnavailable as error:
             log.warning("storage unavailable: %s", error, extra={"building": site.name, "request_id": scope.get("request_id")})
             raise storage_unavailable() from None
@@ -39,6 +41,14 @@ def gate(site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, pa
         return answer.adding({"Warning": notice, "Vary": "Authorization"})
 
     return admitted
+
+
+async def answered(call: Call, offer: Offer) -> Answer:
+    """The tool's answer. Raises a Problem for one that reports a failure, which is not charged."""
+    answer = await call.answer()
+    if offer.access.fails_if is not None and answer.body:
+        offer.check_result(from_json(answer.body))
+    return answer
 
 
 async def paid(call: Call, offer: Offer, refusal: Problem, payment_gate: PaymentGate | None) -> Answer:
@@ -77,7 +87,7 @@ async def bought(call: Call, offer: Offer, payment: Payment, payment_gate: Payme
     call.scope["headers"] = [header for header in call.scope["headers"] if header[0] != b"if-none-match"]
 
     async def run() -> StoredAnswer:
-        return StoredAnswer((await call.answer()).body)
+        return StoredAnswer((await answered(call, offer)).body)
 
     return delivered(await payment_gate.sell(payment, sale, request, run), call)
 

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
-from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta, purchase_key
+from campus.payments.wire import PAYMENT_IDENTIFIER, RECEIPT_META, TERMS_META, idempotency_key_in, payment_in_meta, purchase_key
 from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
 from campus.paywall.listing import as_listed
 from campus.paywall.payment_gate import PaidRequest, PaymentGate
@@ -79,7 +79,7 @@ class McpPaywall:
                 if call.is_direct:
                     raise ServerAnswers("the call has to be paid for") from None
                 return await self._paid.answer(offer, refused, call)
-            result = await call.run()
+            result = await answered(call, offer)
         except StorageUnavailable:  # while the key was looked up or a payment was stored
             return refusal(storage_unavailable(), scope)
         except ToolError as error:
@@ -89,6 +89,19 @@ class McpPaywall:
         except ValidationError as error:
             return refusal(checker.rejected(error.__cause__, call.arguments), scope)
         return result if admission.key_ignored is None else with_meta(result, {"key_ignored": admission.key_ignored})
+
+
+async def answered(call: McpCall, offer: Offer) -> McpResult:
+    """The tool's result. Raises a Problem for one that reports a failure, which is not charged."""
+    result = await call.run()
+    if offer.access.fails_if is None:
+        return result
+    if not isinstance(result, ToolResult):
+        members = from_json(result.members + b"}")
+        offer.check_result(members.get("structuredContent") or {"content": members.get("content")})
+    elif not result.is_error:
+        offer.check_result(from_json(stored_answer_of(result).body))
+    return result
 
 
 class Unanswered(Exception):
@@ -132,7 +145,7 @@ class PaidCalls:
         made: list[ToolResult] = []
 
         async def run() -> StoredAnswer:
-            result = await call.run()
+            result = await answered(call, offer)
             assert isinstance(result, ToolResult)
             if result.is_error or isinstance(result, InputRequiredToolResult):
                 raise Unanswered(result)
@@ -257,9 +270,17 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
     """A problem as the tool's result: one sentence, and the same object that HTTP answers.
 
-    For payment terms the text is the whole object, because x402's clients read either.
+    For payment terms the text is the whole object, because x402's clients read either; others read the terms in `_meta`.
     """
     scope[STATUS] = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
-    text = json.dumps(body) if isinstance(problem, PaymentRequired) else problem.detail
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=text)], structured_content=body, is_error=True)
+    has_terms = isinstance(problem, PaymentRequired)
+    text = json.dumps(body) if has_terms else problem.detail
+    content = [mcp_types.TextContent(type="text", text=text)]
+    return ToolResult(content=content, structured_content=body, meta={TERMS_META: terms_in(body)} if has_terms else None, is_error=True)
+
+
+def terms_in(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client needs to pay, without what only crawlers read."""
+    identifier = {name: value for name, value in body["extensions"].items() if name == PAYMENT_IDENTIFIER}
+    return {name: body[name] for name in ("x402Version", "error", "resource", "accepts")} | {"extensions": identifier}

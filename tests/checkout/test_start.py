@@ -31,7 +31,7 @@ def config(**tables: Any) -> Config:
 
 
 async def test_the_shipped_checkout_opens_with_payments_products_and_the_grant() -> None:
-    directory = await open_servers(config())
+    directory = (await open_servers(config())).directory
     entry = directory.building("checkout")
     assert entry is not None
     assert [(tool.name, tool.free, tool.http) for tool in entry.tools] == [
@@ -65,7 +65,7 @@ async def test_a_price_per_call_cannot_replace_the_products_price(pattern: str, 
 
 async def test_a_pattern_for_all_tools_can_leave_the_sale_out() -> None:
     tools = {"*": {"price": "0.01"}, "buy_key": {}}
-    directory = await open_servers(config(buildings={"checkout": {"grants": ["keys"], "tools": tools}}))
+    directory = (await open_servers(config(buildings={"checkout": {"grants": ["keys"], "tools": tools}}))).directory
     prices = {tool: entry.price for tool in ("list_products", "buy_key") if (entry := directory.tool("checkout", tool))}
     assert prices == {"list_products": "0.01", "buy_key": None}
 
@@ -80,7 +80,7 @@ async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(t
     filled = filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA").replace("glama_claim_…", "glama_claim_x")
     path = tmp_path / "campus.toml"
     path.write_text(filled)
-    directory = await open_servers(read_config(path, {}))
+    directory = (await open_servers(read_config(path, {}))).directory
     assert [one.name for one in directory.buildings()] == ["gateway", "cve", "recorder", "checkout"]
     sold = directory.tool("checkout", "buy_key")
     assert sold is not None

@@ -28,15 +28,21 @@ PACKAGES = (
     "@x402/fetch@2.27.0",
     "@x402/axios@2.11.0",
     "@x402/evm@2.27.0",
+    "@x402/core@2.27.0",
     "@x402/extensions@2.27.0",
+    "@modelcontextprotocol/client@2.4.0",
+    "agents@0.32.0",
     "axios@1.21.1",
     "viem@2.57.20",
+    "zod@4.2.1",  # agents wants one, and names none
 )
 SCRIPT = Path(__file__).with_name("pay_with_typescript.mjs")
+AGENTS = Path(__file__).with_name("pay_with_agents.mjs")
 IDENTIFIED = "@x402/fetch, payment-identifier"
 """It asks for everything twice, with a new payment and the same identifier, and may be charged once."""
 TYPESCRIPT = ("x402-fetch", "x402-axios", "@x402/fetch", "@x402/axios", IDENTIFIED)
 PYTHON = ("httpx", "requests", "x402.mcp")
+CLOUDFLARE = "agents"
 PRICES = {"/v1/brief/today": 20_000, "/v1/kev/fresh": 10_000, "/v1/cve/CVE-2021-44228": 5_000, "/v1/archive/{day}": 50_000}
 """In millionths of a dollar, in the order in which the calls are made."""
 SHOP, KEY_PRICE = "/v1/checkout/keys", 19_000_000
@@ -62,7 +68,7 @@ class Paid:
 
 def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
     """Pay with every client, print a table, return the faults."""
-    wallets = {client: new_wallet() for client in (*TYPESCRIPT, *PYTHON)}
+    wallets = {client: new_wallet() for client in (*TYPESCRIPT, *PYTHON, CLOUDFLARE)}
     payee = new_wallet().address
     folder.mkdir()
     with (
@@ -78,6 +84,7 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
                 *by_httpx(portal, campus, wallets["httpx"]),
                 *by_requests(campus, wallets["requests"]),
                 *by_x402_mcp(portal, campus, wallets["x402.mcp"]),
+                *by_agents(node, campus, wallets[CLOUDFLARE]),
             ]
             ledger = json.loads(campus.served.command("ledger", "list", "--last", "1000", "--json").stdout)
         return [
@@ -174,6 +181,20 @@ def by_x402_mcp(portal: Any, campus: ServedCampus, wallet: Wallet) -> list[Paid]
 
     found: list[Paid] = portal.call(pay)
     return found
+
+
+def by_agents(node: Node, campus: ServedCampus, wallet: Wallet) -> list[Paid]:
+    shutil.copy(AGENTS, node.folder)
+    tools = {tool: {name: value.format(day=campus.day) for name, value in arguments.items()} for tool, arguments in TOOLS.items()}
+    given = {"key": wallet.key, "url": f"{campus.url}/cve/mcp", "tools": tools}
+    ran = node.run(node.folder / AGENTS.name, json.dumps(given), seconds=RUN_SECONDS)
+    if ran.returncode != 0:
+        print(ran.stdout, ran.stderr)
+        return []
+    return [
+        Paid(CLOUDFLARE, one["tool"], one.get("status"), one.get("says"), one.get("transaction"), one.get("thrown"))
+        for one in json.loads(ran.stdout)
+    ]
 
 
 def paid(

@@ -220,6 +220,7 @@ async def open_seller(
     lease: Lease = LEASE,
     rpc_url: str | None = None,
     pay_to: str = PAY_TO,
+    timeouts: ChainTimeouts = SHORT,
     **more: Any,
 ) -> AsyncIterator[Seller]:
     """One process on the database; open two for two. `more` are keys of [payments]."""
@@ -228,6 +229,6 @@ async def open_seller(
         storage = await databases.storage_of("campus", CoreTables)
         bought = Bought()
         around = settings(chain, facilitator.url, rpc_url=rpc_url, pay_to=pay_to, **more)
-        timing = Timing(lease, wait_seconds, SHORT, httpx.Timeout(30.0, connect=patience(5)))
+        timing = Timing(lease, wait_seconds, timeouts, httpx.Timeout(30.0, connect=patience(5)))
         async with open_payments(around, storage, bought, now=now, elapsed=now.elapsed, timing=timing) as payments:
             yield Seller(chain, facilitator, wallet, storage, now, payments, bought, pay_to)

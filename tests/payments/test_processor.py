@@ -75,7 +75,7 @@ async def test_a_payment_that_another_process_charges_during_its_check_gets_that
     facilitator = await seller.payments.facilitator.loaded()
 
     class Late:
-        mismatch, settle = facilitator.mismatch, facilitator.settle
+        mismatch, is_signed, settle = facilitator.mismatch, facilitator.is_signed, facilitator.settle
 
         async def verify(self, payment: Payment, sale: Sale) -> Verdict:
             bought.append(await other_seller.sell(payment))

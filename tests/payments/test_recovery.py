@@ -12,14 +12,16 @@ from sqlalchemy import update
 from sqlmodel import col
 
 from campus.payments.findings import Findings
-from campus.payments.payment import Payment, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.reservations import Leases, Reservations
+from campus.payments.settlement import ChainTimeouts
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease
 from campus.testing.listener import Answered, Asked, Listener
-from campus.testing.payments import new_wallet, open_chain, open_facilitator
+from campus.testing.payments import new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
+KEY = "kvZ9w3Qp7LmX2sRt5YbN8c"
 LATER = timedelta(seconds=11)
 """When the lease of a process that is gone is past."""
 
@@ -468,3 +470,39 @@ async def test_a_nonce_that_was_taken_otherwise_releases_a_payment_when_its_time
     assert (resolution.after, way in resolution.reason) == ("released", True)
     assert (await seller.refusal(payment)).code == "payment_refused"
     assert await seller.income() == 0
+
+
+async def test_a_call_whose_settlement_is_reported_by_nobody_is_held_until_the_chain_shows_it(seller: Seller, storage_url: str) -> None:
+    patient = ChainTimeouts(proof=0, strict=patience(60), search=0)
+    async with open_relay(seller.chain) as relay, seller.beside(storage_url, rpc_url=relay.url, timeouts=patient) as held:
+        relay.faults.hides_logs = relay.faults.hides_receipts = True
+        seller.facilitator.faults.settle_status = 500
+        sold: list[PaidAnswer] = []
+
+        async def call() -> None:
+            sold.append(await held.sell(held.pay()))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            with anyio.fail_after(patience(60)):
+                while relay.asked.count("eth_getLogs") < 3:  # noqa: ASYNC110  # a relay says nothing when it is asked
+                    await anyio.sleep(0.01)
+            relay.faults.clear()
+        assert [one.replayed for one in sold] == [False]
+
+
+async def test_a_call_with_the_key_of_a_purchase_that_is_being_settled_waits_for_its_answer(seller: Seller) -> None:
+    sale = seller.sale(idempotency_key=KEY)
+    bought: list[PaidAnswer | None] = []
+
+    async def ask_again(payment_id: str) -> StoredAnswer:
+        async def recall() -> None:
+            bought.append(await seller.payments.processor.recall(sale))
+
+        tasks.start_soon(recall)
+        await anyio.sleep(0.2)
+        return await seller.run(payment_id)
+
+    async with anyio.create_task_group() as tasks:
+        sold = await seller.sell(seller.pay(sale), sale, ask_again)
+    assert [one and (one.answer, one.replayed) for one in bought] == [(sold.answer, True)]

@@ -10,7 +10,6 @@ from payments.seller import Clock, Seller, settings
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from campus.payments.facilitator import X402Facilitator
 from campus.payments.ledger import Ledger
 from campus.payments.setup import open_payments
 from campus.payments.tables import LedgerRow
@@ -104,8 +103,11 @@ async def test_the_check_says_what_is_wrong(seller: Seller) -> None:
 async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, seller: Seller) -> None:
     async with open_facilitator(chain, token="letmein") as guarded:
         for token, is_valid in (("letmein", True), ("wrong", False), (None, False)):
-            facilitator = X402Facilitator(seller.payments.client, url=guarded.url, network=chain.network, token=token)
-            assert (await facilitator.verify(seller.pay(), seller.sale())).valid is is_valid
+            around = settings(chain, guarded.url, pay_to=seller.pay_to)
+            async with open_payments(around, seller.storage, seller.bought, now=Clock(), token=token) as payments:
+                facilitator = await payments.facilitator.loaded()
+                assert (await facilitator.verify(seller.pay(), seller.sale())).valid is is_valid
+                assert (await payments.check() == []) is is_valid
 
 
 def test_endlessly_nested_answers_do_not_end_the_process() -> None:

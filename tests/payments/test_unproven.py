@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -72,8 +73,9 @@ async def test_a_call_above_the_limit_waits_for_its_proof(
         assert await seller.income() == PRICE
 
 
-async def test_while_a_payment_stays_unproven_every_call_waits_until_the_operator_accepts_it(
-    doubtful: Seller, relay: Relay, storage_url: str
+@pytest.mark.parametrize("accepted", [False, True], ids=["proven at last", "accepted"])
+async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_proves_it_or_the_operator_accepts_it(
+    doubtful: Seller, relay: Relay, storage_url: str, accepted: bool
 ) -> None:
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     payment = doubtful.pay()
@@ -86,10 +88,11 @@ async def test_while_a_payment_stays_unproven_every_call_waits_until_the_operato
         assert "campus ledger accept-unproven" in findings[0]
     async with doubtful.beside(storage_url, rpc_url=relay.url) as other:
         assert (await other.refusal(other.pay(valid_before=far(other)))).code == "payment_in_flight"
-    relay.faults.clear()
-    await doubtful.payments.reconciler.resolve()
-    assert await doubtful.payments.findings() != [], "the operator has not looked into it"
-    assert [each.id for each in await doubtful.payments.unproven.accept()] == [row.id]
+    if accepted:
+        assert [each.id for each in await doubtful.payments.unproven.accept()] == [row.id]
+    else:
+        relay.faults.clear()
+        await doubtful.payments.reconciler.resolve()
     assert await doubtful.payments.findings() == []
     relay.faults.hides_receipts = relay.faults.hides_logs = True
     await doubtful.sell(doubtful.pay(valid_before=far(doubtful)))
@@ -215,6 +218,30 @@ async def test_a_charge_that_appears_after_its_release_is_unclaimed_and_names_it
         assert "released" in late.reason
         assert late.transaction == (await seller.chain.transfers(receiver=seller.pay_to))[0].transaction
         assert await seller.claimed() + late.amount == await seller.income()
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["from its address", "by its key"])
+async def test_a_charge_that_appears_after_its_release_buys_what_it_paid_for_and_is_never_called_expired(
+    storage_url: str, key: str | None
+) -> None:
+    async with own_seller(storage_url) as (seller, relay, _):
+        sale = seller.sale(idempotency_key=key)
+        payment = seller.pay(sale)
+        relay.faults.hides_logs = relay.faults.hides_receipts = relay.faults.says_unused = True
+        seller.facilitator.faults.settle_status = 500
+        assert (await seller.refusal(payment, sale)).code == "payment_in_flight"
+        await seller.chain.advance(1_000)
+        seller.clock.ahead = TEN_MINUTES
+        assert [each.after for each in await seller.payments.reconciler.resolve()] == ["released"]
+        assert "expired" in (await seller.refusal(payment, sale)).detail, "the chain says the same"
+        relay.faults.clear()
+        another = replace(sale, client="192.0.2.1") if key is None else seller.sale(idempotency_key=KEY[::-1])
+        assert "expired" in (await seller.refusal(payment, another)).detail, "a stranger who read it on the chain"
+        assert (await seller.sell(payment, sale)).answer == StoredAnswer(b'{"answer": 2}')
+        assert (await seller.sell(payment, sale)).replayed
+        assert await seller.audit() == Findings()
+        assert await seller.claimed() == await seller.income() == PRICE
+        assert len(seller.facilitator.outcomes("settle")) == 1
 
 
 async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(seller: Seller) -> None:

@@ -35,14 +35,15 @@ class Authority:
     client: ssl.SSLContext
 
 
-def make_authority(folder: Path) -> Authority:
-    """Write the file and open both sides."""
+def make_authority(folder: Path, *hosts: str) -> Authority:
+    """Write the file, for localhost and these hosts, and open both sides."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "recorder tests")])
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName(SLACK)]), critical=False)
+    names = [x509.DNSName(host) for host in ("localhost", SLACK, *hosts)]
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     path = folder / "server.pem"
     path.write_bytes(secret + builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))

@@ -48,10 +48,10 @@ class PaidCampus:
 
 
 @asynccontextmanager
-async def open_paid_campus(seller: Building | None = None) -> AsyncIterator[PaidCampus]:
+async def open_paid_campus(seller: Building | None = None, *, lower_case: bool = False) -> AsyncIterator[PaidCampus]:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
-        tables = {"payments": facilitator.table(payee)}
+        tables = {"payments": facilitator.table(payee.lower() if lower_case else payee)}
         async with open_campus(settings={"grants": ["keys"]}, tables=tables, seller=seller or make_seller()) as campus:
             yield PaidCampus(campus, chain, facilitator, payer, payee)

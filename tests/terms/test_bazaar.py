@@ -37,7 +37,6 @@ from campus.testing import ORIGIN, Frame, open_campus
 from campus.testing.payments import headers_of
 
 pytestmark = pytest.mark.anyio
-LARGEST_HEADER = 4_096
 
 
 async def test_facilitators_accept_the_bazaar_extension(frame: Frame) -> None:
@@ -82,28 +81,31 @@ def example(extension: Mapping[str, Any]) -> Any:
     return output["example"]
 
 
-async def test_a_crawler_finds_the_arguments_and_the_answer_of_every_tool(tmp_path: Path) -> None:
+async def test_a_crawler_finds_the_arguments_of_every_tool_in_the_header_and_its_answer_in_the_body(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, http):
-        tools = [(one, tool.output_schema) for one in campus.plan.pricing.paid_tools() for tool in [one.operation.tool]]  # type: ignore[union-attr]  # payments are on
-        for paid_tool, output_schema in tools:
+        tools = list(campus.plan.pricing.paid_tools())  # type: ignore[union-attr]  # payments are on
+        for paid_tool in tools:
+            tool = paid_tool.operation.tool
             path = paid_tool.operation.path.format_map(ARGUMENTS)
             for method in paid_tool.operation.methods:
                 answer = await http.request(method, path)
-                header = answer.headers["payment-required"]
-                takes, answers, shown = crawled(json.loads(b64decode(header))["extensions"]["bazaar"])
-                assert (takes["type"], answers["type"]) == ("object", "object")
-                assert answers["properties"], path
+                takes, answers, shown = crawled(extension_of(answer))
+                assert takes["type"] == "object"
+                assert set(takes.get("properties", {})) == {one.wire for one in paid_tool.operation.parameters if not one.in_path}, path
                 jsonschema.validate(shown, answers)
-                jsonschema.validate(shown, output_schema)
-                assert len(header) <= LARGEST_HEADER, path
+                complete = crawled(paid_tool.extensions[method]["bazaar"])
+                assert shown_by(answer) == complete[2]
+                assert complete[1]["properties"], path
+                jsonschema.validate(complete[2], complete[1])
+                jsonschema.validate(complete[2], tool.output_schema)
         assert len(tools) == 9
 
 
 async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (_, http):
         for path, entry in (("/v1/brief/today", EXAMPLE), ("/v1/kev/fresh", EXAMPLE)):
-            assert example(extension_of(await http.get(path)))["entries"] == [entry]
-        assert example(extension_of(await http.get("/v1/cve/CVE-2021-44228"))) == EXAMPLE_OF_VERDICT
+            assert shown_by(await http.get(path))["entries"] == [entry]
+        assert shown_by(await http.get("/v1/cve/CVE-2021-44228")) == EXAMPLE_OF_VERDICT
     assert Entry.model_validate(EXAMPLE).model_dump(mode="json") == EXAMPLE
     assert Verdict.model_validate(EXAMPLE_OF_VERDICT).model_dump(mode="json") == EXAMPLE_OF_VERDICT
 
@@ -120,7 +122,7 @@ async def test_catalogs_learn_of_which_service_a_tool_is_and_v1_clients_what_it_
             legacy = answer.json()["accepts"][0]
             info = extract_discovery_info_v1(legacy)
             assert info is not None
-            assert (info.input.method, info.output and info.output.example) == (answer.request.method, example(extension_of(answer)))
+            assert (info.input.method, info.output and info.output.example) == (answer.request.method, shown_by(answer))
             taken = legacy["outputSchema"]["input"]
             fields = {name for kind in ("queryParams", "bodyFields", "pathParams") for name in taken.get(kind, {})}
             assert fields == {one.wire for one in paid_tool.operation.parameters}
@@ -145,6 +147,11 @@ def test_a_building_names_no_tags_that_catalogs_drop() -> None:
     for tags in (["x" * 33], [""], ["naïve"], list("abcdef")):
         with pytest.raises(ValueError, match="tags= takes up to 5"):
             Building(FastMCP("x"), tags=tags)
+
+
+def shown_by(answer: httpx.Response) -> Any:
+    """The example of an answer in the body of a 402."""
+    return answer.json()["accepts"][0]["outputSchema"]["output"]
 
 
 def extension_of(answer: httpx.Response) -> Any:

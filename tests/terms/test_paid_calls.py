@@ -1,5 +1,7 @@
 """Paid calls on a real chain: x402's client over HTTP, and an MCP client over MCP."""
 
+import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -43,6 +45,32 @@ async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> N
             assert (result.is_error, result.structured_content) == (False, wanted)
         assert result.content[0].text == f"{SENTINEL}x"
         assert await paid_campus.earned() == 40_000
+
+
+async def test_a_client_that_reads_the_terms_in_the_meta_and_sends_base64_pays_over_mcp() -> None:
+    async with open_paid_campus() as paid_campus, paid_campus.mcp() as client:
+        unpaid = await client.call_tool("text_of", DAY, raise_on_error=False)
+        terms = (unpaid.meta or {})["x402/error"]
+        assert (terms["x402Version"], terms["accepts"]) == (2, (unpaid.structured_content or {})["accepts"])
+        payment = b64encode(json.dumps(paid_campus.payer.payload(terms)).encode()).decode()
+        result = await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)
+        assert not result.is_error, result
+        assert (result.meta or {})[RECEIPT]["success"] is True
+        assert await paid_campus.earned() == 20_000
+
+
+async def test_facilitators_get_every_address_in_checksum_spelling_whatever_the_payer_and_campus_toml_write() -> None:
+    async with open_paid_campus(lower_case=True) as paid_campus:
+        payment = paid_campus.payer.payload(terms := await paid_campus.terms())
+        authorization = payment["payload"]["authorization"]
+        authorization |= {name: authorization[name].lower() for name in ("from", "to")}
+        assert (await paid_campus.offer("http", payment))[0] == 200
+        assert terms["accepts"][0]["payTo"] == paid_campus.payee
+        for body in paid_campus.facilitator.bodies:
+            sent = body["paymentPayload"]
+            assert body["paymentRequirements"]["payTo"] == sent["accepted"]["payTo"] == paid_campus.payee
+            signed = sent["payload"]["authorization"]
+            assert (signed["from"], signed["to"]) == (paid_campus.payer.wallet.address, paid_campus.payee)
 
 
 async def test_a_resend_gets_the_same_answer_over_either_frame_and_is_charged_once() -> None:
