@@ -4,7 +4,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,7 +30,7 @@ from campus.checks import (
 )
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
-from campus.errors import CampusError, JobFailed, LoadError
+from campus.errors import CampusError, JobFailed, LoadError, StorageUnavailable
 from campus.http.health import Health
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
@@ -42,12 +42,14 @@ from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
 from campus.site import Site
-from campus.storage import NoStorage
+from campus.storage import NoStorage, in_snapshot
 from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
+BACKLOG_SECONDS = 2.0
+"""How long /metrics waits for a building's database."""
 
 
 @dataclass
@@ -109,6 +111,7 @@ class Campus:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
         found = await self.health.findings()
         jobs = self.scheduler.status()
+        backlogs = await self._backlogs()
         succeeded = {one.name: one.last_success.timestamp() for one in jobs if one.last_success}
         return self.metrics.page(
             [
@@ -120,8 +123,30 @@ class Campus:
                 ),
                 Reading("campus_job_failures", "failures since the last success", "job_name", {one.name: one.failures for one in jobs}),
                 Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
+                Reading(
+                    "campus_alerts_waiting",
+                    "alerts that are not delivered",
+                    "building",
+                    {name: waiting for name, (waiting, _) in backlogs.items()},
+                ),
+                Reading(
+                    "campus_alerts_late_seconds",
+                    "how long the next message to a target that does not fail has been due",
+                    "building",
+                    {name: late for name, (_, late) in backlogs.items()},
+                ),
             ]
         )
+
+    async def _backlogs(self) -> Mapping[str, tuple[int, float]]:
+        """By building, how many alerts wait and for how long the next message has been due. A database that cannot be read is left out."""
+        found: dict[str, tuple[int, float]] = {}
+        for name, outbox in self.outboxes.items():
+            with suppress(StorageUnavailable), anyio.move_on_after(BACKLOG_SECONDS):
+                waiting, due_since = await in_snapshot(self.sites[name].storage, outbox.backlog)
+                late = (self.core.now() - due_since).total_seconds() if due_since else 0.0
+                found[name] = waiting, max(late, 0.0)
+        return found
 
     async def ask(self, on: str) -> Findings:
         """The findings of the checks of one kind: campus's own, then each building's."""

@@ -244,4 +244,4 @@ class GradedRecord(Tables, table=True):
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
-OUTBOX = Outbox(Target, Alert)
+OUTBOX = Outbox(Target, Alert, about="watch_id")

@@ -63,6 +63,7 @@ class NewsEvent(Part):
     day: date = Field(description="Day of the list (UTC).")
     count: int = Field(description="Number of CVEs that newly fit.")
     entries: tuple[NewsEntry, ...] = Field(description="The first 50 of them, in rank order.")
+    omitted: int = Field(description="How many earlier messages were left out, because more than 100 of the watch waited.")
     news_url: str = Field(description="Address of all of them and of the watch's later news, for the owning key. It contains no secret.")
 
 
@@ -96,6 +97,7 @@ class WatchAlert:
     day: date | None
     count: int | None
     entries: tuple[NewsEntry, ...]
+    omitted: int
     key_ends_at: datetime
 
 
@@ -130,6 +132,7 @@ class WatchAlerts(AlertContents):
                 day=row.day,
                 count=row.found,
                 entries=unpack_entries(row.entries)[:SHOWN_ENTRIES] if row.entries else (),
+                omitted=row.omitted,
                 key_ends_at=row.ends_at,
             )
             for row in rows
@@ -157,6 +160,7 @@ def event_of(alert: WatchAlert, *, url: str) -> NewsEvent | PausedEvent:
         day=alert.day,
         count=alert.count or 0,
         entries=alert.entries,
+        omitted=alert.omitted,
         news_url=f"{url}/v1/watches/news?since={(alert.number or 1) - 1}&watch_id={alert.watch_id}",
     )
 
@@ -175,6 +179,7 @@ def _text(event: NewsEvent | PausedEvent) -> AlertText:
     what = "CVE newly fits" if event.count == 1 else "CVEs newly fit"
     headline = f"{event.watch.name}: {event.count:,} {what}, {'' if event.count == 1 else 'first '}{first.cve_id}"
     more = [f"and {event.count - LINES:,} more: {event.news_url}"] if event.count > LINES else []
+    more += [f"not sent: {event.omitted} earlier messages, because too many waited"] if event.omitted else []
     return AlertText(headline, (*map(line_of, event.entries[:LINES]), *more), event.timestamp, "problem")
 
 

@@ -1,12 +1,11 @@
 """Watches in the database: made, changed, listed and deleted by the owner of a key, with the targets of their news."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
 
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watch_matching import CRITERIA, Criteria
@@ -191,8 +190,9 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     ids = sorted({one for row in rows for one in targets_of(row)})
     found = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, ids))).all()
     targets = {target.id: target for target in found}
-    alerts = connection.execute(select(ALERTS.c.watch_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.target_id, ids)))
-    waiting = Counter((watch_id, target_id) for watch_id, target_id in alerts)
+    pair = (ALERTS.c.watch_id, ALERTS.c.target_id)
+    counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
+    waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
         criteria = CRITERIA.validate_json(row.criteria)
         yield Watch(
@@ -207,7 +207,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             made_by=Maker(row.made_by, "key", "", None).shown,  # its id; the tools ask campus about the rest
             told=row.told,
             last_news_at=row.last_news_at,
-            targets=tuple(_target_view(targets[one], waiting[row.id, one]) for one in targets_of(row)),
+            targets=tuple(_target_view(targets[one], waiting.get((row.id, one), 0)) for one in targets_of(row)),
         )
 
 

@@ -46,6 +46,8 @@ class MonitorAlert:
     capsule: str | None
     taken_at: datetime | None
     key_ends_at: datetime | None
+    omitted: int
+    omitted_since: datetime | None
 
 
 class Part(BaseModel):
@@ -68,6 +70,13 @@ class CapsulePart(Part):
     preview: str = Field(description="The first 200 characters of its JSON.")
 
 
+class OmittedPart(Part):
+    """Events that are not reported one by one, because more than ten of one monitor waited for the target: those before this one."""
+
+    count: int = Field(description="How many times the monitor failed or missed a deadline. Recoveries are not counted.")
+    since: datetime = Field(description="When the first of these events was noticed (UTC).")
+
+
 class Event(Part):
     """What happened to one monitor. With the type recorder.blind: the recorder itself was down from `since` to `until`."""
 
@@ -87,6 +96,7 @@ class Event(Part):
     capsule: CapsulePart | None = Field(description="The last capsule; null if a key does not own the monitor.")
     resume_url: str | None = Field(description="Address where a replacement reads the capsule, with the owning key. It contains no secret.")
     notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
+    omitted: OmittedPart | None = Field(description="Earlier events that this one replaces, because too many waited; null if none do.")
 
 
 class Digest(Part):
@@ -124,6 +134,7 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
         capsule=CapsulePart(stored_at=alert.taken_at, preview=alert.capsule) if alert.capsule and alert.taken_at else None,
         resume_url=MonitorUrls(url, alert.monitor_id).capsule if alert.monitor_id and alert.owned else None,
         notice=notice_of(alert),
+        omitted=OmittedPart(count=alert.omitted, since=alert.omitted_since) if alert.omitted and alert.omitted_since else None,
     )
 
 
@@ -201,6 +212,8 @@ def _alert(row: Row[Any], capsules: Sequence[Row[Any, Any, Any]]) -> MonitorAler
         capsule=preview(last.body) if last else None,
         taken_at=last.at if last else None,
         key_ends_at=row.ends_at,
+        omitted=row.omitted,
+        omitted_since=row.omitted_since,
     )
 
 
@@ -209,7 +222,14 @@ def _text(event: Event) -> AlertText:
 
 
 def headline(event: Event) -> str:
-    """What happened, in one line."""
+    """What happened, in one line; and how often it happened before, if that is not reported one by one."""
+    if event.omitted is None:
+        return _happened(event)
+    count = event.omitted.count
+    return f"{_happened(event)} (not listed: {count:,} earlier failure{'s' * (count > 1)} since {moment(event.omitted.since)})"
+
+
+def _happened(event: Event) -> str:
     name = event.monitor.name if event.monitor else ""
     match event.type:
         case "monitor.dead":

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, insert, literal, or_, select
+from sqlalchemy import Connection, Row, exists, insert, literal, or_, select
 
 from buildings.recorder.problems import earlier_test_waits, no_target_ready
-from buildings.recorder.tables import ALERTS, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
+from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
 from campus.alerts import enable_target
 
@@ -18,7 +18,7 @@ TEST = "test"
 class Notice(NamedTuple):
     """An alert to each of `targets`, or to the monitor's own targets if None. `since` is when the downtime began, `until` when it ended.
 
-    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, `test`, or `blind` for an outage of the recorder.
+    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, or `test`. Outages of the recorder: see outages.py.
     """
 
     monitor_id: str | None
@@ -105,6 +105,10 @@ def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -
     }
     dead = select(*values.values()).select_from(MONITOR_TARGETS.join(MONITORS, monitor.id == link.monitor_id)).where(named)
     connection.execute(insert(ALERTS).from_select(list(values), dead))
+    # of a thousand monitors few have so many: to look at the alerts of all would double the work of a sweep
+    more = select(ALERTS.c.id).where(ALERTS.c.monitor_id == monitor.id).offset(ALERTS_PER_MONITOR).correlate(MONITORS)
+    if crowded := connection.scalars(select(monitor.id).where(among(connection, monitor.id, ids), exists(more))).all():
+        OUTBOX.thin(connection, among(connection, ALERTS.c.monitor_id, crowded))
     OUTBOX.wake(connection, TARGETS.c.id.in_(select(link.target_id).where(named)), now=now)
 
 

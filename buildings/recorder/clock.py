@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, case, literal, select, update
 
-from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, REPLIES, TARGETS, TICKS
+from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, TARGETS, TICKS
 from campus import Moment, Span, utc_text
 
 MAX_DRIFT = timedelta(seconds=5)
@@ -29,6 +29,7 @@ Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
     (MONITORS, ("expected_at", "deadline_at", "run_since")),
     (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
+    (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )
 """Times from or to which a duration is measured: their distance from now does not change."""
 RECORDED: Columns = (

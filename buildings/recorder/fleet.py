@@ -1,6 +1,6 @@
 """How monitors are shown: the fleet of a key, page by page, and the badge, a public SVG image of a monitor's name and state."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -65,11 +65,12 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     for one in connection.execute(used):
         targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
-    waiting = connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(among(connection, ALERTS.c.monitor_id, ids)))
+    pair = (ALERTS.c.monitor_id, ALERTS.c.target_id)
+    waiting = connection.execute(select(*pair, func.count()).where(among(connection, pair[0], ids)).group_by(*pair))
     return Related(
         targets=targets,
         capsules={one.monitor_id: one for one in capsules},  # keeps the last capsule of each
-        undelivered=Counter((one.monitor_id, one.target_id) for one in waiting),
+        undelivered={(monitor_id, target_id): count for monitor_id, target_id, count in waiting},
     )
 
 

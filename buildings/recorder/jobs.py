@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, exists, or_, select, update
 
 from buildings.recorder.alert_texts import WATCHED_AFTER_EXPIRY
 from buildings.recorder.alerts import Notice, raise_alerts
@@ -25,6 +25,8 @@ NOTICE_BEFORE_DELETION = timedelta(hours=20)
 ALERT_RETENTION = timedelta(days=30)
 """How long an alert is stored: undelivered, and for the timeline after it was delivered."""
 MONITORS_PER_TRANSACTION = 200
+ROWS_PER_TRANSACTION = 5_000
+EXPIRING = ((REPLIES, "at", ANSWER_RETENTION), (ALERTS, "at", ALERT_RETENTION), (DELIVERIES, "delivered_at", ALERT_RETENTION))
 OWNERS_AT_ONCE = 200
 
 
@@ -81,7 +83,9 @@ async def tidy(site: RecorderSite) -> None:
         return
     announced = await _all(site, announce_deletion)
     deleted = await _all(site, delete_announced)
-    await in_transaction(site.storage, lambda connection: _delete_expired(connection, site.state.time.now()))
+    for table, column, retention in EXPIRING:
+        await _all(site, partial(_delete_older, table=table, column=column, retention=retention))
+    await in_transaction(site.storage, partial(_delete_owners, now=site.state.time.now()))
     site.state.dispatcher.wake()
     log.info("tidied", extra={"inactive_monitors": deleted, "announced": announced})
 
@@ -124,9 +128,13 @@ def _is_waiting() -> ColumnElement[bool]:
     return exists().where(of_monitor, TARGETS.c.id == ALERTS.c.target_id, TARGETS.c.disabled_at.is_(None))
 
 
-def _delete_expired(connection: Connection, now: datetime) -> None:
-    connection.execute(REPLIES.delete().where(REPLIES.c.at <= now - ANSWER_RETENTION))
-    connection.execute(ALERTS.delete().where(ALERTS.c.at <= now - ALERT_RETENTION))
-    connection.execute(DELIVERIES.delete().where(DELIVERIES.c.delivered_at <= now - ALERT_RETENTION))
+def _delete_older(connection: Connection, now: datetime, *, table: Table, column: str, retention: timedelta) -> int:
+    """Delete some rows that are as old as this; returns how many. All at once could hold up beats for seconds."""
+    (key,) = table.primary_key
+    some = select(key).where(table.c[column] <= now - retention).limit(ROWS_PER_TRANSACTION)
+    return connection.execute(table.delete().where(key.in_(some))).rowcount
+
+
+def _delete_owners(connection: Connection, now: datetime) -> None:
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
     connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used)))

@@ -141,7 +141,9 @@ async def _sweep_forever(site: RecorderSite) -> None:
         wait = LONGEST_WAIT
         try:
             swept = await sweep_now(site)
-            if swept.next_deadline is not None:
+            if swept.telling:
+                wait = SHORTEST_WAIT
+            elif swept.next_deadline is not None:
                 wait = (swept.next_deadline - site.state.time.now()).total_seconds()
         except StorageUnavailable as error:  # the next sweep comes in a second
             log.warning("sweep failed", extra={"reason": error})
@@ -151,7 +153,14 @@ async def _sweep_forever(site: RecorderSite) -> None:
 
 
 async def sweep_now(site: RecorderSite) -> SweepResult:
-    """Handle an outage, then mark every monitor past its deadline as dead."""
+    """After an outage, move the deadlines; then mark every monitor past its deadline as dead, and tell some targets of the outage."""
+    while (swept := await _sweep_all(site)).moving:
+        pass
+    return swept
+
+
+async def _sweep_all(site: RecorderSite) -> SweepResult:
+    """Sweep until no monitor is past its deadline; alerts of all deaths are sent together. Returns early while deadlines are moved."""
     died = 0
     with site.state.dispatcher.wake_up.held():
         while True:
@@ -162,7 +171,7 @@ async def sweep_now(site: RecorderSite) -> SweepResult:
                 log.warning("the clock jumped", extra={"seconds": swept.adopted.total_seconds()})
             if (outage := swept.outage) is not None:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
-            if swept.died or outage is not None:
+            if swept.died or swept.telling:
                 site.state.dispatcher.wake()
             if swept.died < MONITORS_PER_TRANSACTION:
                 break

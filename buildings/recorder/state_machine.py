@@ -19,7 +19,7 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
     apply_event(…, "ok") while up   beat_sql.RECORD_BEATS       tests/recorder/test_bulk_beats.py
     apply_event(…, "deadline")      sweep.sweep                 tests/recorder/test_sweep.py
-    deadline_after_outage           sweep.apply_outage          tests/recorder/test_sweep.py
+    deadline_after_outage           outages.move_deadlines      tests/recorder/test_sweep.py
 """
 
 from collections.abc import Mapping

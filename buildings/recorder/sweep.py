@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, insert, literal, select, update
+from sqlalchemy import Connection, and_, func, insert, select, update
 
-from buildings.recorder.alerts import Notice, raise_alerts, raise_deaths
+from buildings.recorder.alerts import raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
-from buildings.recorder.state_machine import LEAST_GRACE, LONGEST_GAP, TICK_EVERY, Outage, outage_between
-from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, TICKS
-from campus import Moment, Span
+from buildings.recorder.outages import move_deadlines, note_outage, tell_targets
+from buildings.recorder.state_machine import LONGEST_GAP, TICK_EVERY, Outage, outage_between
+from buildings.recorder.tables import MONITORS, ONLY, TICKS
 
 MONITORS_PER_TRANSACTION = 1_000
 """A sweep blocks beats for no longer than this many monitors take."""
@@ -20,12 +20,14 @@ TICK_TOLERANCE = timedelta(seconds=1)
 
 class SweepResult(NamedTuple):
     """What one sweep did: the outage that it detected, the number of deaths, the next deadline, and the jump of the clock that it
-    adopted."""
+    adopted. `moving`: it moved deadlines after an outage, and looked for no deaths. `telling`: there was news of an outage to raise."""
 
     outage: Outage | None
     died: int
     next_deadline: datetime | None
     adopted: timedelta | None = None
+    moving: bool = False
+    telling: bool = False
 
 
 def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> list[SweepResult | Exception]:
@@ -35,10 +37,14 @@ def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> l
 
 def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
     """Write a tick, then sweep. Until a jump of the clock is adopted, deadlines are checked by elapsed time and no tick is written."""
-    if reading.jump is None:
-        return SweepResult(keep_time(connection, reading.now), sweep(connection, reading.now), _next_deadline(connection))
+    outage = keep_time(connection, reading.now) if reading.jump is None else None
     adopted = adopt_jump(connection, reading)
-    return SweepResult(None, sweep(connection, reading.now + (adopted or timedelta(0))), _next_deadline(connection), adopted)
+    now = reading.now + (adopted or timedelta(0))
+    if move_deadlines(connection):
+        return SweepResult(outage, 0, None, adopted, moving=True)
+    died = sweep(connection, now)
+    telling = died < MONITORS_PER_TRANSACTION and tell_targets(connection, now)
+    return SweepResult(outage, died, _next_deadline(connection), adopted, telling=telling)
 
 
 def sweep(connection: Connection, now: datetime) -> int:
@@ -65,14 +71,14 @@ def _next_deadline(connection: Connection) -> datetime | None:
 
 
 def keep_time(connection: Connection, now: datetime) -> Outage | None:
-    """Write a tick, the proof that the recorder is running. After an outage, first move the deadlines. Returns the outage."""
+    """Write a tick, the proof that the recorder is running. Stores and returns the outage before it, if there was one."""
     last = last_tick(connection)
     if last is None:
         connection.execute(insert(TICKS).values(id=ONLY, at=now))
         return None
     outage = outage_between(last, now)
     if outage is not None:
-        apply_outage(connection, outage)
+        note_outage(connection, outage)
     if now - last >= TICK_EVERY:
         connection.execute(update(TICKS).values(at=now))
     return outage
@@ -82,34 +88,6 @@ def last_tick(connection: Connection) -> datetime | None:
     """When the recorder was last known to be running; None before its first sweep."""
     last: datetime | None = connection.scalar(select(TICKS.c.at))
     return last
-
-
-def apply_outage(connection: Connection, outage: Outage, *, moved: timedelta = timedelta(0)) -> None:
-    """Move the deadlines as state_machine.deadline_after_outage does, and after a long outage alert every target.
-
-    `moved` is by how much the deadlines were already moved along with the clock.
-    """
-    monitor = MONITORS.c
-    end = literal(outage.end, Moment())
-    up = monitor.mode == "up"
-    if outage.is_short:
-        least = literal(LEAST_GRACE, Span())
-        earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
-        connection.execute(update(MONITORS).where(up, monitor.deadline_at < earliest).values(deadline_at=earliest))
-        return
-    lost = and_(up, monitor.expected_at - monitor.grace <= literal(outage.end + moved, Moment()))
-    earliest = end + monitor.period + monitor.grace
-    later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
-    _alert_all_targets(connection, outage)
-    connection.execute(update(MONITORS).where(lost).values(deadline_at=later, unverified=True))
-
-
-def _alert_all_targets(connection: Connection, outage: Outage) -> None:
-    up = MONITORS.c.mode == "up"
-    joined = MONITOR_TARGETS.join(MONITORS, MONITORS.c.id == MONITOR_TARGETS.c.monitor_id)
-    targets = connection.scalars(select(MONITOR_TARGETS.c.target_id).distinct().select_from(joined).where(up)).all()
-    notice = Notice(None, 0, "blind", outage.end, outage.start, outage.end, "the recorder was down", None, targets)
-    raise_alerts(connection, [notice], now=outage.end)
 
 
 def adopt_jump(connection: Connection, reading: ClockReading) -> timedelta | None:
@@ -128,6 +106,6 @@ def adopt_jump(connection: Connection, reading: ClockReading) -> timedelta | Non
         return None
     move_times(connection, reading.jump, now=now)
     if reading.jump > timedelta(0):
-        apply_outage(connection, Outage(reading.now, now), moved=reading.jump)
+        note_outage(connection, Outage(reading.now, now), moved=reading.jump)
     connection.execute(update(TICKS).values(at=now))
     return reading.jump

@@ -9,6 +9,8 @@ from campus import Moment, Span, registry
 from campus.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
 
 ONLY = 1
+ALERTS_PER_MONITOR = 10
+"""Alerts of one monitor that wait for one target, besides those of the message that is being sent: the last five times it was down."""
 
 
 class Tables(SQLModel, registry=registry()):
@@ -140,6 +142,24 @@ class Tick(Tables, table=True):
     at: datetime = Field(sa_type=Moment)
 
 
+class StoredOutage(Tables, table=True):
+    """An outage of the recorder until all deadlines are moved and all targets are told: see outages.py.
+
+    Monitors whose beat was expected by `lost_by` may have lost it. `moved_to` is the last monitor, in the order of ids, whose
+    deadline was moved, null once all are; `told_to` is the last target that was told, and `told_at` when.
+    """
+
+    __tablename__ = "outage"
+
+    id: int | None = Field(default=None, primary_key=True)
+    began_at: datetime = Field(sa_type=Moment)
+    ended_at: datetime = Field(sa_type=Moment)
+    lost_by: datetime = Field(sa_type=Moment)
+    moved_to: str | None = ""
+    told_to: str = ""
+    told_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
 class Reply(Tables, table=True):
     """The answer to a registration with an Idempotency-Key, encrypted under that key."""
 
@@ -155,5 +175,5 @@ class Reply(Tables, table=True):
 _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
-MONITOR_TARGETS, DELIVERIES = _BY_NAME["monitor_target"], _BY_NAME["delivery"]
-OUTBOX = Outbox(Target, Alert, Delivery)
+MONITOR_TARGETS, DELIVERIES, OUTAGES = _BY_NAME["monitor_target"], _BY_NAME["delivery"], _BY_NAME["outage"]
+OUTBOX = Outbox(Target, Alert, Delivery, about="monitor_id", most=ALERTS_PER_MONITOR, uncounted=("recovered", "expiring", "test"))

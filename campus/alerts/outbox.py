@@ -3,8 +3,9 @@
 `Outbox.raise_alerts` stores alerts in the transaction of the change that they report: either both are committed, or neither.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,10 +28,15 @@ from sqlalchemy import (
 from sqlalchemy.orm import declared_attr
 from sqlmodel import Field, SQLModel
 
+from campus.alerts.message import Health
 from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 
 CONFIRM = "confirm"
 """The kind of an alert that asks a target's owner for confirmation. An unconfirmed target is sent nothing else."""
+PROMPT: tuple[Health, ...] = ("proven", "new")
+"""The health of targets that neither fail nor are slow."""
+MOST_WAITING = 100
+"""How many alerts about one subject wait for one target, besides those of the message that is being sent to it."""
 MOST_KEPT = 200
 """How many delivered alerts of one target are kept."""
 EARLY_RETRY = timedelta(seconds=30)
@@ -102,6 +108,8 @@ class WaitingAlert(SQLModel):
     """One alert for one target, until it is delivered: `class Alert(WaitingAlert, Tables, table=True)`.
 
     The building adds columns for what the alert says. `message_id` is set when the alert is first sent, alone or in a digest.
+    `omitted` counts the older alerts that this one replaces, because too many waited (see Outbox.thin), and `omitted_since` is when
+    the first of them was raised. The building's AlertContents says so.
     """
 
     __tablename__ = "alert"
@@ -115,6 +123,8 @@ class WaitingAlert(SQLModel):
     kind: str
     at: datetime = Field(sa_type=Moment)
     message_id: str | None = None
+    omitted: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    omitted_since: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class DeliveredAlert(SQLModel):
@@ -152,24 +162,44 @@ class TroubledTarget(NamedTuple):
 
 
 class DeliveryState(NamedTuple):
-    """How many targets there are, fail, are disabled and are not confirmed; how many alerts wait, and since when the oldest does."""
+    """How many targets there are, fail, are disabled and are not confirmed; how many alerts wait; and since when the next message is due.
+
+    That may be in the future, and is None if none is. Messages to targets that fail or are slow are not meant: they delay no others.
+    """
 
     targets: int
     failing: int
     disabled: int
     unconfirmed: int
     waiting: int
-    oldest_at: datetime | None
+    due_since: datetime | None
 
 
 class Outbox:
-    """The tables of a building's alerts, from its models: `Outbox(Target, Alert)`; with `Delivery` it keeps delivered alerts."""
+    """The tables of a building's alerts, from its models: `Outbox(Target, Alert)`; with `Delivery` it keeps delivered alerts.
 
-    def __init__(self, target: type[SQLModel], alert: type[SQLModel], delivery: type[SQLModel] | None = None) -> None:
+    `about` is the column of an alert that names its subject, such as the monitor that failed: `most` alerts about one subject wait for
+    one target. Without it every alert of a target counts. Alerts of the kinds in `uncounted` report no trouble: of those that are left
+    out, only the others are counted.
+    """
+
+    def __init__(
+        self,
+        target: type[SQLModel],
+        alert: type[SQLModel],
+        delivery: type[SQLModel] | None = None,
+        *,
+        about: str | None = None,
+        most: int = MOST_WAITING,
+        uncounted: Collection[str] = (),
+    ) -> None:
         tables: Mapping[str, Table] = target.metadata.tables
         self.targets = tables[str(target.__tablename__)]
         self.alerts = tables[str(alert.__tablename__)]
         self.deliveries = None if delivery is None else tables[str(delivery.__tablename__)]
+        self._about = None if about is None else self.alerts.c[about]
+        self._most = most
+        self._uncounted = uncounted
 
     @property
     def _fails(self) -> ColumnElement[bool]:
@@ -178,11 +208,17 @@ class Outbox:
     def raise_alerts(self, connection: Connection, rows: Sequence[Mapping[str, object]], *, now: datetime) -> None:
         """Store alerts, a row each with `target_id`, `kind`, `at` and the building's own columns, and wake their targets."""
         if rows:
+            targets = {str(row["target_id"]) for row in rows}
+            subjects = set() if self._about is None else {row.get(self._about.name) for row in rows}
             connection.execute(insert(self.alerts), [dict(row) for row in rows])
-            self.wake(connection, among(connection, self.targets.c.id, {str(row["target_id"]) for row in rows}), now=now)
+            self.wake(connection, among(connection, self.targets.c.id, targets), now=now)
+            if self._about is None or None in subjects:
+                self.thin(connection, among(connection, self.alerts.c.target_id, targets))
+            else:
+                self.thin(connection, among(connection, self._about, map(str, subjects)))
 
     def wake(self, connection: Connection, named: ColumnElement[bool], *, now: datetime) -> None:
-        """Make the targets due for which alerts were stored: at once, unless they fail or asked for a pause."""
+        """Make the targets due for which alerts were stored: at once, unless they fail or asked for a pause. What is due keeps its turn."""
         target = self.targets.c
         at_once = literal(now, Moment())
         soon = literal(now + EARLY_RETRY, Moment())
@@ -190,8 +226,35 @@ class Outbox:
         # new alerts do not change the next try of a target that never accepted a message
         unknown = target.answered_at.is_(None)
         keeps = and_(waits, unknown | (target.next_try_at <= soon) | (func.coalesce(target.hold_until, at_once) > soon))
+        keeps |= target.next_try_at <= at_once
         woken = case((keeps, target.next_try_at), (waits, soon), (target.hold_until > at_once, target.hold_until), else_=at_once)
         connection.execute(update(self.targets).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
+
+    def thin(self, connection: Connection, named: ColumnElement[bool]) -> None:
+        """Leave out the oldest of the `named` alerts where more than `most` about one subject wait for one target.
+
+        The oldest that stays counts them. Alerts of a message that is being sent stay as they are, because each try sends the same.
+        """
+        alert = self.alerts.c
+        group = (alert.target_id,) if self._about is None else (alert.target_id, self._about)
+        place = func.row_number().over(partition_by=group, order_by=alert.id.desc()).label("place")
+        waiting = select(alert.id, place).where(named, alert.message_id.is_(None), alert.kind != CONFIRM).subquery()
+        columns = (alert.id, alert.kind, alert.at, alert.omitted, alert.omitted_since)
+        oldest = select(*group, *columns).join(waiting, waiting.c.id == alert.id).where(waiting.c.place >= self._most)
+        rows = connection.execute(oldest.order_by(*group, alert.id.desc())).all()
+        kept: list[dict[str, object]] = []
+        left_out: list[dict[str, object]] = []
+        for _, (last, *older) in groupby(rows, key=lambda row: tuple(row[: len(group)])):
+            if older:
+                count = sum(one.omitted + (one.kind not in self._uncounted) for one in older) + last.omitted
+                since = min(one.omitted_since or one.at for one in (*older, last))
+                kept.append({"key": last.id, "count": count, "first": since})
+                left_out += [{"key": one.id} for one in older]
+        if left_out:
+            same = alert.id == bindparam("key")
+            counted = {"omitted": bindparam("count"), "omitted_since": bindparam("first", type_=Moment())}
+            connection.execute(self.alerts.delete().where(same), left_out)
+            connection.execute(update(self.alerts).where(same).values(**counted), kept)
 
     def redirect(self, connection: Connection, named: ColumnElement[bool], target_id: str, *, now: datetime) -> int:
         """Let the waiting alerts that are `named` go to another target; returns how many. Questions for confirmation stay.
@@ -200,10 +263,11 @@ class Outbox:
         too; if it failed, or the former target is gone, the new one gets them nevertheless.
         """
         alert = self.alerts.c
-        moved = update(self.alerts).where(named, alert.kind != CONFIRM).values(target_id=target_id)
+        moved = update(self.alerts).where(named, alert.kind != CONFIRM).values(target_id=target_id, message_id=None)
         count = len(connection.execute(moved.returning(alert.id)).all())
         if count:
             self.wake(connection, self.targets.c.id == target_id, now=now)
+            self.thin(connection, alert.target_id == target_id)
         return count
 
     def void_leases(self, connection: Connection) -> None:
@@ -225,12 +289,21 @@ class Outbox:
         counts = [select(func.count()).where(condition) for condition in (self._fails, target.disabled_at.is_not(None), unconfirmed)]
         every = select(func.count()).select_from(self.targets)
         counted = select(*(one.scalar_subquery() for one in (every, *counts)))
-        waiting = select(func.count(), func.min(self.alerts.c.at)).select_from(self.alerts)
 
         def read(connection: Connection) -> DeliveryState:
-            return DeliveryState(*connection.execute(counted).one(), *connection.execute(waiting).one())
+            targets, failing, disabled, unconfirmed = connection.execute(counted).one()
+            return DeliveryState(targets, failing, disabled, unconfirmed, *self.backlog(connection))
 
         return await in_snapshot(storage, read)
+
+    def backlog(self, connection: Connection) -> tuple[int, datetime | None]:
+        """How many alerts wait, and since when the next message is due: see DeliveryState."""
+        target = self.targets.c
+        waiting = connection.scalar(select(func.count()).select_from(self.alerts)) or 0
+        # by health, because the index begins with it
+        first = [select(func.min(target.next_try_at)).where(target.health == one, target.next_try_at.is_not(None)) for one in PROMPT]
+        due = [at for at in map(connection.scalar, first) if at is not None]
+        return waiting, min(due, default=None)
 
     async def troubled_targets(self, storage: Storage, *, limit: int | None = None) -> Sequence[TroubledTarget]:
         """Targets that fail, the longest failing first, then those that are disabled, the latest first; at most `limit`."""

@@ -67,6 +67,24 @@ async def test_a_message_that_fails_is_sent_again_under_its_id_and_many_become_a
     assert (first, subject) == (second, "6 floods")
 
 
+async def test_a_hundred_alerts_wait_for_a_target_and_its_message_says_how_many_were_left_out(floods: TestCampus, clock: Clock) -> None:
+    for number in range(130):
+        await floods.call("report", port=f"port {number}", metres=6)
+    assert (await OUTBOX.state(floods.site.storage)).waiting == 100
+    assert await state_of(floods).dispatcher.deliver_due() == 1
+    ((_, _, subject),) = state_of(floods).pager.sent
+    assert subject == "100 floods after 30 more"
+
+
+async def test_a_target_that_is_due_keeps_its_turn_when_more_alerts_are_raised_for_it(floods: TestCampus, clock: Clock) -> None:
+    await floods.call("report", port="brest", metres=6)
+    clock.move(timedelta(seconds=1))
+    await floods.call("subscribe", address="pager:2")
+    due = (await OUTBOX.state(floods.site.storage)).due_since
+    await floods.call("report", port="nantes", metres=6)
+    assert (await OUTBOX.state(floods.site.storage)).due_since == due == clock() - timedelta(seconds=1)
+
+
 async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCampus) -> None:
     async with floods.services():
         await floods.call("report", port="brest", metres=6)

@@ -64,6 +64,7 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
         "capsule": None,
         "resume_url": None,
         "notice": None,
+        "omitted": None,
         "text": f"worker is dead: no beat by 2026-08-21 12:12:00 UTC\nMonitor: {monitor['monitor_id']}\nLast beat: none yet",
     }
     assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
@@ -238,6 +239,35 @@ async def test_more_than_five_that_wait_become_one_digest(on_each_database: Reco
     assert {one["monitor"]["name"] for one in second.json["events"]} == {f"m{number}" for number in range(7)}
     assert [line.partition(" ")[0] for line in second.json["text"].split("\n")] == [one["monitor"]["name"] for one in second.json["events"]]
     assert await on_each_database.deliver() == 0
+
+
+async def test_the_alerts_of_a_flapping_monitor_that_wait_are_few_and_the_oldest_says_how_many_failures_it_replaces(
+    on_each_database: Recorder, receiver: Receiver
+) -> None:
+    recorder, key = on_each_database, await on_each_database.campus.key("recorder")
+    flapping, steady = [await recorder.register(receiver.url(), key=key, name=name) for name in ("flapping", "steady")]
+    receiver.answer(500, 200)
+    await recorder.beat(flapping, status="fail")
+    assert await recorder.deliver() == 1
+    for number in range(50):
+        await recorder.beat(flapping)
+        if number == 20:
+            await recorder.beat(steady, status="fail")
+        await recorder.beat(flapping, status="fail")
+    entries = {one["name"]: one["undelivered"] for one in (await recorder.call("fleet_status", key=key)).data["monitors"]}
+    assert entries == {"flapping": 1 + 10, "steady": 1}, "one of them is being sent"
+    await recorder.pass_time(minutes=10)
+    assert await recorder.deliver() == 2
+    first, again, digest = receiver.requests
+    assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
+    events = [again.json, *digest.json["events"]]
+    failures = [event for event in events if event["type"] == "monitor.failed" and event["monitor"]["name"] == "flapping"]
+    (left_out,) = [event["omitted"] for event in events if event["omitted"]]
+    assert len(failures) + left_out["count"] == 51
+    assert left_out["since"] == again.json["timestamp"], "the clock stood still"
+    assert f"(not listed: {left_out['count']} earlier failures since 2026-08-21 12:00:00 UTC)" in digest.json["text"]
+    assert [event["type"] for event in events if event["monitor"]["name"] == "steady"] == ["monitor.failed"]
+    assert events[-1]["state"] == "dead", "the last state is told"
 
 
 async def test_a_target_that_says_it_is_gone_is_disabled_and_the_fleet_says_so(recorder: Recorder, receiver: Receiver) -> None:

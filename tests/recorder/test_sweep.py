@@ -10,9 +10,10 @@ from conftest import Postgres
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
+from recorder.kills import SCHEDULE, SECRET, fill
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
-from sqlalchemy import Connection, NullPool, select, text
+from sqlalchemy import Connection, NullPool, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from buildings.recorder.beat_sql import record_beats
@@ -20,11 +21,13 @@ from buildings.recorder.beats import Beat
 from buildings.recorder.clock import ClockReading
 from buildings.recorder.credentials import digest_of
 from buildings.recorder.monitors import stored_schedule, stored_state
+from buildings.recorder.outages import MONITORS_PER_PART, TARGETS_PER_PART, move_deadlines, note_outage
 from buildings.recorder.state_machine import Outage, apply_event, deadline_after_outage, outage_between
-from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, apply_outage, sweep
+from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, sweep
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
 from campus import in_snapshot, in_transaction
 from campus.alerts import WakeUp
+from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -41,6 +44,12 @@ async def register_many(recorder: Recorder) -> None:
         monitor = await recorder.register(f"https://localhost/{number}", period_minutes=period, grace_minutes=grace)
         if number >= len(SPANS):
             await recorder.beat(monitor, next_in=7)
+
+
+def apply_outage(connection: Connection, outage: Outage) -> None:
+    note_outage(connection, outage)
+    assert move_deadlines(connection)
+    assert not move_deadlines(connection), "ten monitors are one part"
 
 
 async def test_the_sweep_changes_what_the_state_machine_changes(on_each_database: Recorder) -> None:
@@ -129,6 +138,50 @@ async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder,
     assert (received.json["since"], received.json["until"]) == ("2026-08-21T12:00:00Z", "2026-08-21T12:59:00Z")
     entries = (await recorder.call("fleet_status", key=key)).data["monitors"]
     assert {one["unverified"] for one in entries} == {True}
+
+
+async def test_a_long_outage_among_many_monitors_is_handled_in_parts_deaths_first_and_a_restart_goes_on_with_them(
+    open_recorder: OpenRecorder, storage_url: str
+) -> None:
+    """Each `turn` is one transaction, and the process ends after any of them."""
+    count, clock = MONITORS_PER_PART + 1_000, Clock(datetime.now(UTC))
+
+    async def turn(recorder: Recorder) -> tuple[SweepResult, int]:
+        swept = await recorder.campus.site.state.sweep(ClockReading(clock()))
+        news = select(func.count()).where(ALERTS.c.kind == "blind")
+        return swept, await in_snapshot(recorder.campus.site.storage, lambda connection: connection.scalar(news)) or 0
+
+    async with open_recorder(storage=storage_url, clock=clock) as recorder:
+        await turn(recorder)
+        await in_transaction(recorder.campus.site.storage, partial(fill, count=count, url="https://localhost{}".format))
+        dies = await recorder.register("https://localhost/dies", period_minutes=0.1, grace_minutes=0)
+        clock.move(timedelta(hours=1))
+        swept, told = await turn(recorder)
+        assert (swept.outage is not None, swept.died, told) == (True, 0, 0)
+    async with open_recorder(storage=storage_url, clock=clock) as recorder:
+        before = await rows(recorder)
+        not_moved = [name for name, row in before.items() if not row.unverified]
+        assert len(not_moved) == count + 1 - MONITORS_PER_PART
+        beaten = next(name for name in not_moved if name != dies["monitor_id"])
+        clock.move(timedelta(seconds=10))
+        await recorder.beat({"monitor_id": beaten, "secret": SECRET})
+        swept, told = await turn(recorder)
+        assert (swept.outage, swept.died, told) == (None, 0, 0), "no monitor dies before its deadline was moved"
+        after = await rows(recorder)
+        assert [name for name, row in after.items() if not row.unverified] == [beaten]
+        assert after[beaten].deadline_at == clock() + SCHEDULE.period + SCHEDULE.grace
+        swept, told = await turn(recorder)
+        assert (swept.died, told) == (1, TARGETS_PER_PART)
+        assert (await turn(recorder))[1] == TARGETS_PER_PART, "no more are told while so many are due"
+    async with open_recorder(storage=storage_url, clock=clock) as recorder:
+        while swept.telling:
+            clock.move(timedelta(seconds=10))
+            before_turn, (swept, told) = told, await turn(recorder)
+            assert told - before_turn <= TARGETS_PER_PART
+        every = select(ALERTS.c.kind, ALERTS.c.target_id).order_by(ALERTS.c.id)
+        alerts = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(every).all())
+        assert [one.kind for one in alerts] == ["dead"] + ["blind"] * (count + 1)
+        assert len({one.target_id for one in alerts}) == count + 1, "each target is told once"
 
 
 async def test_concurrent_beats_and_sweeps_leave_no_monitor_dead_after_a_beat(on_each_database: Recorder) -> None:

@@ -147,6 +147,24 @@ async def test_a_monitor_with_two_webhooks_has_one_after_the_change_and_each_ale
     assert [one.path for one in receiver.requests] == ["/three", "/two"]
 
 
+async def test_no_more_alerts_wait_however_often_the_webhook_is_replaced(on_each_database: Recorder, receiver: Receiver) -> None:
+    recorder, key = on_each_database, await on_each_database.campus.key("recorder")
+    monitor = await recorder.register(receiver.url("/0"), key=key)
+    receiver.answer(*[500] * 5, 200)
+    failures = 0
+    for number in range(1, 6):
+        for status in ("fail", "ok") * 10:
+            await recorder.beat(monitor, status=status)
+            failures += status == "fail"
+        await recorder.deliver()  # all ten become one message, which fails
+        await update(recorder, monitor, alert_webhook=receiver.url(f"/{number}"), key=key)
+        assert len(await recorder.alerts(monitor)) == 10
+        await recorder.pass_time(minutes=1)
+    await recorder.deliver()
+    events = receiver.requests[-1].json["events"]
+    assert sum(event["type"] == "monitor.failed" for event in events) + sum(event["omitted"]["count"] for event in events[:1]) == failures
+
+
 async def test_without_a_key_a_webhook_still_has_one_monitor_and_its_own_former_one_is_not_in_the_way(
     open_recorder: OpenRecorder, receiver: Receiver
 ) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 
 import anyio
 import pytest
+from alerts.floods import OUTBOX
+from alerts.floods import building as floods
 from prometheus_client.parser import text_string_to_metric_families
 from serving import write_config
 
 from campus import Building, Check, Job, Problem, Site
 from campus.observability import Metrics
-from campus.testing import Frame, TestCampus, open_campus
+from campus.testing import Clock, Frame, TestCampus, open_campus
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +80,37 @@ async def test_what_the_checks_find_and_how_the_jobs_do_is_shown(shop: Building)
     assert (found["campus_job_failures", "shop.deliver"], found["campus_job_failures", "shop.collect"]) == (0, 1)
     assert abs(found["campus_job_last_success_timestamp_seconds", "shop.deliver"] - now) < 60
     assert ("campus_job_last_success_timestamp_seconds", "shop.collect") not in found
+
+
+@pytest.mark.anyio
+async def test_alerts_that_wait_are_shown_with_how_late_the_next_one_is() -> None:
+    clock = Clock()
+    async with open_campus(floods=replace(floods, outbox=OUTBOX), clock=clock) as campus:
+        await campus.call("subscribe", address="pager:1")
+        for port in ("brest", "nantes"):
+            await campus.call("report", port=port, metres=6)
+        clock.move(timedelta(seconds=80))
+        found = await samples_of(campus)
+        assert (found["campus_alerts_waiting", "floods"], found["campus_alerts_late_seconds", "floods"]) == (2, 80)
+        await campus.site.state.dispatcher.deliver_due()
+        found = await samples_of(campus)
+    assert (found["campus_alerts_waiting", "floods"], found["campus_alerts_late_seconds", "floods"]) == (0, 0)
+
+
+@pytest.mark.anyio
+async def test_a_rule_fires_for_a_daily_list_that_was_never_made(shop: Building) -> None:
+    async def refresh(site: Site[Any, Any]) -> None:
+        raise Problem(503, "no_feed", "there is no feed")
+
+    async with open_campus(cve=replace(shop, jobs=[Job(refresh, every=timedelta(days=1))])) as campus:
+        with pytest.raises(Problem):
+            await campus.run("refresh")
+        await campus.service.scheduler.read_records()
+        found = await samples_of(campus)
+    rules = re.findall(r"alert: CampusJobLate\n +expr: (.*)", (ROOT / "deploy/prometheus-rules.yml").read_text())
+    (there, missing) = next(re.findall(r"(\w+){job_name=\"([\w.]+)\"}", rule) for rule in rules if " unless " in rule)
+    assert found[there] == 1
+    assert missing not in found
 
 
 @pytest.mark.anyio

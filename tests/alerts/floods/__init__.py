@@ -86,7 +86,8 @@ class FloodAlerts(AlertContents):
 
     def compose(self, alerts: Sequence[Any]) -> Content:
         texts = tuple(AlertText(f"Flood at {row.port}", [f"The water is at {row.metres:g} m."], row.at, "problem") for row in alerts)
-        subject = texts[0].headline if len(texts) == 1 else f"{len(texts)} floods"
+        left_out = sum(row.omitted for row in alerts)
+        subject = texts[0].headline if len(texts) == 1 else f"{len(texts)} floods" + (f" after {left_out} more" if left_out else "")
         return Content(Flood(ports=tuple(row.port for row in alerts)), subject, texts)
 
 

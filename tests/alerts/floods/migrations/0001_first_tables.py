@@ -64,6 +64,8 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("omitted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("omitted_since", sa.BigInteger(), nullable=True),
         sa.Column("port", sa.String(), nullable=False),
         sa.Column("metres", sa.Float(), nullable=False),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),

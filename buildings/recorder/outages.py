@@ -1,0 +1,108 @@
+"""Outages of the recorder: stored when they are noticed, then handled in parts, each in a transaction that says how far it came.
+
+First the deadlines are moved, then deaths are raised, and last each target is told of the outage. A part is small enough that no
+statement of a database with a million monitors takes long and that beats are stored meanwhile. A recorder that is killed goes on
+where the last part ended: `moved_to` and `told_to` change in the transaction of what they stand for.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, exists, func, insert, literal, null, or_, select, update
+
+from buildings.recorder.state_machine import LEAST_GRACE, Outage
+from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS, OUTAGES, OUTBOX, TARGETS
+from campus import Moment, Span
+
+MONITORS_PER_PART = 5_000
+TARGETS_PER_PART = 2_000
+"""While so many targets are due, the next part waits: an alert of a death queues behind no more news of an outage than that."""
+LONGEST_PAUSE = timedelta(seconds=10)
+"""After this time the next targets are told however many are due: strangers' targets that hang may not delay the news for others."""
+
+
+def note_outage(connection: Connection, outage: Outage, *, moved: timedelta = timedelta(0)) -> None:
+    """Store an outage that has ended. `moved` is by how much the deadlines were already moved along with the clock."""
+    values = {"began_at": outage.start, "ended_at": outage.end, "lost_by": outage.end + moved}
+    connection.execute(insert(OUTAGES).values(**values))
+
+
+def move_deadlines(connection: Connection) -> bool:
+    """Move the deadlines of the next monitors as state_machine.deadline_after_outage does; returns False if all were moved before.
+
+    A monitor whose period began after the outage stays as it is: its beat, registration or takeover came while other parts were done.
+    """
+    row = connection.execute(select(OUTAGES).where(OUTAGES.c.moved_to.is_not(None)).order_by(OUTAGES.c.id).limit(1)).one_or_none()
+    if row is None:
+        return False
+    monitor = MONITORS.c
+    rest = monitor.id > row.moved_to
+    last = connection.scalar(select(monitor.id).where(rest).order_by(monitor.id).offset(MONITORS_PER_PART - 1).limit(1))
+    part = rest if last is None else rest & (monitor.id <= last)
+    connection.execute(_move(row).where(part, monitor.mode == "up", monitor.alive_at <= row.ended_at))
+    if last is None and Outage(row.began_at, row.ended_at).is_short:
+        connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
+    else:
+        connection.execute(update(OUTAGES).where(OUTAGES.c.id == row.id).values(moved_to=last))
+    return True
+
+
+def _move(row: Row[Any]) -> Update:
+    """The statement that moves the deadlines of the monitors that an outage affects."""
+    monitor = MONITORS.c
+    end = literal(row.ended_at, Moment())
+    if Outage(row.began_at, row.ended_at).is_short:
+        least = literal(LEAST_GRACE, Span())
+        earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
+        return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest)
+    earliest = end + monitor.period + monitor.grace
+    later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
+    lost = monitor.expected_at - monitor.grace <= literal(row.lost_by, Moment())
+    return update(MONITORS).where(lost).values(deadline_at=later, unverified=True)
+
+
+def tell_targets(connection: Connection, now: datetime) -> bool:
+    """Raise the news of an outage for the next targets of monitors that were up when it ended; returns whether there was such news."""
+    row = connection.execute(select(OUTAGES).order_by(OUTAGES.c.id).limit(1)).one_or_none()
+    if row is None:
+        return False
+    if row.told_at is not None and now - row.told_at < LONGEST_PAUSE and _due_targets(connection, now) >= TARGETS_PER_PART:
+        return True
+    target = TARGETS.c
+    rest = target.id > row.told_to
+    last = connection.scalar(select(target.id).where(rest).order_by(target.id).offset(TARGETS_PER_PART - 1).limit(1))
+    part = and_(rest if last is None else rest & (target.id <= last), _had_monitors(row))
+    news = {
+        "target_id": target.id,
+        "monitor_id": null(),
+        "epoch": literal(0),
+        "kind": literal("blind"),
+        "at": literal(row.ended_at, Moment()),
+        "since": literal(row.began_at, Moment()),
+        "until": literal(row.ended_at, Moment()),
+        "reason": literal("the recorder was down"),
+    }
+    connection.execute(insert(ALERTS).from_select(list(news), select(*news.values()).where(part)))
+    OUTBOX.wake(connection, part, now=now)
+    OUTBOX.thin(connection, ALERTS.c.monitor_id.is_(None) & ALERTS.c.target_id.in_(select(target.id).where(part)))
+    if last is None:
+        connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
+    else:
+        connection.execute(update(OUTAGES).where(OUTAGES.c.id == row.id).values(told_to=last, told_at=now))
+    return True
+
+
+def _had_monitors(row: Row[Any]) -> ColumnElement[bool]:
+    """Whether a target has a monitor that was up when the outage ended."""
+    monitor = MONITORS.c
+    joined = MONITOR_TARGETS.join(MONITORS, monitor.id == MONITOR_TARGETS.c.monitor_id)
+    was_up = or_(monitor.mode == "up", monitor.since > row.ended_at)
+    mine = (MONITOR_TARGETS.c.target_id == TARGETS.c.id, monitor.registered_at <= row.ended_at, was_up)
+    return exists().select_from(joined).where(*mine).correlate(TARGETS)
+
+
+def _due_targets(connection: Connection, now: datetime) -> int:
+    """How many targets that do not fail are due, up to TARGETS_PER_PART."""
+    target = TARGETS.c
+    due = (target.health.in_(("proven", "new")), target.next_try_at <= now, target.disabled_at.is_(None))
+    return connection.scalar(select(func.count()).select_from(select(target.id).where(*due).limit(TARGETS_PER_PART).subquery())) or 0
