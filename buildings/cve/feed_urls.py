@@ -35,6 +35,11 @@ class FeedEntry(Part):
     feed_id: str = Field(description="Id, for revoke_feed_url.")
     label: str = Field(description="Your name for it; empty if you gave none.")
     made_at: datetime = Field(description="When it was made (UTC).")
+
+
+class ListedFeed(FeedEntry):
+    """One feed's address with who made it."""
+
     made_by: MadeBy = Field(description="The key or connected client that made it, or kept it last.")
     state: Literal["active", "stopped"] = Field(
         description="active: its readers get the list. stopped: they get 404, because `made_by` has ended; call keep_feed_url if you made"
@@ -42,8 +47,10 @@ class FeedEntry(Part):
     )
 
 
-class FeedKept(FeedEntry, Result):
+class FeedKept(Result):
     """A feed's address that goes on."""
+
+    feed_id: str = Field(description="Id of the address.")
 
 
 class FeedMade(FeedEntry, Result):
@@ -56,7 +63,7 @@ class FeedList(Result):
     """The feeds' addresses that a key owns."""
 
     count: int = Field(description="Number of addresses.")
-    feeds: tuple[FeedEntry, ...] = Field(description="The addresses, the oldest first, without their secrets.")
+    feeds: tuple[ListedFeed, ...] = Field(description="The addresses, the oldest first, without their secrets.")
 
 
 class FeedRevoked(Result):
@@ -93,8 +100,7 @@ async def make_feed_url(site: CveSite, caller: Caller, label: str, *, entropy: E
         session.add(row)
     there = f"{site.url}/v1/feeds/{secret}"
     urls = FeedUrls(json_feed=f"{there}/brief.json", atom=f"{there}/brief.atom", csv=f"{there}/brief.csv")
-    (entry,) = await _entries(site, [row])
-    return FeedMade(ok=True, urls=urls, **dict(entry))
+    return FeedMade(ok=True, feed_id=row.id, label=label, made_at=row.made_at, urls=urls)
 
 
 async def list_feed_urls(site: CveSite, *, lineage: str) -> FeedList:
@@ -119,8 +125,7 @@ async def keep_feed_url(site: CveSite, caller: Caller, feed_id: str) -> FeedKept
         async with site.storage.write() as session:
             row = await _owned(session, feed_id, lineage_in(caller))
             row.made_by = maker_of(caller)
-        (entry,) = await _entries(site, [row])
-    return FeedKept(ok=True, **dict(entry))
+    return FeedKept(ok=True, feed_id=feed_id)
 
 
 async def revoke_feed_url(storage: Storage, *, lineage: str, feed_id: str) -> FeedRevoked:
@@ -143,11 +148,11 @@ async def _owned(session: AsyncSession, feed_id: str, lineage: str) -> FeedUrl:
     return row
 
 
-async def _entries(site: CveSite, rows: Sequence[FeedUrl]) -> tuple[FeedEntry, ...]:
+async def _entries(site: CveSite, rows: Sequence[FeedUrl]) -> tuple[ListedFeed, ...]:
     makers = await site.keys.makers({row.made_by for row in rows})
     shown = [(row, makers[row.made_by].shown) for row in rows]
     return tuple(
-        FeedEntry(feed_id=row.id, label=row.label, made_at=row.made_at, made_by=by, state="stopped" if by.ended else "active")
+        ListedFeed(feed_id=row.id, label=row.label, made_at=row.made_at, made_by=by, state="stopped" if by.ended else "active")
         for row, by in shown
     )
 

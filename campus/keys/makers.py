@@ -20,10 +20,10 @@ class MadeBy(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Literal["key", "client"] = Field(description="key: made with a key itself. client: made by a client that was connected with one.")
-    id: str = Field(description="Id of the key or of the connected client.")
-    name: str | None = Field(description="The client's name for itself, which proves nothing; null for a key, and for a client long gone.")
-    ended: bool = Field(description="True if that key was revoked or that client disconnected: keep what you still need, end the rest.")
+    kind: Literal["key", "client"] = Field(description="client: a client that was connected with a key.")
+    id: str = Field(description="Its id.")
+    name: str | None = Field(description="The client's name for itself; null for a key.")
+    ended: bool = Field(description="True if it was revoked or disconnected.")
 
 
 class Maker(NamedTuple):

@@ -50,6 +50,7 @@ CALLS = (
     Call("brief_changes", known={"to": "day"}),
     Call("create_feed_url", {"label": "generated"}, learns=("feed_id",)),
     Call("list_feed_urls"),
+    Call("keep_feed_url", {}, {"feed_id": "feed_id"}),
     Call("revoke_feed_url", {}, {"feed_id": "feed_id"}),
     Call("create_watch", {"name": "generated", "vendors": ["Apache"], "alert_webhook": NOWHERE}, learns=("watch_id",)),
     Call("update_watch", {"least_score": 50}, {"watch_id": "watch_id"}),

@@ -27,6 +27,7 @@ await read("cve_verdicts_post", client.POST("/v1/cve/verdicts", { body: { report
 const { feed_id } = await read("create_feed_url", client.POST("/v1/feed-urls", { body: { label: "generated" } }), ({ urls }) => urls.atom.startsWith(url));
 await read("list_feed_urls", client.GET("/v1/feed-urls"), ({ feeds }) => feeds.some((one) => one.feed_id === feed_id));
 const feed = { params: { path: { feed_id } } };
+await read("keep_feed_url", client.POST("/v1/feed-urls/{feed_id}/keep", feed), (kept) => kept.feed_id === feed_id);
 await read("revoke_feed_url", client.DELETE("/v1/feed-urls/{feed_id}", feed), (revoked) => revoked.feed_id === feed_id);
 await refused("revoke_feed_url", client.DELETE("/v1/feed-urls/{feed_id}", feed), "no_such_feed");
 

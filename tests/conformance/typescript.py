@@ -27,7 +27,7 @@ TOOLS = FREE | {
     "next_in_kev",
     "cve_verdicts",
 }
-UNCALLED = {"revoke_feed_url", "update_watch", "delete_watch"}
+UNCALLED = {"keep_feed_url", "revoke_feed_url", "update_watch", "delete_watch"}
 """They need an id."""
 REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_scope", "expired": "key_expired"}
 """The problem code of a paid tool for each key; None if it answers."""

@@ -85,7 +85,7 @@ async def test_what_a_client_made_stops_when_it_is_disconnected_and_goes_on_when
         assert [request.path for request in receiver.requests] == ["/mine", "/mine"], "what waited for the client is not sent either"
 
         await press(app, "/keys/holdings", key=lists.key, building="cve", id=watch["watch_id"], action="keep")
-        assert (await lists.call("keep_feed_url", feed_id=theirs["feed_id"])).data["made_by"]["kind"] == "key"
+        assert (await lists.call("keep_feed_url", feed_id=theirs["feed_id"])).status == 200
         assert await states(lists, "list_watches") == {"theirs": ("active", "key", False), "mine": ("active", "key", False)}
         assert await reads(lists, theirs)
         await lists.next_list(("CVE-2026-7003", CISCO))
@@ -121,7 +121,7 @@ async def test_what_a_leaked_key_made_stops_when_it_is_revoked_and_a_rotation_al
         assert await lists.deliver() == 0
         assert receiver.requests == []
         for feed in (owners, later):
-            assert (await lists.call("keep_feed_url", feed_id=feed["feed_id"])).data["state"] == "active"
+            assert (await lists.call("keep_feed_url", feed_id=feed["feed_id"])).data == {"ok": True, "feed_id": feed["feed_id"]}
         await lists.call("revoke_feed_url", feed_id=thiefs["feed_id"])
         assert [await reads(lists, one) for one in (owners, of_client, thiefs, later)] == [True, False, False, True]
         other = await lists.campus.key("cve")
