@@ -1,12 +1,17 @@
 """The result models of the forecast and of its public record, with a description of every member."""
 
 from datetime import date, datetime
+from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from buildings.cve.enrichment import Severity
 from buildings.cve.models import SEVERITY, Answer, Feeds, Part, only_when_true
+from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
+
+CSV_COLUMNS = ("rank", "cve_id", "score", "epss", "epss_percentile", "epss_week_ago", "age_days", "vendor", "product", "severity")
+FACTORS = ("epss", "age", "neighbor", "rise")
 
 FORECAST_EXAMPLE: JsonDict = {
     "rank": 1,
@@ -79,6 +84,8 @@ class ForecastMethodology(Part):
 class ForecastList(Answer):
     """A day's forecast."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     generated_at: datetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     count: int = Field(description="Number of entries.")
@@ -90,6 +97,25 @@ class ForecastList(Answer):
     methodology: ForecastMethodology = Field(description="How the forecast is made and graded, with its evidence and limits.")
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE; the columns factor_… are the terms of its score."""
+        rows = (
+            [*(getattr(one, name) for name in CSV_COLUMNS), *(getattr(one.factors, name) for name in FACTORS), one.precision.share]
+            for one in self.entries
+        )
+        return csv_of((*CSV_COLUMNS, *(f"factor_{name}" for name in FACTORS), "precision"), rows)
+
+    def as_markdown(self) -> str:
+        """A table of the CVEs."""
+        rows = (
+            (one.rank, one.cve_id, one.score, one.epss, one.epss_week_ago, one.age_days, one.severity, f"{one.vendor or ''} {one.product or ''}")
+            for one in self.entries
+        )
+        columns = ("#rank", "CVE", "#score", "#EPSS", "#EPSS a week ago", "#age in days", "severity", "product")
+        head = [f"# Next in KEV: the forecast of {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
+        question = [self.methodology.question, ""]
+        return document(*head, *question, *markdown_table(columns, rows), notices=self.notices)
 
 
 class ForecastName(Part):
