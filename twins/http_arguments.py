@@ -61,7 +61,7 @@ async def read_arguments(operation: Operation, scope: Scope, receive: Receive, *
     errors: list[FieldError] = []
     arguments: dict[str, Any] = {}
     if not in_query:
-        body = await _read_body(scope, receive, limit=body_limit, lenient=operation.route.lenient, text=operation.route.body)
+        body = await _read_body(scope, receive, limit=body_limit, operation=operation)
         errors += _unknown_in_body(body, operation)
         arguments |= body
     if query:
@@ -159,8 +159,9 @@ def _refuse_body(headers: Headers) -> None:
         raise Problem(400, "unexpected_body", "DELETE takes its arguments in the query string; send them there, without a body")
 
 
-async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
-    """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
+async def _read_body(scope: Scope, receive: Receive, *, limit: int, operation: Operation) -> dict[str, Any]:
+    """The arguments in a body. If a text argument takes the body, it is one without arguments: other than JSON, or other JSON."""
+    text = operation.route.body
     headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "unsupported_media_type", "a compressed body is not accepted; send it without Content-Encoding")
@@ -172,7 +173,11 @@ async def _read_body(scope: Scope, receive: Receive, *, limit: int, lenient: Seq
         return {text: _text(data)}
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
-    body = read_json(data, lenient=lenient)
+    if text is not None and not any(f'"{name}"'.encode() in data for name in operation.by_name_in_body):
+        return {text: _text(data)}
+    body = read_json(data, lenient=operation.route.lenient)
+    if text is not None and not (isinstance(body, dict) and body.keys() & operation.by_name_in_body.keys()):
+        return {text: _text(data)}
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])
     return body

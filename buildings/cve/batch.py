@@ -14,7 +14,7 @@ from buildings.cve.methodology import NOTICES
 from buildings.cve.models import SEVERITY, Answer, MissReason, Part
 from buildings.cve.nvd_records import NvdRecordState
 from buildings.cve.ranking import RankedCve, factors_of
-from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
+from buildings.cve.reports import SHOWN_MALFORMED, SHOWN_OTHERS, FoundIds
 from buildings.cve.results import DECIMALS, cause_of_miss
 from buildings.cve.text_tables import csv_of, document, markdown_table, plain, warnings_of
 
@@ -73,10 +73,19 @@ class Verdicts(Answer):
     misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
     malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
     malformed: tuple[str, ...] = Field(description="The first 20 of those texts: nothing was looked up for them.")
+    not_looked_up_count: int = Field(description="Number of different identifiers of other schemes that no CVE in their finding stands for.")
+    not_looked_up: tuple[str, ...] = Field(
+        description="The first 100 of those identifiers, such as GHSA, RHSA, DSA or PYSEC: call again with the CVEs that they stand for."
+    )
+    left_out_count: int = Field(description="Number of CVEs that a report in JSON mentions only where it names no finding.")
+    left_out: tuple[str, ...] = Field(
+        description="The first 100 of those CVEs: suppressed, ignored, not affected or fixed by a VEX statement, or only referred to. Send "
+        "them in cve_ids for their verdicts."
+    )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each CVE: verdicts, then misses and malformed texts with what they are in the column `missing`."""
+        """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
         ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), ""] for one in self.verdicts)
         absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
         return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
@@ -88,7 +97,8 @@ class Verdicts(Answer):
             "",
             *warnings_of(sample=self.sample, stale=self.stale),
             f"{self.count} identifier{'s' * (self.count != 1)}: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
-            f" {len(self.misses)} not ranked, {self.malformed_count} malformed.",
+            f" {len(self.misses)} not ranked, {self.malformed_count} malformed, {self.not_looked_up_count} of other schemes, {self.left_out_count}"
+            " left out.",
             "",
             *markdown_table(MARKDOWN_COLUMNS, map(_row, self.verdicts)),
         ]
@@ -99,6 +109,8 @@ class Verdicts(Answer):
     def _absent(self) -> Iterator[tuple[str, str]]:
         yield from ((miss.cve_id, miss.reason) for miss in self.misses)
         yield from ((text, "malformed") for text in self.malformed)
+        yield from ((other, "not_looked_up") for other in self.not_looked_up)
+        yield from ((cve_id, "left_out") for cve_id in self.left_out)
 
 
 def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
@@ -124,6 +136,10 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
         misses=tuple(misses),
         malformed_count=len(found.malformed),
         malformed=tuple(found.malformed[:SHOWN_MALFORMED]),
+        not_looked_up_count=len(found.not_looked_up),
+        not_looked_up=tuple(found.not_looked_up[:SHOWN_OTHERS]),
+        left_out_count=len(found.left_out),
+        left_out=tuple(found.left_out[:SHOWN_OTHERS]),
         notices=NOTICES,
     )
 

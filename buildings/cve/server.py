@@ -119,7 +119,8 @@ async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveS
 
     Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the most urgent first, each with rank,
     score, KEV status, `patch_by` with the days that are left, ransomware use, EPSS, severity, patch status, vendor and
-    product; then the CVEs that are not ranked, and texts that only look like an identifier. More than 1,000 different
+    product; then the CVEs that are not ranked, texts that only look like an identifier, identifiers of other schemes such as
+    GHSA, which are not looked up, and CVEs that the report suppresses, ignores or only refers to. More than 1,000 different
     identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
     """
     found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)

@@ -27,7 +27,7 @@ HOSTILE = "=Acme|<b>"
 async def test_a_list_is_csv_or_markdown_if_the_caller_prefers_it(publisher, open_test_campus, make, path: str, members: list[str]) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
     outside = {f"CVE-2025-{20_000 + 10 * n}": round(0.9 * n / 120, 5) for n in range(120)}
-    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside))
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside | {"CVE-2026-6001": 0.9}))
     async with open_test_campus(publisher.url, clock=clock) as campus:
         await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
