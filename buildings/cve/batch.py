@@ -73,7 +73,9 @@ class Verdicts(Answer):
     misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
     malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
     malformed: tuple[str, ...] = Field(description="The first 20 of those texts: nothing was looked up for them.")
-    not_looked_up_count: int = Field(description="Number of different identifiers of other schemes that no CVE in their finding stands for.")
+    not_looked_up_count: int = Field(
+        description="Number of different identifiers of other schemes that no CVE in their finding stands for."
+    )
     not_looked_up: tuple[str, ...] = Field(
         description="The first 100 of those identifiers, such as GHSA, RHSA, DSA or PYSEC: call again with the CVEs that they stand for."
     )
@@ -97,8 +99,8 @@ class Verdicts(Answer):
             "",
             *warnings_of(sample=self.sample, stale=self.stale),
             f"{self.count} identifier{'s' * (self.count != 1)}: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
-            f" {len(self.misses)} not ranked, {self.malformed_count} malformed, {self.not_looked_up_count} of other schemes, {self.left_out_count}"
-            " left out.",
+            f" {len(self.misses)} not ranked, {self.malformed_count} malformed, {self.not_looked_up_count} of other schemes,"
+            f" {self.left_out_count} left out.",
             "",
             *markdown_table(MARKDOWN_COLUMNS, map(_row, self.verdicts)),
         ]

@@ -89,8 +89,8 @@ class Changes(Comparison):
     entered: tuple[Change, ...] = Field(description="CVEs that are on the later list only, by their rank there.")
     left: tuple[Change, ...] = Field(description="CVEs that are on the earlier list only, by their rank there.")
     moved: tuple[Change, ...] = Field(
-        description="CVEs on both lists that moved among these, for another reason than age, by the later rank: the fewest that explain the "
-        "order. Those that only make room for a CVE that came, or close the gap of one that left, are not among them."
+        description="CVEs on both lists that moved among these, for another reason than age, by the later rank: the fewest that explain "
+        "the order. Those that only make room for a CVE that came, or close the gap of one that left, are not among them."
     )
     edited: tuple[Change, ...] = Field(
         description="CVEs on both lists whose ransomware use or due date CISA edited, by the later rank; they may also have moved."

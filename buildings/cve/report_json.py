@@ -117,7 +117,7 @@ def _read_object(value: Mapping[str, Any], found: Findings) -> None:
 def _read_run(run: Mapping[str, Any], found: Findings) -> None:
     """The results of a run in SARIF, each with the description of its rule if it has no CVE itself."""
     tool = run["tool"]
-    driver = [rule for rule in _objects(_object(tool.get("driver")).get("rules"))]
+    driver = _objects(_object(tool.get("driver")).get("rules"))
     extensions = [rule for one in _objects(tool.get("extensions")) for rule in _objects(one.get("rules"))]
     by_id = {rule["id"]: rule for rule in (*extensions, *driver) if isinstance(rule.get("id"), str)}
     for result in _objects(run["results"]):

@@ -230,8 +230,8 @@ async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
     """Return how past lists fared: the forecast against KEV's later additions, the brief against later ransomware use.
 
     Use it to judge how far to trust next_in_kev and top_cves_today. For each ranking it has the number of graded lists,
-    hits, precision and recall at several depths, next to EPSS alone and two candidates that were registered beforehand; and
-    the newest names that came true.
+    hits, precision and recall at several depths with intervals, and AUC, next to EPSS alone and two candidates that were
+    registered beforehand. Then hits and misses of each list, and the CVEs that came true. Lists made afterwards are apart.
     """
     return site.state.record()
 

@@ -48,9 +48,7 @@ def archived(world: World, day: date) -> ArchivedDay:
 
 
 def _entry(cve_id: str, added: date) -> KevEntry:
-    return KevEntry(
-        cve_id=cve_id, vendor="Acme", product="Anvil", date_added=added, due_date=None, ransomware=False, end_of_life=False
-    )
+    return KevEntry(cve_id=cve_id, vendor="Acme", product="Anvil", date_added=added, due_date=None, ransomware=False, end_of_life=False)
 
 
 def order_of(world: World, day: date) -> list[str]:

@@ -91,7 +91,9 @@ SARIF = {
 CYCLONEDX = {
     "bomFormat": "CycloneDX",
     "specVersion": "1.6",
-    "components": [{"name": "log4j-core", "pedigree": {"patches": [{"type": "backport", "resolves": [{"type": "security", "id": SETTLED}]}]}}],
+    "components": [
+        {"name": "log4j-core", "pedigree": {"patches": [{"type": "backport", "resolves": [{"type": "security", "id": SETTLED}]}]}}
+    ],
     "vulnerabilities": [
         {"id": GHSA, "references": [{"id": FOUND, "source": {"name": "NVD"}}], "analysis": {"state": "in_triage"}},
         {"id": ALSO, "references": [{"id": OTHER}], "detail": PROSE, "analysis": {"state": "exploitable"}},
@@ -124,7 +126,13 @@ OSV = {
             "packages": [
                 {
                     "vulnerabilities": [
-                        {"id": GHSA, "aliases": [FOUND], "related": [OTHER], "details": PROSE, "references": [{"url": f"https://x.org/{OTHER}"}]},
+                        {
+                            "id": GHSA,
+                            "aliases": [FOUND],
+                            "related": [OTHER],
+                            "details": PROSE,
+                            "references": [{"url": f"https://x.org/{OTHER}"}],
+                        },
                         {"id": "PYSEC-2021-5", "aliases": [ALSO]},
                         {"id": LONE, "summary": PROSE},
                     ],
@@ -167,7 +175,9 @@ async def test_a_report_is_read_for_its_findings_and_what_it_rules_out_or_cannot
         assert [one["cve_id"] for one in found["verdicts"]] == [FOUND, ALSO]
         assert (found["not_looked_up"], found["left_out"], found["malformed"]) == (["RHSA-2021:5137", GHSA], [], [])
 
-        refused = await campus.call("cve_verdicts", key=key, report=json.dumps({"matches": [grype_match(LONE)], "ignoredMatches": [SETTLED]}))
+        refused = await campus.call(
+            "cve_verdicts", key=key, report=json.dumps({"matches": [grype_match(LONE)], "ignoredMatches": [SETTLED]})
+        )
         assert (refused.status, refused.code) == (422, "no_cve_ids")
         assert LONE in refused.data["detail"]
         assert "2 that the report marks as no finding" in refused.data["detail"]
