@@ -63,9 +63,10 @@ async def replay(feeds: Path, cve_ids: Sequence[str] = ()) -> Replay:
 def lines_of(record: Mapping[str, Any]) -> Iterator[str]:
     """The record in words: each hit of the published lists, then the results of each ranking."""
     for hit in record["hits"]:
-        yield f"{hit['list_day']} rank {hit['rank']:>3}  {hit['cve_id']}  listed on {hit['listed_on']}"
+        yield f"{hit['list_day']} rank {hit['rank']:>3}  {hit['cve_id']}  listed on {hit['listed_on']}, in {hit['lists']} lists"
     for one in record["rankings"]:
-        yield f"{one['ranking']}: {one['graded']} lists graded, {one['waiting']} waiting, {one['events']} events, AUC {one['auc']}"
+        yield f"{one['ranking']}: {one['graded']} lists graded, {one['waiting']} waiting, {one['events']} events"
+        yield f"    AUC {one['auc']} {one['auc_interval']}"
         for depth in one["depths"]:
             yield f"    first {depth['first']:>4}: {depth['hits']} of {depth['names']} names, recall {depth['recall']}"
 

@@ -27,7 +27,7 @@ class Route:
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
     an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
     cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
-    body which is not application/json. `body_limit` is the bytes that a request's body may have, None for the usual limit.
+    body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit.
     """
 
     methods: tuple[str, ...]
@@ -65,9 +65,10 @@ def route(
     `private, no-store`. HEAD is served together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose
     value may be one that cannot be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and
     decides itself. `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
-    itself checks it. `body` names a text argument: a request whose body is not application/json sends the whole body as this
-    argument. `body_limit` is the bytes that the body of a request may have, over HTTP and MCP (usually 65,536): declare more
-    where an argument is large, and count the bytes that JSON adds to it, such as the backslash before a quotation mark.
+    itself checks it. `body` names a text argument: a request whose body is not application/json, or JSON without any of the
+    tool's arguments, sends the whole body as this argument. `body_limit` is the bytes that the body of a request may have, over
+    HTTP and MCP (usually 65,536): declare more where an argument is large, and count the bytes that JSON adds to it, such as the
+    backslash before a quotation mark.
     """
     declared: dict[str, Any] = {"route": spec}
     if query:

@@ -71,7 +71,7 @@ async def read_arguments(
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
         data = await _receive_body(headers, receive, limit=body_limit)
         content_type = headers.get(b"content-type", b"").decode("latin-1")
-        read = partial(_read_body, data, content_type, lenient=operation.route.lenient, text=operation.route.body)
+        read = partial(_read_body, data, content_type, operation)
         body = read() if len(data) <= BODY_LIMIT else await anyio.to_thread.run_sync(read, limiter=readers)
         errors += _unknown_in_body(body, operation)
         arguments |= body
@@ -176,17 +176,23 @@ async def _receive_body(headers: Mapping[bytes, bytes], receive: Receive, *, lim
     return await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
 
 
-def _read_body(data: bytes, content_type: str, *, lenient: Sequence[str], text: str | None) -> dict[str, Any]:
-    """The arguments in a body; the argument `text`, if there is one, is a whole body that is not application/json."""
+def _read_body(data: bytes, content_type: str, operation: Operation) -> dict[str, Any]:
+    """The arguments in a body. If a text argument takes the body, it is one without arguments: other than JSON, or other JSON."""
+    text = operation.route.body
     if not data:
         return {}
     if text is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         return {text: _text(data)}
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
-    if has_too_many_values(data):
+    is_large = has_too_many_values(data)
+    if text is not None and (is_large or not any(f'"{name}"'.encode() in data for name in operation.by_name_in_body)):
+        return {text: _text(data)}
+    if is_large:
         raise Problem(413, "too_large", f"the body holds more than {MOST_VALUES:,} JSON values")
-    body = read_json(data, lenient=lenient)
+    body = read_json(data, lenient=operation.route.lenient)
+    if text is not None and not (isinstance(body, dict) and body.keys() & operation.by_name_in_body.keys()):
+        return {text: _text(data)}
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])
     return body

@@ -93,11 +93,11 @@ def _listings(row: EditionSet) -> dict[str, KevEntry]:
     return LISTINGS.validate_json(zlib.decompress(row.kev))
 
 
-async def load_leading(storage: Storage, day: date) -> tuple[ArchivedRanks, dict[str, KevEntry]] | None:
-    """The ranks and EPSS of CVEs in KEV or removed from it, without percentiles, and KEV itself, as of a day's newest edition."""
+async def load_leading(storage: Storage, day: date, *, edition: int | None = None) -> tuple[ArchivedRanks, dict[str, KevEntry]] | None:
+    """Ranks and EPSS of CVEs in KEV or removed from it, without percentiles, and KEV itself, as of an edition of a day, or its newest."""
     async with storage.read() as session:
         of_day = select(EditionSet).where(col(EditionSet.day) == day).order_by(col(EditionSet.edition).desc()).limit(1)
-        row = (await session.exec(of_day)).first()
+        row = (await session.exec(of_day if edition is None else of_day.where(col(EditionSet.edition) == edition))).first()
         base = await session.get(EditionSet, (row.base_day, row.base_edition)) if row and row.base_day else None
     if row is None or (row.base_day and base is None):
         return None

@@ -117,7 +117,8 @@ Report = Annotated[
     str | None,
     Field(
         description="Text of a scanner's report: SARIF, CycloneDX, the JSON of Trivy or Grype, CSV or plain text, up to 1,000,000 "
-        "characters. CVE identifiers are found by their form, whatever the format. Over HTTP it may also be the whole body of a POST."
+        "characters. CVE identifiers are found by their form, whatever the format; of JSON, VEX too, those that it marks as suppressed, "
+        "ignored, not affected or as references are left out. Over HTTP it may also be the whole body of a POST, as JSON or as text."
     ),
 ]
 

@@ -1,9 +1,8 @@
 """Verdicts on many CVEs at once: the answer in rank order, with its CSV and Markdown. Pure."""
 
-import csv
-import io
 from collections.abc import Iterator
 from datetime import date
+from itertools import chain
 from typing import ClassVar
 
 from pydantic import Field
@@ -15,13 +14,17 @@ from buildings.cve.methodology import NOTICES
 from buildings.cve.models import SEVERITY, Answer, MissReason, Part
 from buildings.cve.nvd_records import NvdRecordState
 from buildings.cve.ranking import RankedCve, factors_of
-from buildings.cve.reports import SHOWN_MALFORMED, FoundIds
+from buildings.cve.reports import SHOWN_MALFORMED, SHOWN_OTHERS, FoundIds
 from buildings.cve.results import DECIMALS, cause_of_miss
-from twins import spreadsheet_text
+from buildings.cve.text_tables import csv_of, document, markdown_table, plain, warnings_of
 
 CSV_COLUMNS = (
     *("rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
     *("severity", "patch_status", "vendor", "product"),
+)
+MARKDOWN_COLUMNS = (
+    *("#rank", "CVE", "#score", "KEV", "patch by", "#days left", "ransomware", "#EPSS"),
+    *("severity", "patch", "product"),
 )
 
 
@@ -70,38 +73,46 @@ class Verdicts(Answer):
     misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
     malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
     malformed: tuple[str, ...] = Field(description="The first 20 of those texts: nothing was looked up for them.")
+    not_looked_up_count: int = Field(
+        description="Number of different identifiers of other schemes that no CVE in their finding stands for."
+    )
+    not_looked_up: tuple[str, ...] = Field(
+        description="The first 100 of those identifiers, such as GHSA, RHSA, DSA or PYSEC: call again with the CVEs that they stand for."
+    )
+    left_out_count: int = Field(description="Number of CVEs that a report in JSON mentions only where it names no finding.")
+    left_out: tuple[str, ...] = Field(
+        description="The first 100 of those CVEs: suppressed, ignored, not affected or fixed by a VEX statement, or only referred to. Send "
+        "them in cve_ids for their verdicts."
+    )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each CVE: verdicts, then misses and malformed texts with what they are in the column `missing`."""
-        out = io.StringIO(newline="")
-        writer = csv.writer(out)
-        writer.writerow((*CSV_COLUMNS, "missing"))
-        for one in self.verdicts:
-            writer.writerow([*(spreadsheet_cell(getattr(one, name)) for name in CSV_COLUMNS), ""])
-        for cve_id, reason in self._absent():
-            writer.writerow(["", spreadsheet_cell(cve_id), *[""] * (len(CSV_COLUMNS) - 2), reason])
-        return out.getvalue()
+        """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
+        ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), ""] for one in self.verdicts)
+        absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
+        return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
 
     def as_markdown(self) -> str:
         """A summary, a table of the verdicts and a list of what is not ranked."""
         lines = [
             f"# CVE verdicts of {self.day}",
             "",
+            *warnings_of(sample=self.sample, stale=self.stale),
             f"{self.count} identifier{'s' * (self.count != 1)}: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
-            f" {len(self.misses)} not ranked, {self.malformed_count} malformed.",
+            f" {len(self.misses)} not ranked, {self.malformed_count} malformed, {self.not_looked_up_count} of other schemes,"
+            f" {self.left_out_count} left out.",
             "",
-            "| rank | CVE | score | KEV | patch by | days left | ransomware | EPSS | severity | patch | product |",
-            "|---:|---|---:|---|---|---:|---|---:|---|---|---|",
-            *(_row(one) for one in self.verdicts),
+            *markdown_table(MARKDOWN_COLUMNS, map(_row, self.verdicts)),
         ]
         if absent := list(self._absent()):
-            lines += ["", "## Without a verdict", "", *(f"- {_plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
-        return "\n".join([*lines, "", *(f"*{notice}*  " for notice in self.notices), ""])
+            lines += ["", "## Without a verdict", "", *(f"- {plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
+        return document(*lines, notices=self.notices)
 
     def _absent(self) -> Iterator[tuple[str, str]]:
         yield from ((miss.cve_id, miss.reason) for miss in self.misses)
         yield from ((text, "malformed") for text in self.malformed)
+        yield from ((other, "not_looked_up") for other in self.not_looked_up)
+        yield from ((cve_id, "left_out") for cve_id in self.left_out)
 
 
 def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
@@ -127,6 +138,10 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
         misses=tuple(misses),
         malformed_count=len(found.malformed),
         malformed=tuple(found.malformed[:SHOWN_MALFORMED]),
+        not_looked_up_count=len(found.not_looked_up),
+        not_looked_up=tuple(found.not_looked_up[:SHOWN_OTHERS]),
+        left_out_count=len(found.left_out),
+        left_out=tuple(found.left_out[:SHOWN_OTHERS]),
         notices=NOTICES,
     )
 
@@ -155,23 +170,9 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
     )
 
 
-def spreadsheet_cell(value: object) -> object:
-    """A value for CSV: yes, no, nothing for null, and no text as a formula."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return spreadsheet_text(value)
-    return "" if value is None else value
-
-
-def _row(one: BatchVerdict) -> str:
-    cells = (
-        *(one.rank, one.cve_id, one.score, one.kev_date_added, one.patch_by, one.days_left, "yes" if one.ransomware else None, one.epss),
-        *(one.severity, one.patch_status.replace("_", " "), " ".join(_plain(name) for name in (one.vendor, one.product) if name)),
+def _row(one: BatchVerdict) -> tuple[object, ...]:
+    product = " ".join(name for name in (one.vendor, one.product) if name)
+    return (
+        *(one.rank, one.cve_id, one.score, one.kev_date_added, one.patch_by, one.days_left, one.ransomware, one.epss),
+        *(one.severity, one.patch_status.replace("_", " "), product),
     )
-    return f"| {' | '.join('' if cell is None else str(cell) for cell in cells)} |"
-
-
-def _plain(text: str) -> str:
-    """A text of others in Markdown: on one line, without a character that has a meaning there."""
-    return "".join(f"\\{character}" if character in "\\`*_{}[]<>()#+!|~&" else character for character in " ".join(text.split()))

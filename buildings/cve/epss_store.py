@@ -183,9 +183,19 @@ async def _scores_on(storage: Storage, stored: Mapping[date, StoredDay], day: da
         followed.append(day)
         day = following
     scores = scores_of(latest.ranked) if day == newest else await _changes_on(storage, day)
+    changed: dict[int, float] = {}
     for one in reversed(followed):
-        scores = await anyio.to_thread.run_sync(undone, scores, await _changes_on(storage, one))
-    return scores
+        changes = await _changes_on(storage, one)
+        changed.update(zip(changes.numbers, changes.epss, strict=True))
+    return await anyio.to_thread.run_sync(undone, scores, Scores(array("q", changed.keys()), array("d", changed.values())))
+
+
+async def scores_on(storage: Storage, day: date, latest: Edition) -> Scores | None:
+    """Every score of a day, `latest` being the list that is served; None if the day is not known."""
+    async with storage.read() as session:
+        stored = await _stored_days(session)
+    is_known = day in stored or day == _day(latest.facts.issues.epss)
+    return await _scores_on(storage, stored, day, latest) if is_known else None
 
 
 async def load_scores(storage: Storage, day: date, *, latest: Edition) -> RankingScores | None:

@@ -11,9 +11,9 @@ import heapq
 import math
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import accumulate
@@ -35,6 +35,9 @@ LEAST_EPSS = 0.00001
 """EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 DAYS_PER_YEAR = 365.25
 EXCLUDED, LOWEST = -math.inf, -sys.float_info.max
+
+Standings = tuple[tuple[int, float], ...]
+"""CVE numbers, each with the share, 0 to 1, of the other CVEs that are ranked below it; equal ones count half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,17 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Order:
-    """One ranking on one day, for grading: CVE numbers in rank order, the first `leading` of them on the list, of `total` ranked."""
+    """One ranking on one day, for grading: CVE numbers in rank order, the first `leading` of them on the list, of `total` ranked.
+
+    `made_on` is the day on which it was made, which may be a later one.
+    """
 
     day: date
     ranking: str
     numbers: Sequence[int]
     leading: int
     total: int
+    made_on: date
 
 
 def logit(epss: float) -> float:
@@ -130,10 +137,15 @@ class Forecaster:
             "epss": self._by_epss(),
         }
         return [
-            *(Order(day, name, numbers, FORECAST_LENGTH, self._total) for name, numbers in outside.items()),
+            *(Order(day, name, numbers, FORECAST_LENGTH, self._total, edition.made_at.date()) for name, numbers in outside.items()),
             _untied(edition, "brief", {}),
             _untied(edition, "brief_with_vendor", _ransomware_prior(edition)),
         ]
+
+    def standings(self, numbers: Iterable[int]) -> dict[str, Standings]:
+        """Where CVEs stand among all others by the forecast and by EPSS alone; those that are not ranked are left out."""
+        rows = {number: row for number in numbers if (row := row_of(number, self._ranked.numbers)) is not None}
+        return {"next_in_kev": _standings(rows, self._scores), "epss": _standings(rows, self._masked_epss())}
 
     def _scored(self) -> "array[float]":
         """The score of each row; EXCLUDED for what KEV lists, EPSS has not scored or NVD rejects."""
@@ -192,6 +204,19 @@ class Forecaster:
         return array("d", (EXCLUDED if score == EXCLUDED else epss for score, epss in zip(self._scores, self._ranked.epss, strict=True)))
 
 
+def _standings(rows: Mapping[int, int], scores: Sequence[float]) -> Standings:
+    everyone = sorted(score for score in scores if score != EXCLUDED)
+    found = {number: scores[row] for number, row in rows.items() if scores[row] != EXCLUDED}
+    events = sorted(found.values())
+    others = len(everyone) - len(events)
+
+    def below(score: float) -> float:
+        """How many of the others have a lower score; an equal one counts half."""
+        return sum(cut(everyone, score) - cut(events, score) for cut in (bisect_left, bisect_right)) / 2
+
+    return tuple((number, below(score) / others) for number, score in sorted(found.items())) if others else ()
+
+
 def _rise(likely: float, before: float) -> float:
     return 0.0 if before == UNSCORED else min(LARGEST_RISE, likely - logit(before))
 
@@ -230,7 +255,8 @@ def _untied(edition: Edition, ranking: str, prior: Mapping[str, float]) -> Order
         entries.append((score, -1.0 if cve.epss is None else cve.epss, listing.date_added, number_of(cve_id), listing.ransomware))
     entries.sort(reverse=True)
     leading = sum(1 for *_, tied in entries[:BRIEF_LENGTH] if not tied)
-    return Order(edition.day, ranking, [number for *_, number, tied in entries if not tied], leading, len(entries))
+    numbers = [number for *_, number, tied in entries if not tied]
+    return Order(edition.day, ranking, numbers, leading, len(entries), edition.made_at.date())
 
 
 def vendor_key(vendor: str) -> str:

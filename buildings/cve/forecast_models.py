@@ -1,12 +1,17 @@
 """The result models of the forecast and of its public record, with a description of every member."""
 
 from datetime import date, datetime
+from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from buildings.cve.enrichment import Severity
 from buildings.cve.models import SEVERITY, Answer, Feeds, Part, only_when_true
+from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
+
+CSV_COLUMNS = ("rank", "cve_id", "score", "epss", "epss_percentile", "epss_week_ago", "age_days", "vendor", "product", "severity")
+FACTORS = ("epss", "age", "neighbor", "rise")
 
 FORECAST_EXAMPLE: JsonDict = {
     "rank": 1,
@@ -20,7 +25,7 @@ FORECAST_EXAMPLE: JsonDict = {
     "vendor": "Microsoft",
     "product": "SharePoint",
     "severity": "HIGH",
-    "precision": {"lists": 30, "names": 30, "listed": 2, "share": 0.0667},
+    "precision": {"lists": 30, "names": 30, "listed": 2, "cves_listed": 1, "share": 0.0667},
 }
 
 
@@ -41,6 +46,7 @@ class Precision(Part):
     lists: int = Field(description="Number of past lists that are graded.")
     names: int = Field(description="Number of names at this rank or above in those lists.")
     listed: int = Field(description="How many of those names CISA added to KEV within 30 days after the list.")
+    cves_listed: int = Field(description="How many different CVEs these are: daily lists name most CVEs many times.")
     share: float | None = Field(description="`listed` divided by `names`, 0 to 1; null while no list is graded.")
 
 
@@ -79,6 +85,8 @@ class ForecastMethodology(Part):
 class ForecastList(Answer):
     """A day's forecast."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     generated_at: datetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     count: int = Field(description="Number of entries.")
@@ -90,6 +98,34 @@ class ForecastList(Answer):
     methodology: ForecastMethodology = Field(description="How the forecast is made and graded, with its evidence and limits.")
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE; the columns factor_… are the terms of its score."""
+        rows = (
+            [*(getattr(one, name) for name in CSV_COLUMNS), *(getattr(one.factors, name) for name in FACTORS), one.precision.share]
+            for one in self.entries
+        )
+        return csv_of((*CSV_COLUMNS, *(f"factor_{name}" for name in FACTORS), "precision"), rows)
+
+    def as_markdown(self) -> str:
+        """A table of the CVEs."""
+        rows = (
+            (
+                one.rank,
+                one.cve_id,
+                one.score,
+                one.epss,
+                one.epss_week_ago,
+                one.age_days,
+                one.severity,
+                f"{one.vendor or ''} {one.product or ''}",
+            )
+            for one in self.entries
+        )
+        columns = ("#rank", "CVE", "#score", "#EPSS", "#EPSS a week ago", "#age in days", "severity", "product")
+        head = [f"# Next in KEV: the forecast of {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
+        question = [self.methodology.question, ""]
+        return document(*head, *question, *markdown_table(columns, rows), notices=self.notices)
 
 
 class ForecastName(Part):
@@ -111,14 +147,25 @@ class ForecastTeaser(Answer):
     stale: bool = only_when_true("True if EPSS is older than 3 days or KEV older than 14 days.")
 
 
+class Interval(Part):
+    """A 95 % interval in which each CVE counts once, however many lists name it."""
+
+    low: float = Field(description="Lower end, 0 to 1.")
+    high: float = Field(description="Upper end, 0 to 1.")
+
+
 class Depth(Part):
     """What one ranking's first names came to."""
 
     first: int = Field(description="Number of names counted in each list, from the first rank on.")
-    names: int = Field(description="Number of names in all graded lists.")
-    hits: int = Field(description="How many of those names came true within 30 days.")
+    names: int = Field(description="Number of names in all graded lists. A CVE that is on 30 of them counts 30 times.")
+    hits: int = Field(description="How many of those names came true within 30 days, counted alike.")
+    cves: int = Field(description="Number of different CVEs among the names.")
+    cves_hit: int = Field(description="Number of different CVEs among the hits.")
     precision: float | None = Field(description="`hits` divided by `names`, 0 to 1; null while no list is graded.")
+    precision_interval: Interval | None = Field(description="Wilson's 95 % interval of `precision`, on `cves` observations; or null.")
     recall: float | None = Field(description="`hits` divided by all events of the graded lists, 0 to 1; null while there are none.")
+    recall_interval: Interval | None = Field(description="Wilson's 95 % interval of `recall`, on `event_cves` observations; or null.")
 
 
 class RankingRecord(Part):
@@ -132,20 +179,36 @@ class RankingRecord(Part):
     graded: int = Field(description="Number of lists whose 30 days are over.")
     waiting: int = Field(description="Number of lists whose 30 days are not over. They are not part of the other figures.")
     events: int = Field(description="Number of events in the windows of all graded lists; one event can be in the windows of many.")
+    event_cves: int = Field(description="Number of different CVEs among the events.")
     depths: tuple[Depth, ...] = Field(description="Results of its first names.")
     auc: float | None = Field(
-        description="Probability that a CVE that came true was ranked above one that did not; null where only the first ranks are kept, "
-        "and while there are no events."
+        description="Probability that a CVE that came true was ranked above one that did not, of all that were ranked; equal ones count "
+        "half. Null while there are no events, and for next_in_kev_with_vendor, whose whole order is not kept."
     )
+    auc_interval: Interval | None = Field(description="95 % interval of `auc`, by CVE; null with fewer than two.")
+    auc_cves: int = Field(description="Number of different CVEs behind `auc`: events that were ranked, thus had an EPSS score.")
 
 
 class Hit(Part):
-    """A name of a past forecast that CISA listed afterwards."""
+    """A CVE that past forecasts named and CISA listed afterwards."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    list_day: date = Field(description="Day of the list.")
+    list_day: date = Field(description="Day of the first list that named it within the 30 days before its listing.")
     rank: int = Field(description="Its rank in that list.")
+    lists: int = Field(description="Number of lists that named it within those days.")
     listed_on: date = Field(description="Day on which CISA added it to KEV.")
+
+
+class ListResult(Part):
+    """What became of the names of one past forecast."""
+
+    list_day: date = Field(description="Day of the list.")
+    window_ends: date = Field(description="Last day on which a listing counts.")
+    backfilled: bool = Field(description="True if the list was made when its 30 days had begun: it counts apart.")
+    names: int = Field(description="Number of names.")
+    listed: int = Field(description="How many of them CISA has added to KEV within the 30 days.")
+    not_yet: int = Field(description="How many it has not added so far, while the 30 days are not over.")
+    missed: int = Field(description="How many it did not add, once they are over.")
 
 
 class ForecastRecord(Answer):
@@ -153,9 +216,16 @@ class ForecastRecord(Answer):
 
     graded_at: datetime = Field(description="When the lists were last graded (UTC).")
     kev_version: str = Field(description="Release of KEV that they were graded against.")
-    rankings: tuple[RankingRecord, ...] = Field(description="Results of the forecast, the brief, and what they are compared with.")
+    rankings: tuple[RankingRecord, ...] = Field(
+        description="Results of the forecast, the brief, and what they are compared with, by lists made before their 30 days began."
+    )
+    backfilled: tuple[RankingRecord, ...] = Field(
+        description="The same by lists that were made later, when what followed could be known. Empty if there are none."
+    )
+    lists: tuple[ListResult, ...] = Field(description="The newest 60 forecasts, also those that are still waiting: hits and misses.")
     hits: tuple[Hit, ...] = Field(
-        description="The newest 100 names of past forecasts that CISA listed within 30 days, also of lists that are still waiting."
+        description="The newest 100 CVEs that forecasts named in time and CISA listed within 30 days, also by lists that are still "
+        "waiting: `lists` has their other names."
     )
     methodology: ForecastMethodology = Field(description="How the forecast is made and graded, with its evidence and limits.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")

@@ -15,7 +15,7 @@ from buildings.cve.forecast_models import (
     ForecastTerms,
     Precision,
 )
-from buildings.cve.grading import Grade, hits_of, precision_at, records_of
+from buildings.cve.grading import Grade, Names, hits_of, lists_of, precision_at, records_of
 from buildings.cve.methodology import FORECAST_METHODOLOGY, NOTICES
 from buildings.cve.results import DECIMALS, TEASER_LENGTH, feeds_of, notices_of
 
@@ -83,15 +83,19 @@ def forecast_teaser_of(forecast: ForecastList, *, full_list: str, record: str) -
     )
 
 
-def record_of(edition: Edition, grades: Sequence[Grade]) -> ForecastRecord:
-    """The record of all grades, which were made from an edition's KEV."""
+def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> ForecastRecord:
+    """The record of all grades, which were made from an edition's KEV; `names` are those of the lists that are final."""
+    in_time = [one for one in grades if not one.is_backfilled]
+    late = [one for one in grades if one.is_backfilled]
     return ForecastRecord(
         ok=True,
         day=edition.day,
         sample=edition.is_sample,
         graded_at=edition.made_at,
         kev_version=edition.facts.issues.kev.version,
-        rankings=records_of(grades),
+        rankings=records_of(in_time, names),
+        backfilled=records_of(late, names) if late else (),
+        lists=lists_of(grades),
         hits=hits_of(grades),
         methodology=FORECAST_METHODOLOGY,
         notices=NOTICES,

@@ -3,24 +3,27 @@
 import logging
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from uuid import uuid4
 
 import anyio.to_thread
 from pydantic import TypeAdapter
-from sqlmodel import col, func, select, update
+from sqlmodel import col, func, select
 
-from buildings.cve.arguments import number_of
+from buildings.cve.archive import load_leading
+from buildings.cve.arguments import number_of, spelled
 from buildings.cve.edition import Edition
-from buildings.cve.epss_store import HistoryRows, earlier_scores
+from buildings.cve.epss_store import HistoryRows, earlier_scores, scores_on
+from buildings.cve.feeds.acceptance import Issue
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.forecast import WINDOW_DAYS, EarlierScores, Forecaster, Order
+from buildings.cve.forecast import FORECAST_LENGTH, WINDOW_DAYS, EarlierScores, Forecaster, Order, Standings
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, Precision
 from buildings.cve.forecast_results import forecast_list_of, record_of
-from buildings.cve.grading import PUBLISHED, RANKINGS, Event, Grade, grade_of, listing_events, precision_at
-from buildings.cve.ranking import little_endian
+from buildings.cve.grading import PUBLISHED, RANKINGS, Event, Grade, Names, grade_of, listing_events, precision_at, with_standings
+from buildings.cve.ranking import RankedSet, little_endian
 from buildings.cve.tables import LATEST, ArchivedForecast, GradedRecord, RankingOrder, RansomwareFlip, Tables
 from campus import Storage
 
@@ -29,6 +32,11 @@ log = logging.getLogger(__name__)
 CORRECTABLE_DAYS = 30
 """For so long after its day a list can be corrected, and the grades that depend on it."""
 GRADE: TypeAdapter[Grade] = TypeAdapter(Grade)
+COMPLETE = frozenset(name for name, ranking in RANKINGS.items() if ranking.is_complete)
+LONGEST_NAMES = 1024
+"""Bytes that the packed names of a complete order have at most; whole orders have more."""
+STANDINGS_KEPT = ("next_in_kev", "epss")
+"""Only the first ranks of these are stored; where an event stood among all CVEs follows from the archives of EPSS and KEV."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +88,10 @@ def _packed(numbers: Sequence[int]) -> bytes:
     return zlib.compress(little_endian(array("q", numbers)).tobytes(), 9)
 
 
-def _order(row: RankingOrder) -> Order:
+def _unpacked(block: bytes) -> Sequence[int]:
     numbers = array("q")
-    numbers.frombytes(zlib.decompress(row.numbers))
-    return Order(row.day, row.ranking, little_endian(numbers), row.leading, row.total)
+    numbers.frombytes(zlib.decompress(block))
+    return little_endian(numbers)
 
 
 async def load_forecast(storage: Storage, day: date | None = None) -> ForecastList | None:
@@ -103,9 +111,22 @@ async def forecast_days(storage: Storage) -> tuple[date, date] | None:
 
 async def load_open_orders(storage: Storage) -> list[Order]:
     """The rankings of past days whose grade is not final."""
+    made = col(ArchivedForecast.made_at)
+    chosen = select(RankingOrder, made).join(ArchivedForecast, col(ArchivedForecast.day) == col(RankingOrder.day))
     async with storage.read() as session:
-        rows = list(await session.exec(select(RankingOrder).where(col(RankingOrder.is_final).is_(False))))
-    return await anyio.to_thread.run_sync(lambda: [_order(row) for row in rows])
+        rows = list(await session.exec(chosen.where(col(RankingOrder.is_final).is_(False))))
+
+    def opened() -> list[Order]:
+        return [Order(row.day, row.ranking, _unpacked(row.numbers), row.leading, row.total, at.astimezone(UTC).date()) for row, at in rows]
+
+    return await anyio.to_thread.run_sync(opened)
+
+
+async def load_names(storage: Storage) -> Names:
+    """The first names of every list whose grade is final."""
+    async with storage.read() as session:
+        rows = list(await session.exec(select(RankingOrder).where(col(RankingOrder.is_final))))
+    return await anyio.to_thread.run_sync(lambda: {(row.day, row.ranking): _named(row, _unpacked(row.numbers)) for row in rows})
 
 
 async def load_grades(storage: Storage) -> list[Grade]:
@@ -135,28 +156,72 @@ async def grade_lists(storage: Storage, edition: Edition) -> None:
     tied = await load_flips(storage)
     graded = {(one.day, one.ranking): one for one in await load_grades(storage)}
     changed = []
+    standings: dict[date, Mapping[str, Standings]] = {}
+    names = dict(await load_names(storage))
     for order in await load_open_orders(storage):
         found = grade_of(order, tied if RANKINGS[order.ranking].is_complete else listings, known_until=known_until)
+        if found.is_final:
+            names[order.day, order.ranking] = _named(found, order.numbers)
+            if order.ranking in STANDINGS_KEPT:
+                if order.day not in standings:
+                    standings[order.day] = await _standings_on(storage, edition, order.day, found.events)
+                found = with_standings(found, standings[order.day])
         if graded.get((order.day, order.ranking)) != found:
             graded[order.day, order.ranking] = found
             changed.append(found)
-    record = record_of(edition, [graded[key] for key in sorted(graded)])
+    made = partial(record_of, edition, [graded[key] for key in sorted(graded)], names)
+    record = await anyio.to_thread.run_sync(made)
     if changed or record != await load_record(storage):
-        await _save_grades(storage, changed, record)
+        await _save_grades(storage, changed, names, record)
     hits = sum(len(one.hits) for one in graded.values() if one.ranking == PUBLISHED)
     log.info("lists graded", extra={"kev": str(edition.facts.issues.kev), "lists": len(graded), "forecast_hits": hits})
 
 
-async def _save_grades(storage: Storage, grades: Sequence[Grade], record: ForecastRecord) -> None:
-    """Store grades and the record of all. The order behind a final grade is dropped when no correction can change the grade."""
+def _named(graded: Grade | RankingOrder, numbers: Sequence[int]) -> Sequence[int]:
+    """The names that are kept: those that the record counts."""
+    return numbers[: graded.leading] if graded.ranking in COMPLETE else numbers
+
+
+async def _standings_on(storage: Storage, latest: Edition, day: date, events: Iterable[int]) -> Mapping[str, Standings]:
+    """Where the events of a past list stood among all CVEs, by the archives of EPSS and KEV; none if these do not lead to the list."""
+    published = await load_forecast(storage, day)
+    archived = await load_leading(storage, day, edition=1)
+    feed = published.feeds.epss if published else None
+    if published is None or archived is None or feed is None or feed.date is None or feed.version is None:
+        return {}
+    scores = await scores_on(storage, feed.date, latest)
+    if scores is None:
+        log.warning("the AUC of a list cannot be computed: its EPSS is not archived", extra={"day": str(day)})
+        return {}
+    issue = Issue(version=feed.version, issued=datetime.combine(feed.date, time(), tzinfo=UTC), entries=len(scores.numbers))
+    earlier = await earlier_scores(storage, issue, added=HistoryRows())
+    ranked = RankedSet(scores.numbers, scores.epss, scores.epss, array("I"))
+    facts = replace(latest.facts, kev=archived[1], removed={})
+    edition = replace(latest, day=day, ranked=ranked, facts=facts)
+
+    def found() -> Mapping[str, Standings]:
+        forecaster = Forecaster(edition, earlier)
+        first = [spelled(cve.number) for cve in forecaster.forecast(FORECAST_LENGTH).first]
+        if first != [entry.cve_id for entry in published.entries]:
+            log.warning("the AUC of a list cannot be computed: the archives lead to another list", extra={"day": str(day)})
+            return {}
+        return forecaster.standings(events)
+
+    return await anyio.to_thread.run_sync(found)
+
+
+async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, record: ForecastRecord) -> None:
+    """Store grades and the record of all. Of an order only the names that count are kept, once no correction can change its grade."""
     async with storage.write() as session:
         for one in grades:
             row = await session.get(RankingOrder, (one.day, one.ranking))
             if row is not None:
                 row.grade = GRADE.dump_json(one)
                 row.is_final = one.is_final
-        old = col(RankingOrder.is_final) & (col(RankingOrder.day) < record.day - timedelta(days=WINDOW_DAYS + CORRECTABLE_DAYS))
-        await session.exec(update(RankingOrder).where(old, col(RankingOrder.numbers) != b"").values(numbers=b""))
+        settled = col(RankingOrder.day) < record.day - timedelta(days=WINDOW_DAYS + CORRECTABLE_DAYS)
+        is_whole = col(RankingOrder.ranking).in_(COMPLETE) & (func.length(col(RankingOrder.numbers)) > LONGEST_NAMES)
+        for row in await session.exec(select(RankingOrder).where(col(RankingOrder.is_final), settled, is_whole)):
+            row.numbers = _packed(names[row.day, row.ranking])
         await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=zlib.compress(record.model_dump_json().encode())))
 
 

@@ -1,7 +1,5 @@
 """The history of one CVE: its EPSS from the first stored day on, and what CISA did with it in KEV; as JSON, CSV and SVG. Pure."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from typing import ClassVar, Literal
@@ -13,6 +11,7 @@ from buildings.cve.edition import Edition
 from buildings.cve.epss_history import Point, changes_of, gaps_between
 from buildings.cve.methodology import NOTICES
 from buildings.cve.models import Answer, Day, Part
+from buildings.cve.text_tables import csv_of
 from campus import Problem
 
 DAYS_SHOWN = 30
@@ -65,13 +64,8 @@ class CveHistory(Answer):
 
     def as_csv(self) -> str:
         """A row for each day whose EPSS is known."""
-        out = io.StringIO(newline="")
-        writer = csv.writer(out)
-        writer.writerow(("day", "cve_id", "epss", "model"))
-        for day, point in self._daily():
-            if point:
-                writer.writerow((day, self.cve_id, "" if point.epss is None else point.epss, point.model))
-        return out.getvalue()
+        rows = ((day, self.cve_id, point.epss, point.model) for day, point in self._daily() if point)
+        return csv_of(("day", "cve_id", "epss", "model"), rows)
 
     def as_svg(self) -> str:
         """A line from 0 to the highest score, interrupted where there is no score and where the model changes."""

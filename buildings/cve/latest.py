@@ -158,7 +158,7 @@ class Latest:
         """The public record of all grades; raises Problem 503 while there is no list."""
         if self._record is None:
             edition = self.shown()
-            self._record = record_of(edition, ())
+            self._record = record_of(edition, (), {})
         return self._record
 
     def _show(self, edition: Edition, brief: Brief, forecast: ForecastList | None) -> None:

@@ -80,8 +80,15 @@ FORECAST_METHODOLOGY = ForecastMethodology(
     grading=(
         "A name of the list of day D is a hit if CISA's dateAdded is one of the 30 days after D. Listings on D itself do not count.",
         "Every list is graded again after each refresh; it is final, and counts in precision and recall, when KEV is newer than D + 30.",
+        "Only lists that were made before their 30 days began count. Lists of past days that were made later are shown apart, as"
+        " `backfilled`.",
         "A listing counts even if CISA removes it later.",
         "precision: hits among the first names. recall: hits among all listings of the window, also of CVEs that EPSS had not scored.",
+        "A CVE that stays on the list for ten days is ten names, and ten hits if it is listed. So different CVEs are counted too, and the"
+        " 95 % intervals (Wilson's) are as wide as if each CVE had been counted once.",
+        "auc: of all pairs of a CVE that was listed and one that was not, the share in the right order; equal scores count half."
+        " Listed CVEs that EPSS had not scored are in no pair. EPSS alone is graded on the same pairs. The interval is by CVE.",
+        "`lists` has the hits of each list with its misses; while the 30 days are not over, with the names that were not listed yet.",
         "The brief is graded against ransomware: of the CVEs in KEV that CISA did not tie to ransomware on D, which does it tie within 30"
         " days? The day is that of the first list that shows it. auc compares all of them, precision and recall those in the first 25.",
         "EPSS alone, among the same CVEs as the forecast, is graded as a baseline.",

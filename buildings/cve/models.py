@@ -1,7 +1,7 @@
 """The result models of the CVE tools, with a description of every member; unknown is null, never 0."""
 
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
@@ -9,6 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from buildings.cve.enrichment import PatchStatus, Severity, SeveritySource
 from buildings.cve.nvd_records import NvdRecordState
+from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
 
 EXAMPLE: JsonDict = {
     "rank": 12,
@@ -42,6 +43,11 @@ EXAMPLE_OF_VERDICT: JsonDict = {
     "kev_removed_on": None,
     "nvd": None,
 }
+
+BRIEF_COLUMNS = (
+    *("rank", "cve_id", "score", "kev_date_added", "kev_due_date", "ransomware", "epss", "epss_percentile", "severity"),
+    *("severity_source", "patch_status", "vendor", "product"),
+)
 
 SEVERITY = "CVSS severity label; UNKNOWN if NVD has no rating of it, or its record was not read yet."
 
@@ -237,6 +243,8 @@ class Methodology(Part):
 class Brief(Answer):
     """A day's full ranked list."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     edition: int = Field(
         default=1,
         ge=1,
@@ -250,6 +258,23 @@ class Brief(Answer):
     methodology: Methodology = Field(description="How the ranking is made, with its evidence and limits.")
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE."""
+        return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in self.entries))
+
+    def as_markdown(self) -> str:
+        """A table of the CVEs."""
+        rows = (
+            (
+                *(one.rank, one.cve_id, one.score, one.kev_date_added, one.kev_due_date, one.ransomware, one.epss, one.severity),
+                *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
+            )
+            for one in self.entries
+        )
+        columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
+        head = [f"# CVEs to fix first on {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
+        return document(*head, *markdown_table(columns, rows), notices=self.notices)
 
 
 class TeaserEntry(Part):

@@ -6,7 +6,7 @@ from hashlib import sha256
 from buildings.cve.feed_urls import maker_at
 from buildings.cve.latest import CveSite
 from buildings.cve.server import brief_teaser, top_cves_today
-from buildings.cve.syndication import MEDIA_TYPES, Syndication, brief_csv, brief_feed, kev_feed, teaser_feed
+from buildings.cve.syndication import MEDIA_TYPES, Syndication, brief_feed, kev_feed, teaser_feed
 from campus import Problem, Request, Response
 
 PUBLIC = "public, max-age=300, stale-if-error=86400"
@@ -47,7 +47,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
         raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: brief.json, brief.atom, brief.csv")
     brief = await top_cves_today(site=site)
     if kind == "csv":
-        body = brief_csv(brief)
+        body = brief.as_csv().encode()
     else:
         body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
     return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)

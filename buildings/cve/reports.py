@@ -1,4 +1,7 @@
-"""Finds CVE identifiers in lists and in the reports of scanners, whatever their format: by their form. Pure."""
+"""Finds CVE identifiers in lists and in the reports of scanners, whatever their format: by their form. Pure.
+
+In a report in JSON only its findings count; see report_json.py.
+"""
 
 import re
 import unicodedata
@@ -6,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from buildings.cve.arguments import canonical
+from buildings.cve.report_json import WELL_FORMED, findings_in, others_in
 from campus import Problem
 
 MOST_IDS = 1_000
@@ -13,9 +17,9 @@ LONGEST_REPORT = 1_000_000
 LARGEST_REPORT = 1 << 20
 """The bytes of a request with a report; a JSON text needs a backslash before each quotation mark."""
 SHOWN_MALFORMED = 20
+SHOWN_OTHERS = 100
 LONGEST_SHOWN = 40
 
-WELL_FORMED = re.compile(r"(?<![^\W_])CVE-[0-9]{4}-[0-9]{4,12}(?![^\W_])", re.IGNORECASE)
 DASHES = "\\-_\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 LOOKALIKE = re.compile(
     rf"(?<![^\W_])[C\uff23\u0421][V\uff36][E\uff25\u0415][{DASHES}]\d[^\W_]{{0,19}}(?:[{DASHES}][^\W_]{{1,20}})?", re.IGNORECASE
@@ -25,10 +29,16 @@ LOOKALIKE = re.compile(
 
 @dataclass(frozen=True)
 class FoundIds:
-    """The distinct identifiers of a request in upper case, in the order of their first mention, and what only looks like one."""
+    """The distinct identifiers of a request in upper case, in the order of their first mention, and what only looks like one.
+
+    `not_looked_up` are those of other schemes that no CVE of the same finding stands for; `left_out` the CVEs that a report
+    mentions in places only that are no findings.
+    """
 
     ids: Sequence[str]
     malformed: Sequence[str]
+    not_looked_up: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
 
 def find_ids(cve_ids: Sequence[str] | str | None, report: str | None) -> FoundIds:
@@ -46,17 +56,29 @@ def find_ids(cve_ids: Sequence[str] | str | None, report: str | None) -> FoundId
             ids[cve_id] = None
         else:
             malformed[text[:LONGEST_SHOWN]] = None
-    for match in WELL_FORMED.finditer(report or ""):
-        if (cve_id := canonical(match[0])) is not None:
-            ids[cve_id] = None
-            if len(ids) > MOST_IDS:
-                raise too_many_ids()
+    findings = findings_in(report) if report else None
+    text = "\n".join(findings.texts) if findings else report or ""
+    for cve_id in _well_formed(text):
+        ids[cve_id] = None
+        if len(ids) > MOST_IDS:
+            raise too_many_ids()
     if len(ids) > MOST_IDS:
         raise too_many_ids()
-    malformed |= dict.fromkeys(_lookalikes(report or ""))
+    malformed |= dict.fromkeys(_lookalikes(text))
+    others = dict.fromkeys((*(one for one in listed if others_in(one)), *(findings.others if findings else others_in(text))))
+    found = FoundIds(
+        ids=tuple(ids),
+        malformed=tuple(one for one in malformed if one not in others),
+        not_looked_up=tuple(one for one in others if findings is None or one not in findings.named),
+        left_out=tuple(dict.fromkeys(cve_id for cve_id in _well_formed(report or "") if cve_id not in ids)) if findings else (),
+    )
     if not ids:
-        raise no_ids(len(malformed))
-    return FoundIds(tuple(ids), tuple(malformed))
+        raise no_ids(found)
+    return found
+
+
+def _well_formed(text: str) -> Iterable[str]:
+    return (cve_id for match in WELL_FORMED.finditer(text) if (cve_id := canonical(match[0])) is not None)
 
 
 def _parts(cve_ids: Sequence[str] | str | None) -> list[str]:
@@ -94,8 +116,12 @@ def too_many_ids() -> Problem:
     return Problem(422, "too_many_ids", f"there are more than {MOST_IDS:,} different CVE identifiers; split them into several calls")
 
 
-def no_ids(malformed: int) -> Problem:
+def no_ids(found: FoundIds) -> Problem:
     """422: nothing to look up."""
-    odd = f", but {malformed} that only look like one" if malformed else ""
-    detail = f"there is no CVE identifier in cve_ids or report{odd}; write them as CVE-<year>-<number>, such as CVE-2021-44228"
-    return Problem(422, "no_cve_ids", detail)
+    odd = [f"{len(found.malformed)} that only look like one"] if found.malformed else []
+    if found.not_looked_up:
+        odd.append(f"{len(found.not_looked_up)} of other schemes, such as {found.not_looked_up[0]}: send the CVEs that they stand for")
+    if found.left_out:
+        odd.append(f"{len(found.left_out)} that the report marks as no finding, such as {found.left_out[0]}: send them in cve_ids")
+    detail = f"there is no CVE identifier in cve_ids or report{', but ' if odd else ''}{'; '.join(odd)}"
+    return Problem(422, "no_cve_ids", f"{detail}; write them as CVE-<year>-<number>, such as CVE-2021-44228")

@@ -120,7 +120,8 @@ async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveS
 
     Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the most urgent first, each with rank,
     score, KEV status, `patch_by` with the days that are left, ransomware use, EPSS, severity, patch status, vendor and
-    product; then the CVEs that are not ranked, and texts that only look like an identifier. More than 1,000 different
+    product; then the CVEs that are not ranked, texts that only look like an identifier, identifiers of other schemes such as
+    GHSA, which are not looked up, and CVEs that the report suppresses, ignores or only refers to. More than 1,000 different
     identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
     """
     found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
@@ -240,8 +241,8 @@ async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
     """Return how past lists fared: the forecast against KEV's later additions, the brief against later ransomware use.
 
     Use it to judge how far to trust next_in_kev and top_cves_today. For each ranking it has the number of graded lists,
-    hits, precision and recall at several depths, next to EPSS alone and two candidates that were registered beforehand; and
-    the newest names that came true.
+    hits, precision and recall at several depths with intervals, and AUC, next to EPSS alone and two candidates that were
+    registered beforehand. Then hits and misses of each list, and the CVEs that came true. Lists made afterwards are apart.
     """
     return site.state.record()
 

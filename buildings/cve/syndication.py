@@ -1,7 +1,5 @@
 """Feeds for feed readers: the teaser, KEV's additions and the brief as JSON Feed 1.1, Atom and CSV. Pure."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -10,7 +8,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from buildings.cve.batch import spreadsheet_cell
 from buildings.cve.edition import Edition
 from buildings.cve.methodology import NOTICES
 from buildings.cve.models import Brief, Entry, Teaser
@@ -22,10 +19,6 @@ JSON_FEED = "https://jsonfeed.org/version/1.1"
 NVD_PAGE = "https://nvd.nist.gov/vuln/detail/{cve_id}"
 MEDIA_TYPES = {"json": "application/feed+json", "atom": "application/atom+xml; charset=utf-8", "csv": "text/csv; charset=utf-8"}
 NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-BRIEF_COLUMNS = (
-    *("rank", "cve_id", "score", "kev_date_added", "kev_due_date", "ransomware", "epss", "epss_percentile", "severity"),
-    *("severity_source", "patch_status", "vendor", "product"),
-)
 
 
 @dataclass(frozen=True)
@@ -146,16 +139,6 @@ def brief_feed(brief: Brief, *, url: str, address: str) -> Syndication:
         for entry in brief.entries
     ]
     return Syndication(f"CVEs to fix first on {brief.day}", brief.source, f"{url}/v1/brief/today", address, brief.generated_at, items)
-
-
-def brief_csv(brief: Brief) -> bytes:
-    """The day's full list, a row for each CVE."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(BRIEF_COLUMNS)
-    for entry in brief.entries:
-        writer.writerow([spreadsheet_cell(getattr(entry, name)) for name in BRIEF_COLUMNS])
-    return out.getvalue().encode()
 
 
 def _text_of(entry: Entry) -> str:

@@ -186,7 +186,7 @@ class ArchivedForecast(Tables, table=True):
 
 
 class RankingOrder(Tables, table=True):
-    """One ranking of one day for its grading: CVE numbers in order, compressed, and emptied when the `grade` (JSON) is final.
+    """One ranking of one day for its grading: CVE numbers in order, compressed; only the names that count when `grade` (JSON) is final.
 
     The first `leading` of them were on the list; `total` CVEs were ranked.
     """

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -64,6 +65,20 @@ def told_apart(by_day: dict[date, dict[str, float]]) -> list[str]:
     return [cve_id for kind in kinds for cve_id in kind[:: 1 + len(kind) // 8]]
 
 
+def is_wilsons(interval: dict[str, float], *, share: float, observations: int) -> bool:
+    """Whether the share is as far from both ends as a sample's may be, 95 % of the time, if an end is the true share."""
+    ends = (interval["low"], interval["high"])
+    reaches = [1.959964 * math.sqrt(end * (1 - end) / observations) for end in ends]
+    return interval["low"] < share < interval["high"] and [abs(share - end) for end in ends] == pytest.approx(reaches, abs=1e-4)
+
+
+def auc_by_hand(values: dict[str, float], events: set[str]) -> float:
+    """The share of pairs of an event and another CVE with the event's value above; equal ones count half."""
+    others = sorted(value for cve_id, value in values.items() if cve_id not in events)
+    ranked = [values[cve_id] for cve_id in events if cve_id in values]
+    return sum((bisect_left(others, value) + bisect_right(others, value)) / 2 for value in ranked) / len(others) / len(ranked)
+
+
 async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_by_hand(real_feeds: Path) -> None:
     published = json.loads((real_feeds / KEV_FILE).read_bytes())
     added = {one["cveID"]: date.fromisoformat(one["dateAdded"]) for one in published["vulnerabilities"]}
@@ -94,13 +109,18 @@ async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_b
         assert (entry["epss"], entry["epss_week_ago"]) == (scores[entry["cve_id"]], week_ago.get(entry["cve_id"]))
 
     by_hand = {
-        (entry["cve_id"], str(day), entry["rank"], str(added[entry["cve_id"]]))
+        (entry["cve_id"], str(day), entry["rank"], str(added[entry["cve_id"]]))  # one for each list that named it
         for day, list_ in lists.items()
         for entry in list_["entries"]
         if (on := added.get(entry["cve_id"])) and day < on <= day + timedelta(days=30)
     }
     printed = [line for line in lines_of(record) if " rank " in line]
-    assert sorted(printed) == sorted(f"{on} rank {rank:>3}  {cve_id}  listed on {listed}" for cve_id, on, rank, listed in by_hand)
+    by_cve = {cve_id: sorted(one[1:] for one in by_hand if one[0] == cve_id) for cve_id, *_ in by_hand}
+    assert sorted(printed) == sorted(
+        f"{on} rank {rank:>3}  {cve_id}  listed on {listed}, in {len(lists)} lists"
+        for cve_id, lists in by_cve.items()
+        for on, rank, listed in lists[:1]
+    )
     assert len(by_hand) > 3, by_hand
     forecast = next(one for one in record["rankings"] if one["ranking"] == "next_in_kev")
     first = date(2026, 1, 30)
@@ -108,6 +128,18 @@ async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_b
     assert (forecast["graded"], forecast["waiting"], forecast["events"]) == (1, 3, len(in_window))
     hundred = next(one for one in forecast["depths"] if one["first"] == 100)
     assert (hundred["names"], hundred["hits"]) == (100, sum(on == "2026-01-30" for _, on, _, _ in by_hand))
+    assert (hundred["cves"], hundred["cves_hit"], forecast["event_cves"]) == (100, hundred["hits"], len(in_window))
+    epss = next(one for one in record["rankings"] if one["ranking"] == "epss")
+    outside = {cve_id for cve_id, on in added.items() if on > first} | (by_day[first].keys() - added.keys())
+    by_score = {cve_id: score for cve_id, score in by_day[first].items() if cve_id in outside}
+    by_formula = dict(forecast_by_hand(by_day[first], {}, {cve_id for cve_id, on in added.items() if on <= first}, first))
+    for graded, values in ((epss, by_score), (forecast, by_formula)):
+        assert graded["auc"] == pytest.approx(auc_by_hand(values, set(in_window)), abs=0.0001)
+        assert graded["auc_interval"]["low"] < graded["auc"] < graded["auc_interval"]["high"]
+        assert graded["auc_cves"] == len(values.keys() & set(in_window))
+    assert [(one["list_day"], one["listed"] + one["not_yet"] + one["missed"], one["not_yet"] == 0) for one in record["lists"]] == [
+        (str(day), 100, day == first) for day in sorted(lists, reverse=True)
+    ]
 
 
 @pytest.fixture(params=["http", "mcp"])
@@ -141,7 +173,7 @@ async def test_the_forecast_through_its_tools(publisher, open_test_campus, make,
         assert [entry["rank"] for entry in found["entries"]] == list(range(1, 101))
         first = found["entries"][0]
         assert (first["cve_id"], first["vendor"], first["product"], first["epss_week_ago"]) == ("CVE-2026-9999", "initech", "tps", None)
-        assert first["precision"] == {"lists": 0, "names": 0, "listed": 0, "share": None}
+        assert first["precision"] == {"lists": 0, "names": 0, "listed": 0, "cves_listed": 0, "share": None}
         assert first["age_days"] == 0, "the newest number of the year"
 
         teaser = (await campus.call("next_teaser")).data
@@ -171,7 +203,9 @@ async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(p
         next_day(clock, publisher, make, days=30, listed=[on_the_day, second, tied, unranked])
         await campus.run("refresh")
         record = (await campus.call("next_record")).data
-        assert [(hit["cve_id"], hit["rank"], hit["list_day"]) for hit in record["hits"]] == [(names[1], 2, "2026-08-21")]
+        assert [(hit["cve_id"], hit["rank"], hit["list_day"], hit["lists"]) for hit in record["hits"]] == [(names[1], 2, "2026-08-21", 1)]
+        of_lists = [tuple(one[name] for name in ("list_day", "names", "listed", "not_yet", "missed")) for one in record["lists"]]
+        assert of_lists == [("2026-09-20", 100, 0, 100, 0), ("2026-08-21", 100, 1, 99, 0)], "what is not listed yet is no miss yet"
         assert [(one["graded"], one["waiting"]) for one in record["rankings"]] == [(0, 2)] * 5
 
         next_day(clock, publisher, make, listed=[on_the_day, second, late, tied, unranked])
@@ -184,7 +218,11 @@ async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(p
             "brief": (1, 1, True),
             "brief_with_vendor": (1, 1, False),
         }
-        assert graded["next_in_kev"]["depths"][0] == {"first": 25, "names": 25, "hits": 1, "precision": 0.04, "recall": 0.5}
+        first = dict(graded["next_in_kev"]["depths"][0])
+        assert is_wilsons(first.pop("precision_interval"), share=1 / 25, observations=25)
+        assert is_wilsons(first.pop("recall_interval"), share=1 / 2, observations=2)
+        assert first == {"first": 25, "names": 25, "hits": 1, "cves": 25, "cves_hit": 1, "precision": 0.04, "recall": 0.5}
+        assert (graded["next_in_kev"]["auc"], graded["next_in_kev"]["auc_cves"]) == (pytest.approx(297 / 298, abs=1e-4), 1)
         place = 1199  # the first listing of July has the least recency and the lowest EPSS of all
         assert graded["brief"]["auc"] == pytest.approx(1 - place / 1199, abs=1e-4)
 
@@ -198,9 +236,9 @@ async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(p
         next_day(clock, publisher, make, listed=[on_the_day, second, late, tied, unranked])
         await campus.run("refresh")
         entries = (await campus.call("next_in_kev", key="cve")).data["entries"]
-        assert entries[0]["precision"] == {"lists": 1, "names": 1, "listed": 0, "share": 0.0}
-        assert entries[1]["precision"] == {"lists": 1, "names": 2, "listed": 1, "share": 0.5}
-        assert entries[9]["precision"] == {"lists": 1, "names": 10, "listed": 1, "share": 0.1}
+        assert entries[0]["precision"] == {"lists": 1, "names": 1, "listed": 0, "cves_listed": 0, "share": 0.0}
+        assert entries[1]["precision"] == {"lists": 1, "names": 2, "listed": 1, "cves_listed": 1, "share": 0.5}
+        assert entries[9]["precision"] == {"lists": 1, "names": 10, "listed": 1, "cves_listed": 1, "share": 0.1}
 
 
 async def test_a_rise_is_measured_over_the_days_between_and_within_one_model(publisher, open_test_campus, make) -> None:
@@ -281,3 +319,33 @@ async def test_what_nvd_rejects_is_in_no_ranking_and_its_verdict_says_so(publish
         history = (await campus.call("cve_history", key="cve", cve_id=likeliest)).data
         assert history["epss"][-1]["epss"] is not None, "EPSS still scores it"
         assert (await campus.service.ask("audit"))["cve"] == []
+
+
+async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_once(publisher, open_test_campus, make, frame) -> None:
+    clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
+    publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-07-31T13:00:00.000Z"))
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300), scored="2026-07-31T12:00:00Z"))
+    async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+        await campus.run("refresh", accept=True, day=date(2026, 8, 10))
+        for _ in range(4):
+            next_day(clock, publisher, make)
+            await campus.run("refresh")
+        named = (await campus.call("next_in_kev", key="cve")).data["entries"][0]["cve_id"]
+        next_day(clock, publisher, make, days=40, listed=[make.kev_entry(named, date(2026, 8, 30))])
+        await campus.run("refresh")
+        record = (await campus.call("next_record")).data
+        forecast, late = (next(one for one in record[kind] if one["ranking"] == "next_in_kev") for kind in ("rankings", "backfilled"))
+        assert (forecast["since"], forecast["graded"], forecast["events"], forecast["event_cves"]) == ("2026-08-22", 4, 4, 1)
+        depth = forecast["depths"][0]
+        assert [depth[name] for name in ("names", "hits", "cves", "cves_hit", "precision")] == [100, 4, 25, 1, 0.04]
+        assert is_wilsons(depth["precision_interval"], share=0.04, observations=25), "as for 25 observations, not for 100"
+        assert (late["graded"], late["since"], late["depths"][0]["hits"]) == (1, "2026-08-10", 1)
+        assert {one["list_day"] for one in record["lists"] if one["backfilled"]} == {"2026-08-10"}
+        assert [(hit["cve_id"], hit["list_day"], hit["lists"]) for hit in record["hits"]] == [(named, "2026-08-22", 4)]
+        assert (forecast["auc_cves"], forecast["auc_interval"]) == (1, None), "one CVE has no spread"
+        precision = (await campus.call("next_in_kev", key="cve")).data["entries"][99]["precision"]
+        assert (precision["lists"], precision["listed"], precision["cves_listed"]) == (0, 0, 0), "made before these lists were graded"
+        if frame == "http":
+            page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
+            assert "Lists made afterwards" in page
+            assert "4 of 100</span> (1 of 25 CVEs)" in page

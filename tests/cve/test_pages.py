@@ -138,7 +138,7 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "CVE-2026-5000" in entered
         assert "listed" in entered
         assert "CVE-2026-5024" in left
-        assert "aged" in left
+        assert "displaced by CVE-2026-5000" in left
         assert "EPSS rose" in changes
         assert page.count('class="sparkline"') >= 25
         assert (harm_in(page), len(page.encode()) < 100_000) == ([], True)
