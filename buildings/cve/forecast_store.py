@@ -17,7 +17,7 @@ from buildings.cve.archive import load_leading
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.edition import Edition
 from buildings.cve.epss_store import HistoryRows, earlier_scores, scores_on
-from buildings.cve.feeds.acceptance import Issue
+from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.forecast import FORECAST_LENGTH, WINDOW_DAYS, EarlierScores, Forecaster, Order, Standings
 from buildings.cve.forecast_models import ForecastList, ForecastRecord, Precision
