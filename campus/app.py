@@ -30,7 +30,7 @@ from campus.checks import (
 )
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
-from campus.errors import CampusError, JobFailed, LoadError, StorageUnavailable
+from campus.errors import CampusError, JobFailed, LoadError, StorageError
 from campus.http.health import Health
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
@@ -142,7 +142,7 @@ class Campus:
         """By building, how many alerts wait and for how long the next message has been due. A database that cannot be read is left out."""
         found: dict[str, tuple[int, float]] = {}
         for name, outbox in self.outboxes.items():
-            with suppress(StorageUnavailable), anyio.move_on_after(BACKLOG_SECONDS):
+            with suppress(StorageError), anyio.move_on_after(BACKLOG_SECONDS):
                 waiting, due_since = await in_snapshot(self.sites[name].storage, outbox.backlog)
                 late = (self.core.now() - due_since).total_seconds() if due_since else 0.0
                 found[name] = waiting, max(late, 0.0)

@@ -248,11 +248,11 @@ class Outbox:
             if older:
                 count = sum(one.omitted + (one.kind not in self._uncounted) for one in older) + last.omitted
                 since = min(one.omitted_since or one.at for one in (*older, last))
-                kept.append({"key": last.id, "count": count, "first": since})
+                kept.append({"key": last.id, "omitted_count": count, "omitted_from": since})
                 left_out += [{"key": one.id} for one in older]
         if left_out:
             same = alert.id == bindparam("key")
-            counted = {"omitted": bindparam("count"), "omitted_since": bindparam("first", type_=Moment())}
+            counted = {"omitted": bindparam("omitted_count"), "omitted_since": bindparam("omitted_from", type_=Moment())}
             connection.execute(self.alerts.delete().where(same), left_out)
             connection.execute(update(self.alerts).where(same).values(**counted), kept)
 
