@@ -156,7 +156,7 @@ class Campus:
         for one in self.plan.opened:
             site = self.sites[one.name]
             templates = site.pages.findings() if site.pages else []
-            tools = [*description_findings(one), *free_write_findings(one), *unruled_findings(one)]
+            tools = [*description_findings(one), *free_write_findings(one), *(unruled_findings(one) if self.plan.pricing else ())]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]

@@ -34,7 +34,7 @@ PACKAGES = (
     "agents@0.32.0",
     "axios@1.21.1",
     "viem@2.57.20",
-    "zod@4.2.1",  # agents wants one, and names none
+    "zod@4.6.7",  # agents wants one, and names none
 )
 SCRIPT = Path(__file__).with_name("pay_with_typescript.mjs")
 AGENTS = Path(__file__).with_name("pay_with_agents.mjs")

@@ -12,6 +12,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.tools.base import ToolResult
 from mcp_types import TextContent
 from serving import free_port, write_config
+from terms.samples import NOBODY_LISTENS, PAY_TO
 
 from campus import Building
 from campus.failure_rules import read_rule
@@ -26,6 +27,13 @@ TOOLS: dict[str, Any] = {
     "texts": PRICED | {"fails_if": {"matches": "^no such"}},
     "state": PRICED | {"fails_if": {"at": "/status/code", "equals": 404}},
 }
+PAYMENTS = f"""
+[payments]
+network = "eip155:8453"
+pay_to = "{PAY_TO}"
+facilitator_url = "{NOBODY_LISTENS}"
+rpc_url = "{NOBODY_LISTENS}"
+"""
 CONFIG = """
 [buildings.weather]
 server = "foreign_weather:mcp"
@@ -113,7 +121,7 @@ def say(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 @pytest.mark.parametrize(("rule", "is_named"), [("", True), (', fails_if = "/error"', False), (', fails_if = "never"', False)])
 def test_the_check_names_foreign_tools_that_are_sold_without_a_rule(say: Say, rule: str, is_named: bool) -> None:
-    said = say("check", CONFIG % rule)
+    said = say("check", PAYMENTS + CONFIG % rule)
     assert ("a result of weather that reports a failure is charged" in said) is is_named, said
 
 
