@@ -8,13 +8,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
 import anyio
 import httpx
 
-from campus.alerts import Outbox
+from campus.alerts import Mailboxes, Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
@@ -267,7 +268,7 @@ class SharedServices:
             feeds=self.feeds,
             web=self.web,
             mail=self.mail,
-            mailboxes=self.core.mailboxes,
+            mailboxes=Mailboxes(self.core.storage, self.clock, token_bytes),
             keys=BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{loaded.name}"),

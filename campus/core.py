@@ -9,7 +9,6 @@ from time import monotonic
 
 from sqlmodel import SQLModel
 
-from campus.alerts.mailboxes import Mailboxes
 from campus.config import Config
 from campus.keys.access_tokens import AccessTokens
 from campus.keys.connected_clients import ConnectedClients
@@ -30,7 +29,6 @@ class Core:
     keys: KeyRing
     sessions: Sessions
     clients: ConnectedClients
-    mailboxes: Mailboxes
     now: Callable[[], datetime]
 
 
@@ -77,8 +75,7 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        mailboxes = Mailboxes(storage, now, secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, mailboxes, now)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
 
 
 def database_password(config: Config) -> str | None:
