@@ -18,7 +18,7 @@ TEST = "test"
 class Notice(NamedTuple):
     """An alert to each of `targets`, or to the monitor's own targets if None. `since` is when the downtime began, `until` when it ended.
 
-    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, or `test`. Outages of the recorder: see outages.py.
+    `kind` is a state_machine.Kind, `expiring` for a monitor that will be deleted, `test`, or `blind` for an outage of the recorder.
     """
 
     monitor_id: str | None

@@ -5,16 +5,18 @@ statement of a database with a million monitors takes long and that beats are st
 where the last part ended: `moved_to` and `told_to` change in the transaction of what they stand for.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, exists, func, insert, literal, null, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, case, func, insert, literal, or_, select, update
 
+from buildings.recorder.alerts import Notice, raise_alerts
 from buildings.recorder.state_machine import LEAST_GRACE, Outage
-from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS, OUTAGES, OUTBOX, TARGETS
-from campus import Moment, Span
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTAGES, TARGETS
+from campus import Moment, Span, among
 
-MONITORS_PER_PART = 5_000
+MONITORS_PER_PART = 2_000
 TARGETS_PER_PART = 2_000
 """While so many targets are due, the next part waits: an alert of a death queues behind no more news of an outage than that."""
 LONGEST_PAUSE = timedelta(seconds=10)
@@ -68,23 +70,13 @@ def tell_targets(connection: Connection, now: datetime) -> bool:
         return False
     if row.told_at is not None and now - row.told_at < LONGEST_PAUSE and _due_targets(connection, now) >= TARGETS_PER_PART:
         return True
-    target = TARGETS.c
-    rest = target.id > row.told_to
-    last = connection.scalar(select(target.id).where(rest).order_by(target.id).offset(TARGETS_PER_PART - 1).limit(1))
-    part = and_(rest if last is None else rest & (target.id <= last), _had_monitors(row))
-    news = {
-        "target_id": target.id,
-        "monitor_id": null(),
-        "epoch": literal(0),
-        "kind": literal("blind"),
-        "at": literal(row.ended_at, Moment()),
-        "since": literal(row.began_at, Moment()),
-        "until": literal(row.ended_at, Moment()),
-        "reason": literal("the recorder was down"),
-    }
-    connection.execute(insert(ALERTS).from_select(list(news), select(*news.values()).where(part)))
-    OUTBOX.wake(connection, part, now=now)
-    OUTBOX.thin(connection, ALERTS.c.monitor_id.is_(None) & ALERTS.c.target_id.in_(select(target.id).where(part)))
+    link = MONITOR_TARGETS.c
+    rest = link.target_id > row.told_to
+    last = connection.scalar(select(link.target_id).where(rest).order_by(link.target_id).offset(TARGETS_PER_PART - 1).limit(1))
+    part = rest if last is None else rest & (link.target_id <= last)
+    targets = _told(connection, row, part)
+    notice = Notice(None, 0, "blind", row.ended_at, row.began_at, row.ended_at, "the recorder was down", None, targets)
+    raise_alerts(connection, [notice], now=now)
     if last is None:
         connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
     else:
@@ -92,13 +84,18 @@ def tell_targets(connection: Connection, now: datetime) -> bool:
     return True
 
 
-def _had_monitors(row: Row[Any]) -> ColumnElement[bool]:
-    """Whether a target has a monitor that was up when the outage ended."""
+def _told(connection: Connection, row: Row[Any], part: ColumnElement[bool]) -> Sequence[str]:
+    """Those of some targets that have a monitor that was up when the outage ended.
+
+    Two statements, each with an index: for a join PostgreSQL may read all monitors.
+    """
+    link = MONITOR_TARGETS.c
     monitor = MONITORS.c
-    joined = MONITOR_TARGETS.join(MONITORS, monitor.id == MONITOR_TARGETS.c.monitor_id)
-    was_up = or_(monitor.mode == "up", monitor.since > row.ended_at)
-    mine = (MONITOR_TARGETS.c.target_id == TARGETS.c.id, monitor.registered_at <= row.ended_at, was_up)
-    return exists().select_from(joined).where(*mine).correlate(TARGETS)
+    links = connection.execute(select(link.monitor_id, link.target_id).where(part)).all()
+    was_up = or_(monitor.mode == "up", monitor.since > row.ended_at) & (monitor.registered_at <= row.ended_at)
+    named = among(connection, monitor.id, {one.monitor_id for one in links})
+    up = set(connection.scalars(select(monitor.id).where(named, was_up)))
+    return sorted({one.target_id for one in links if one.monitor_id in up})
 
 
 def _due_targets(connection: Connection, now: datetime) -> int:
