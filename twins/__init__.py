@@ -22,7 +22,7 @@ from twins.call import Call, Gate
 from twins.direct_call import RequestDependency
 from twins.fastmcp_internals import is_crash, serve_schemas
 from twins.formats import spreadsheet_text
-from twins.json_reader import Unstorable, read_json, require_storable, unstorable_reason
+from twins.json_reader import Unstorable, has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.mcp_bodies import McpBodies
 from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp_endpoint import DirectMcp
@@ -60,6 +60,7 @@ __all__ = [
     "Unstorable",
     "attach",
     "etag_of",
+    "has_too_many_values",
     "invalid_request",
     "is_crash",
     "is_refusal",
