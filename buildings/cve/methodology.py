@@ -25,7 +25,7 @@ METHODOLOGY = Methodology(
         "then the later listing in KEV first, none last;",
         "then the newer identifier first: by year, then by number.",
     ),
-    ranked="Every CVE that KEV or EPSS knows, about 360,000 to 410,000; the brief shows the first 25.",
+    ranked="Every CVE that KEV or EPSS knows and NVD does not reject, about 360,000 to 410,000; the brief shows the first 25.",
     sources=(
         "NVD: every record, KEV's first, then what changes, hour by hour. `nvd_record` says of each CVE whether its record was read, was"
         " not read yet, or is absent. In NVD's yearly files 55,447 of 55,731 ranked CVEs had a rating.",
@@ -67,7 +67,7 @@ FORECAST_METHODOLOGY = ForecastMethodology(
     question="Which CVEs that are not in KEV are likeliest to be added to it within 30 days?",
     formula="score = 0.5·logit(EPSS) − ln(age + 0.02) + 1.5·neighbor + min(4, rise)",
     terms=(
-        "Ranked is every CVE that EPSS has scored and KEV does not list on the day of the list.",
+        "Ranked is every CVE that EPSS has scored, KEV does not list on the day of the list, and NVD does not reject.",
         "logit(p) is ln(p / (1 − p)); p is EPSS, held between 0.00001 and 0.99999.",
         "age is in years of 365.25 days. The numbers of a year that EPSS has scored are spread evenly over the year, up to the day of the"
         " list: the k-th of n numbers of a year of L days (of the current year: L days up to and including the day of the list) is"
