@@ -162,7 +162,7 @@ async def grade_lists(storage: Storage, edition: Edition) -> None:
         found = grade_of(order, tied if RANKINGS[order.ranking].is_complete else listings, known_until=known_until)
         if found.is_final:
             names[order.day, order.ranking] = _named(found, order.numbers)
-            if order.ranking in STANDINGS_KEPT:
+            if order.ranking in STANDINGS_KEPT and found.events:
                 if order.day not in standings:
                     standings[order.day] = await _standings_on(storage, edition, order.day, found.events)
                 found = with_standings(found, standings[order.day])

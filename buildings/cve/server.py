@@ -61,7 +61,8 @@ async def top_cves_today(site: CveSite = CurrentSite()) -> Brief:
     Each entry has rank, score (0 to 100) and the points that make it up, KEV status with dates and ransomware use, EPSS,
     severity and CVSS with their source, patch status with its evidence, vendor and product. All 25 are known to be
     exploited. The answer also contains the methodology with its evidence and limits, and the version and age of each
-    feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict.
+    feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict. Over HTTP,
+    Accept: text/csv or text/markdown selects that format.
     """
     return _results(site).brief
 
@@ -167,9 +168,10 @@ async def brief_changes(from_day: ChangesFrom = None, to_day: ChangesTo = None, 
     """Return which CVEs entered the list of 25, left it, moved or were edited between two days, each with its reasons.
 
     Use it once a day instead of comparing lists yourself. Each change has both ranks and scores, the points by which each
-    factor changed, and reasons: listed or removed by CISA, aged, EPSS rose or fell, ransomware use, due date edited, or
-    overtaken by others. Without days it compares the newest list with the one before. Days without a list, days before
-    the archive and a window that ends before it begins are refused and cost nothing.
+    factor changed, and reasons: listed or removed by CISA, EPSS rose or fell, displaced by newcomers (which ones), aged,
+    ransomware use, due date edited. What only makes room for others or ages like all did not move. Without days it compares
+    the newest list with the one before. Days without a list, days before the archive and a window that ends before it
+    begins are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
     """
     before, after = await _window(site, from_day, to_day)
     return await site.state.comparisons.changes(before, after)
@@ -225,7 +227,8 @@ async def next_in_kev(date: ForecastDay = None, site: CveSite = CurrentSite()) -
     Each entry has rank, score and the four factors that make it up, EPSS now and a week ago, estimated age, vendor and
     product where NVD names them, and the precision that past lists have had down to its rank. Expect about one in a
     hundred to be added: use top_cves_today to decide what to patch first. `date` returns the list of a past day as it was
-    published; a day without a list is refused and costs nothing.
+    published; a day without a list is refused and costs nothing. Over HTTP, Accept: text/csv or text/markdown selects that
+    format.
     """
     if date is None:
         return _forecast(site).forecast
