@@ -7,6 +7,7 @@ vulnerability of Trivy, CycloneDX, OSV or CSAF, a result of SARIF, a statement o
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import from_json
@@ -33,6 +34,8 @@ EQUIVALENT = frozenset({"relatedvulnerabilities", "references"})
 PROSE = frozenset({"title", "summary", "description", "detail", "details", "recommendation", "notes", "advisories", "urls", "vendorids"})
 """Members of an item that may name other vulnerabilities than its own."""
 FLAGS = frozenset({"ignored", "suppressed", "isignored", "issuppressed", "falsepositive", "isfalsepositive"})
+MARKS = FLAGS | {"suppressions", "baselinestate", "kind", "state", "status", "analysis", "productstatus"}
+"""Members that may say that an object is no finding."""
 NOT_AFFECTED = frozenset({"not_affected", "known_not_affected", "false_positive", "resolved", "resolved_with_pedigree"})
 AFFECTED = ("known_affected", "first_affected", "last_affected", "under_investigation")
 
@@ -89,7 +92,7 @@ def _read(value: Any, found: Findings) -> None:
     elif isinstance(value, list):
         for one in value:
             _read(one, found)
-    elif isinstance(value, dict) and not _is_settled(value):
+    elif isinstance(value, dict) and value and not _is_settled(value):
         _read_object(value, found)
 
 
@@ -136,6 +139,8 @@ def _read_run(run: Mapping[str, Any], found: Findings) -> None:
 
 def _is_settled(value: Mapping[str, Any]) -> bool:
     """Whether an object is marked as suppressed, dismissed, absent, not affected, or fixed where that is not "a fix exists"."""
+    if MARKS.isdisjoint(map(_plain, value)):
+        return False
     if any(member is True and _plain(name) in FLAGS for name, member in value.items()):
         return True
     suppressions = _objects(value.get("suppressions"))  # SARIF: suppressed unless a suppression is under review or was rejected
@@ -169,6 +174,7 @@ def _is_identifier(text: str) -> bool:
     return (WELL_FORMED.match(text) or OTHER_SCHEME.match(text)) is not None
 
 
+@lru_cache(4_096)
 def _plain(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
