@@ -26,7 +26,7 @@ from twins.json_reader import Unstorable, has_too_many_values, read_json, requir
 from twins.mcp_bodies import McpBodies
 from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp_endpoint import DirectMcp
-from twins.mcp_exchange import Begun
+from twins.mcp_exchange import Begun, kept_alive
 from twins.mcp_messages import ServerAnswers
 from twins.openapi_document import openapi, problem_response
 from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
@@ -65,6 +65,7 @@ __all__ = [
     "is_crash",
     "is_refusal",
     "json_answer",
+    "kept_alive",
     "log_failure",
     "openapi",
     "operation_of",

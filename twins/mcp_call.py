@@ -18,7 +18,7 @@ from twins.argument_checks import ArgumentChecker
 from twins.direct_call import DirectTool
 from twins.fastmcp_internals import DirectCallGuard, error_of_crash
 from twins.http_arguments import ClientDisconnectedError
-from twins.mcp_exchange import EXCHANGE, Begun, HangUpWatch
+from twins.mcp_exchange import EXCHANGE, Begun, Exchange, HangUpWatch
 from twins.mcp_messages import ServerAnswers
 from twins.mcp_results import AsksForInputError, EncodedResult, McpResultEncoder
 from twins.operation import Operation
@@ -34,9 +34,9 @@ class McpCall(NamedTuple):
     """One call over MCP. A gate may refuse it, let it run, and change the `_meta` of its result.
 
     `arguments` are as they were sent, `meta` is the request's `_meta`. `run` calls the tool: it raises what `server.call_tool`
-    raises. In a direct call it may also raise ServerAnswers, and so may the gate: the server's own app then receives the
-    request as if nothing had happened, and the gate is asked again. When the caller of a direct call hangs up, the tool is
-    cancelled, and `run` raises an exception that nobody needs to handle.
+    raises. In a direct call it may also raise ServerAnswers: the server's own app then receives the request as if nothing had
+    happened, and the gate is asked again. A gate that waits for something else than the tool does so in `kept_alive(scope)`.
+    When the caller of a direct call hangs up, the tool is cancelled, and `run` raises an exception that nobody needs to handle.
     """
 
     operation: Operation
@@ -55,7 +55,7 @@ def with_meta(result: McpResult, more: Mapping[str, Any]) -> McpResult:
     """The result with more members in its `_meta`."""
     meta = {**(result.meta or {}), **more}
     if isinstance(result, EncodedResult):
-        return EncodedResult(result.members, meta)
+        return EncodedResult(result.members, meta, result.structured)
     return result.model_copy(update={"meta": meta})  # the tool may return the same object to everyone
 
 
@@ -128,7 +128,11 @@ class DirectMcpTool:
         raise ClientDisconnectedError
 
     async def _watched(self, begun: Begun[Any], scope: Scope, running: anyio.CancelScope | None) -> Any:
-        watch = HangUpWatch(scope[EXCHANGE], running)
+        exchange: Exchange = scope[EXCHANGE]
+        if exchange.watch is not None:
+            with exchange.watch.cancelling(running):
+                return await begun
+        watch = HangUpWatch(exchange, running)
         try:
             return await begun
         finally:

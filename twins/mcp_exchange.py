@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -100,6 +101,8 @@ class Exchange:
         self.receive = receive
         self.ping_seconds = ping_seconds
         self.request_id = message.id
+        self.watch: HangUpWatch | None = None
+        """The watch of a gate that may wait: the call's own wait is under it."""
         self._send = send
         self._headers = headers
         self._turn: anyio.Lock | None = None
@@ -246,9 +249,34 @@ class HangUpWatch:
         if self._scope is not None and not self._is_over:
             self._scope.cancel()
 
+    @contextmanager
+    def cancelling(self, scope: anyio.CancelScope | None) -> Iterator[None]:
+        """While the body runs, its scope is what is cancelled if the caller hangs up."""
+        self._scope = scope
+        try:
+            yield
+        finally:
+            self._scope = None
+
     async def _ping(self) -> None:
         self._is_sending = True
         try:
             await self._exchange.ping()
         finally:
             self._is_sending = False
+
+
+@contextmanager
+def kept_alive(scope: Scope) -> Iterator[None]:
+    """While the body waits, such as for a settlement, the stream of a direct call is kept alive. If the caller hangs up, only a tool
+    that runs in the body is cancelled. Does nothing in a call that the server answers."""
+    exchange: Exchange | None = scope.get(EXCHANGE)
+    if exchange is None:
+        yield
+        return
+    watch = exchange.watch = HangUpWatch(exchange, None)
+    try:
+        yield
+    finally:
+        exchange.watch = None
+        watch.stop()

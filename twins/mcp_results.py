@@ -23,13 +23,17 @@ class AsksForInputError(Exception):
 
 
 class EncodedResult:
-    """A result as the beginning of a JSON object, without the closing brace, and its `_meta`, which a gate may replace."""
+    """A result as the beginning of a JSON object, without the closing brace, and its `_meta`, which a gate may replace.
 
-    __slots__ = ("members", "meta")
+    `structured` is its structured content, which is in `members` too, as HTTP sends it.
+    """
 
-    def __init__(self, members: bytes, meta: Mapping[str, Any] | None) -> None:
+    __slots__ = ("members", "meta", "structured")
+
+    def __init__(self, members: bytes, meta: Mapping[str, Any] | None, structured: bytes) -> None:
         self.members = members
         self.meta = meta
+        self.structured = structured
 
 
 class McpResultEncoder:
@@ -45,7 +49,7 @@ class McpResultEncoder:
         made = self._kept.of(value)
         return EncodedResult(*made) if isinstance(made, tuple) else made
 
-    def _encode(self, value: Any) -> tuple[bytes, Mapping[str, Any] | None] | ToolResult:
+    def _encode(self, value: Any) -> tuple[bytes, Mapping[str, Any] | None, bytes] | ToolResult:
         writer = self._writer
         if writer.is_data(value):
             try:
@@ -57,9 +61,10 @@ class McpResultEncoder:
                 text = body if body.startswith(b'"') else orjson.dumps(body.decode())
                 is_empty = body == b"[]" or (body == b"null" and not isinstance(value, float))
                 blocks = b"" if is_empty else b'{"type":"text","text":%b}' % text
-                return b'{"content":[%b],"structuredContent":{"result":%b},"isError":false' % (blocks, body), WRAPPED
+                structured = b'{"result":%b}' % body
+                return b'{"content":[%b],"structuredContent":%b,"isError":false' % (blocks, structured), WRAPPED, structured
             if body.startswith(b"{"):
-                return members_of(body, orjson.dumps(body.decode())), None
+                return members_of(body, orjson.dumps(body.decode())), None, body
         elif isinstance(value, InputRequiredResult | InputRequiredToolResult):
             raise AsksForInputError
         return self._tool.convert_result(value)

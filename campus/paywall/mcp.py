@@ -29,8 +29,8 @@ from twins import (
     McpCall,
     McpResult,
     Problem,
-    ServerAnswers,
     is_crash,
+    kept_alive,
     log_failure,
     problem_of_failure,
     require_storable,
@@ -63,7 +63,7 @@ class McpPaywall:
         self._paid = PaidCalls(payment_gate, checkers) if payment_gate else None
 
     async def __call__(self, call: McpCall) -> McpResult:
-        """The result of the call. Raises ServerAnswers if a direct call could be paid for: that is left to the server's own way."""
+        """The result of the call, bought if no key opens the tool and the caller sends a payment."""
         scope = call.scope
         name = call.operation.name
         offer = self.offers[name]
@@ -76,8 +76,6 @@ class McpPaywall:
             except Problem as refused:
                 if self._paid is None or CONNECTED in scope:
                     raise
-                if call.is_direct:
-                    raise ServerAnswers("the call has to be paid for") from None
                 return await self._paid.answer(offer, refused, call)
             result = await answered(call, offer)
         except StorageUnavailable:  # while the key was looked up or a payment was stored
@@ -97,8 +95,7 @@ async def answered(call: McpCall, offer: Offer) -> McpResult:
     if offer.access.fails_if is None:
         return result
     if not isinstance(result, ToolResult):
-        members = from_json(result.members + b"}")
-        offer.check_result(members.get("structuredContent") or {"content": members.get("content")})
+        offer.check_result(from_json(result.structured))
     elif not result.is_error:
         offer.check_result(from_json(stored_answer_of(result).body))
     return result
@@ -124,9 +121,10 @@ class PaidCalls:
         if not self._payment_gate.pricing.sells(offer):
             raise refused
         payment = payment_in_meta(call.meta)
-        if payment is None:
-            return self._delivered(await self._bought_before(offer, refused, call), offer)
-        return await self._bought(offer, payment, call)
+        with kept_alive(call.scope):
+            if payment is None:
+                return self._delivered(await self._bought_before(offer, refused, call), offer)
+            return await self._bought(offer, payment, call)
 
     async def _bought_before(self, offer: Offer, refused: Problem, call: McpCall) -> PaidAnswer:
         """What the same call bought before, by its Idempotency-Key. Raises the refusal with its terms if it bought nothing."""
@@ -142,12 +140,11 @@ class PaidCalls:
         require_storable(arguments)
         request = self._request(offer, call, purchase_key(payment, idempotency_key_in(call.scope, call.meta, arguments)))
         sale = self._payment_gate.sale(offer, self._checkers[offer.tool].canonical(arguments), request)
-        made: list[ToolResult] = []
+        made: list[McpResult] = []
 
         async def run() -> StoredAnswer:
             result = await answered(call, offer)
-            assert isinstance(result, ToolResult)
-            if result.is_error or isinstance(result, InputRequiredToolResult):
+            if isinstance(result, ToolResult) and (result.is_error or isinstance(result, InputRequiredToolResult)):
                 raise Unanswered(result)
             made.append(result)
             return stored_answer_of(result)
@@ -161,7 +158,7 @@ class PaidCalls:
     def _request(self, offer: Offer, call: McpCall, idempotency_key: str | None) -> PaidRequest:
         return PaidRequest(call.scope, "mcp", self._checkers[offer.tool].operation.methods[0], idempotency_key)
 
-    def _delivered(self, sold: PaidAnswer, offer: Offer, made: ToolResult | None = None) -> McpResult:
+    def _delivered(self, sold: PaidAnswer, offer: Offer, made: McpResult | None = None) -> McpResult:
         """A bought answer with its receipt: the tool's own result, or the stored one."""
         result = made or result_of(sold.answer, self._checkers[offer.tool].operation.tool)
         return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
@@ -173,8 +170,10 @@ class PaidCalls:
             return arguments
 
 
-def stored_answer_of(result: ToolResult) -> StoredAnswer:
+def stored_answer_of(result: McpResult) -> StoredAnswer:
     """A result as HTTP would send it: its structured content, or its content blocks if there is none."""
+    if not isinstance(result, ToolResult):
+        return StoredAnswer(result.structured)
     if result.structured_content is not None:
         return StoredAnswer(to_json(result.structured_content, inf_nan_mode="null"))
     return StoredAnswer(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))

@@ -48,10 +48,15 @@ class PaidCampus:
 
 
 @asynccontextmanager
-async def open_paid_campus(seller: Building | None = None, *, lower_case: bool = False) -> AsyncIterator[PaidCampus]:
+async def open_paid_campus(
+    seller: Building | None = None, *, lower_case: bool = False, direct_mcp: str = "on"
+) -> AsyncIterator[PaidCampus]:
     payer, payee = Payer(new_wallet()), new_wallet().address
     async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 10 * DOLLAR)
-        tables = {"payments": facilitator.table(payee.lower() if lower_case else payee)}
+        tables = {
+            "payments": facilitator.table(payee.lower() if lower_case else payee),
+            "server": {"public_url": ORIGIN, "direct_mcp": direct_mcp},
+        }
         async with open_campus(settings={"grants": ["keys"]}, tables=tables, seller=seller or make_seller()) as campus:
             yield PaidCampus(campus, chain, facilitator, payer, payee)

@@ -14,6 +14,7 @@ from terms.samples import SENTINEL, make_seller
 from campus.testing.payments import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
 
 pytestmark = pytest.mark.anyio
+HANDSHAKE = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 
 
 async def test_x402s_own_client_pays_over_http_exactly_the_price_and_no_gas() -> None:
@@ -45,6 +46,32 @@ async def test_an_mcp_client_pays_over_mcp_and_the_receipt_is_in_the_meta() -> N
             assert (result.is_error, result.structured_content) == (False, wanted)
         assert result.content[0].text == f"{SENTINEL}x"
         assert await paid_campus.earned() == 40_000
+
+
+async def test_a_refusal_and_a_bought_answer_over_mcp_are_made_without_the_server_behind() -> None:
+    async with open_paid_campus(direct_mcp="explain") as paid_campus:
+
+        async def call(arguments: dict[str, Any], meta: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+            message = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "text_of", "arguments": arguments, "_meta": meta},
+            }
+            answer = await paid_campus.campus.http.post("/seller/mcp", json=message, headers=HANDSHAKE)
+            return answer.headers["x-mcp-answered-by"], json.loads(answer.text.partition("data: ")[2])["result"]
+
+        by, refused = await call(DAY, {})
+        assert (by, refused["isError"], refused["structuredContent"]["status"]) == ("twins", True, 402)
+        payment = paid_campus.payer.payload(refused["structuredContent"])
+        for _ in range(2):
+            by, bought = await call(DAY, {PAYMENT: payment})
+            assert (by, bought["isError"], bought["structuredContent"]["text"]) == ("twins", False, SENTINEL)
+            assert json.loads(bought["content"][0]["text"]) == bought["structuredContent"]
+            assert bought["_meta"][RECEIPT]["success"] is True
+        by, invalid = await call({"day": "no day"}, {PAYMENT: paid_campus.payer.payload(refused["structuredContent"])})
+        assert (by, invalid["structuredContent"]["status"]) == ("twins", 422)
+        assert await paid_campus.earned() == 20_000
 
 
 async def test_a_client_that_reads_the_terms_in_the_meta_and_sends_base64_pays_over_mcp() -> None:
