@@ -61,7 +61,7 @@ openapi = "slow"
 path = "/"
 [buildings.slow]
 server = "slow_building:mcp"
-tools = {{ "*" = {{ free = true }} }}
+tools = {{ "*" = {{ free = true }}, size_of = {{ free = true, body_limit = 1048576 }} }}
 """
 LONG_HOST = f"{'very-' * 8}long-name-is.example"
 assert len(LONG_HOST) == 60

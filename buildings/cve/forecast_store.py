@@ -195,14 +195,18 @@ async def _standings_on(storage: Storage, latest: Edition, day: date, events: It
         return {}
     issue = Issue(version=feed.version, issued=datetime.combine(feed.date, time(), tzinfo=UTC), entries=len(scores.numbers))
     earlier = await earlier_scores(storage, issue, added=HistoryRows())
-    ranked = RankedSet(scores.numbers, scores.epss, scores.epss, array("I"))
     facts = replace(latest.facts, kev=archived[1], removed={})
-    edition = replace(latest, day=day, ranked=ranked, facts=facts)
+    first = [entry.cve_id for entry in published.entries]
 
     def found() -> Mapping[str, Standings]:
-        forecaster = Forecaster(edition, earlier)
-        first = [spelled(cve.number) for cve in forecaster.forecast(FORECAST_LENGTH).first]
-        if first != [entry.cve_id for entry in published.entries]:
+        # what NVD rejects was not ranked; what the list names was not rejected then
+        rejected = {number for number, rank in zip(latest.ranked.numbers, latest.ranked.ranks, strict=True) if not rank}
+        rejected -= {number_of(cve_id) for cve_id in first}
+        ranks = array("I", (number not in rejected for number in scores.numbers))
+        forecaster = Forecaster(
+            replace(latest, day=day, ranked=RankedSet(scores.numbers, scores.epss, scores.epss, ranks), facts=facts), earlier
+        )
+        if first != [spelled(cve.number) for cve in forecaster.forecast(FORECAST_LENGTH).first]:
             log.warning("the AUC of a list cannot be computed: the archives lead to another list", extra={"day": str(day)})
             return {}
         return forecaster.standings(events)
