@@ -20,11 +20,11 @@ from benchmarks.load import ask
 from benchmarks.processes import LAST, campus, on_cpu, run_campus
 from benchmarks.stalls import IDLE_SECONDS, MAX_GOAL, P99_GOAL, RELOAD_SECONDS, Watched, watched
 from benchmarks.wire import get
+from buildings.cve.archive.lists import load_latest
 from buildings.cve.arguments import spelled
-from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds.nvd import parse_nvd
-from buildings.cve.nvd_records import PAGE_BITS, merged
-from buildings.cve.store import load_latest
+from buildings.cve.nvd.records import PAGE_BITS, merged
+from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.tables import NvdRecordPage, NvdState, Tables
 from campus.storage import Databases, Storage
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks.baseline_server import listen
 from buildings.cve.models import Brief
-from buildings.cve.results import brief_of
+from buildings.cve.ranking.results import brief_of
 from buildings.cve.sample import sample_edition
 from campus.cli.running import NEW_OBJECTS
 from campus.http.server import bind, serve

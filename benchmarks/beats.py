@@ -19,7 +19,7 @@ from benchmarks.load import Exchange, Target, ask, measure
 from benchmarks.monitors import CONFIG, MONITORS, beat_path, fill, monitor_id
 from benchmarks.processes import LAST, ROOT, Server, baseline, campus, on_cpu, own_module
 from benchmarks.wire import get
-from buildings.recorder.beats import BEATS_PER_MINUTE
+from buildings.recorder.beats.rules import BEATS_PER_MINUTE
 from campus.cli.running import SWITCH_SECONDS
 
 CONNECTIONS = 64

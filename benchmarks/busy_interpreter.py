@@ -17,9 +17,9 @@ from time import perf_counter
 import anyio
 
 from benchmarks.monitors import MONITORS, SECRET, database_file, monitor_id
-from buildings.recorder.beat_sql import record_beats
-from buildings.recorder.beats import Beat
-from buildings.recorder.credentials import digest_of
+from buildings.recorder.beats.rules import Beat
+from buildings.recorder.beats.sql import record_beats
+from buildings.recorder.monitors.credentials import digest_of
 from campus.storage.sqlite_connections import SqliteConnections
 
 TRANSACTIONS = 30

@@ -17,10 +17,10 @@ from starlette.routing import Route
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
 from buildings.cve.arguments import canonical, spelled
-from buildings.cve.edition import Edition
-from buildings.cve.enrichment import patch_of
-from buildings.cve.ranking import factors_of
-from buildings.cve.results import details_of
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.enrichment import patch_of
+from buildings.cve.ranking.formula import factors_of
+from buildings.cve.ranking.results import details_of
 from campus.app import assemble
 from campus.config import read_config
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import anyio
 
-from buildings.recorder.beats import BEATS_IN_HISTORY, ENTRY
-from buildings.recorder.credentials import digest_of
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, ENTRY
+from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import Tables
 from campus.storage import EPOCH, MICROSECOND, CoreTables, Databases
 

@@ -5,7 +5,7 @@ from typing import Any
 from fastmcp import FastMCP
 
 from buildings.cve.models import Brief
-from buildings.cve.results import brief_of
+from buildings.cve.ranking.results import brief_of
 from buildings.cve.sample import sample_edition
 
 

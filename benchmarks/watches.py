@@ -16,16 +16,16 @@ from benchmarks.costs import BUILDINGS
 from benchmarks.feeds import DAY, FILES, Feeds
 from benchmarks.figures import Line, line_of_costs, line_of_skipped
 from benchmarks.processes import run_campus
+from buildings.cve.archive.lists import load_latest
 from buildings.cve.arguments import number_of, spelled
-from buildings.cve.edition import Edition
-from buildings.cve.enrichment import Affected, NvdRecord
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.nvd_records import packed
-from buildings.cve.ranking import UNSCORED
-from buildings.cve.store import load_latest
+from buildings.cve.nvd.records import packed
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.enrichment import Affected, NvdRecord
+from buildings.cve.ranking.formula import UNSCORED
 from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
-from buildings.cve.watch_matching import CRITERIA, Criteria, scores_of
-from buildings.cve.watch_news import follow_owners, list_matching, owners_of
+from buildings.cve.watches.matching import CRITERIA, Criteria, scores_of
+from buildings.cve.watches.news import follow_owners, list_matching, owners_of
 from campus import Storage, in_snapshot, in_transaction
 from campus.storage import Databases
 

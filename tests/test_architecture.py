@@ -42,11 +42,11 @@ def test_no_data_of_a_log_line_has_a_name_that_logging_refuses() -> None:
 
 
 PLANTED = {
-    "twins/routes.py": "from campus import Problem",
+    "twins/http/routes.py": "from campus import Problem",
     "campus/storage/errors.py": "from campus import app",
-    "buildings/cve/ranking.py": "from buildings.recorder import building",
+    "buildings/cve/ranking/formula.py": "from buildings.recorder import building",
     "buildings/gateway/how_to_pay.py": "from campus.site import Site",
-    "campus/directory.py": "from twins.routes import RouteTable",
+    "campus/directory.py": "from twins.http.routes import RouteTable",
 }
 """One import against each contract."""
 

@@ -5,35 +5,35 @@
     operations = await operations_of(mcp)                 # or step by step: the operations first,
     twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
-Where to look: a tool declares its route (annotation) and becomes an operation (operation), which knows where each argument
-is sent and how its text is decoded. Arguments are read (http_arguments, json_reader) and checked (argument_checks). A call
-passes the gate (call) and runs the tool's function (direct_call, within tool_context) or goes through its server, and what
-it raises becomes a problem (tool_errors, problems). The result becomes JSON (result_json) and an answer (responses, formats).
-routes finds the endpoint of a path, openapi_document describes all operations, and attach puts everything together. Over
-MCP, bodies are measured first (mcp_bodies), and plain requests take the same way without their server (mcp_endpoint): read
-strictly (mcp_messages), called through a gate (mcp_call), and answered (mcp_results, mcp_exchange). What FastMCP keeps to
-itself is used in fastmcp_internals only.
+Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
+argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked (tool.arguments).
+A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its
+server, and what it raises becomes a problem (tool.errors, problems). The result becomes JSON (tool.result_json) and an answer
+(http.responses, http.formats). http.routes finds the endpoint of a path, documents describes all operations, and attach puts
+everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests take the same way without their server
+(mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered (mcp.results, mcp.exchange). What
+FastMCP keeps to itself is used in the module fastmcp only.
 """
 
-from twins.annotation import ROUTE_META, route
-from twins.argument_checks import ArgumentChecker
 from twins.attach import Twins, attach, operations_of
-from twins.call import Call, Gate
-from twins.direct_call import RequestDependency
-from twins.fastmcp_internals import is_crash, serve_schemas
-from twins.formats import spreadsheet_text
-from twins.json_reader import Unstorable, has_too_many_values, read_json, require_storable, unstorable_reason
-from twins.mcp_bodies import McpBodies
-from twins.mcp_call import McpCall, McpGate, McpResult, with_meta
-from twins.mcp_endpoint import DirectMcp
-from twins.mcp_exchange import Begun, kept_alive
-from twins.mcp_messages import ServerAnswers
-from twins.openapi_document import openapi, problem_response
-from twins.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
+from twins.documents.openapi import openapi, problem_response
+from twins.fastmcp import is_crash, serve_schemas
+from twins.http.call import Call, Gate
+from twins.http.formats import spreadsheet_text
+from twins.http.json_reader import Unstorable, has_too_many_values, read_json, require_storable, unstorable_reason
+from twins.http.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
+from twins.http.routes import RouteEntry, RouteTable
+from twins.mcp.bodies import McpBodies
+from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
+from twins.mcp.endpoint import DirectMcp
+from twins.mcp.exchange import Begun, kept_alive
+from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
-from twins.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
-from twins.routes import RouteEntry, RouteTable
-from twins.tool_errors import log_failure, problem_of_failure
+from twins.tool.annotation import ROUTE_META, route
+from twins.tool.arguments import ArgumentChecker
+from twins.tool.direct_call import RequestDependency
+from twins.tool.errors import log_failure, problem_of_failure
+from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 
 __all__ = [
     "QUERY_METHODS",

@@ -16,17 +16,17 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from twins.annotation import BODY_LIMIT
-from twins.argument_checks import ArgumentChecker
-from twins.call import Gate, Twin
-from twins.fastmcp_internals import every_tool, serve_schemas
-from twins.mcp_bodies import McpBodies
-from twins.mcp_endpoint import DirectMcp
-from twins.openapi_document import openapi
-from twins.operation import Operation, operation_of
+from twins.documents.openapi import openapi
+from twins.fastmcp import every_tool, serve_schemas
+from twins.http.call import Gate, Twin
+from twins.http.responses import Answer, json_answer, or_not_modified, send_answer
+from twins.http.routes import RouteEntry, RouteTable
+from twins.mcp.bodies import McpBodies
+from twins.mcp.endpoint import DirectMcp
 from twins.problems import NO_TYPE
-from twins.responses import Answer, json_answer, or_not_modified, send_answer
-from twins.routes import RouteEntry, RouteTable
+from twins.tool.annotation import BODY_LIMIT
+from twins.tool.arguments import ArgumentChecker
+from twins.tool.operation import Operation, operation_of
 
 DOCUMENT = "/openapi.json"
 

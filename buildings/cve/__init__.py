@@ -13,15 +13,15 @@ from buildings.cve.checks import (
     stored_lists_add_up,
 )
 from buildings.cve.holdings import feeds_and_watches
-from buildings.cve.latest import latest, reload
-from buildings.cve.pages import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
-from buildings.cve.reader_feeds import full_feed, public_feed
+from buildings.cve.pages.lists import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
+from buildings.cve.pages.reader_feeds import full_feed, public_feed
+from buildings.cve.ranking.latest import latest, reload
 from buildings.cve.refresh import grade, nvd, pause_watches, refresh
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import OUTBOX, Tables
-from buildings.cve.watch_alerts import EMAIL_PAGES, deliver
-from buildings.cve.watch_pages import WATCHES, remove_watch, show_watches, watches_used
-from buildings.cve.watch_tools import mcp
+from buildings.cve.watches.alerts import EMAIL_PAGES, deliver
+from buildings.cve.watches.pages import WATCHES, remove_watch, show_watches, watches_used
+from buildings.cve.watches.tools import mcp
 from campus import Building, Check, Holdings, Job, Page, Service
 from campus.alerts import email_pages
 

@@ -6,17 +6,17 @@ from datetime import date
 import anyio.to_thread
 import httpx
 
-from buildings.cve.archive import load_leading
-from buildings.cve.edition import is_ahead, listing_days
+from buildings.cve.archive.editions import load_leading
+from buildings.cve.archive.lists import Stored, all_days, failures, load_brief, load_latest
 from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
-from buildings.cve.latest import CveSite
 from buildings.cve.models import Brief, Entry
-from buildings.cve.nvd_reading import load_progress
-from buildings.cve.ranking import RankedCve, factors_of, ranked
-from buildings.cve.results import DECIMALS, brief_of
-from buildings.cve.store import Stored, all_days, failures, load_brief, load_latest
+from buildings.cve.nvd.reading import load_progress
+from buildings.cve.ranking.edition import is_ahead, listing_days
+from buildings.cve.ranking.formula import RankedCve, factors_of, ranked
+from buildings.cve.ranking.latest import CveSite
+from buildings.cve.ranking.results import DECIMALS, brief_of
 from buildings.cve.tables import OUTBOX
 from campus import origin_of, utc_text
 

@@ -8,9 +8,9 @@ import anyio.to_thread
 from sqlmodel import col, delete, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.archive import load_leading
-from buildings.cve.edition import Edition, make_edition
-from buildings.cve.epss_store import HistoryRows, load_scores
+from buildings.cve.archive.editions import load_leading
+from buildings.cve.archive.epss_store import HistoryRows, load_scores
+from buildings.cve.archive.lists import all_days, load_brief
 from buildings.cve.feeds.acceptance import check_epss, check_kev
 from buildings.cve.feeds.epss import FEED as EPSS
 from buildings.cve.feeds.epss import EpssDay
@@ -18,11 +18,11 @@ from buildings.cve.feeds.errors import FeedError
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import FEED as KEV
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.forecast import WINDOW_DAYS
-from buildings.cve.forecast_store import CORRECTABLE_DAYS, flips
+from buildings.cve.forecast.formula import WINDOW_DAYS
+from buildings.cve.forecast.store import CORRECTABLE_DAYS, flips
 from buildings.cve.models import Feed
-from buildings.cve.nvd_records import NvdRecords
-from buildings.cve.store import all_days, load_brief
+from buildings.cve.nvd.records import NvdRecords
+from buildings.cve.ranking.edition import Edition, make_edition
 from buildings.cve.tables import ArchivedForecast, EpssBlock, RankingOrder, RansomwareFlip
 from buildings.cve.tables import EpssDay as StoredEpss
 from campus import JobFailed, Storage

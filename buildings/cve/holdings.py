@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from buildings.cve.feed_urls import feeds_of
-from buildings.cve.latest import CveSite
-from buildings.cve.watches import list_watches
+from buildings.cve.pages.feed_urls import feeds_of
+from buildings.cve.ranking.latest import CveSite
+from buildings.cve.watches.store import list_watches
 from campus import Holding, Key, ToolCall, in_snapshot
 
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from buildings.cve.enrichment import PatchStatus, Severity, SeveritySource
-from buildings.cve.nvd_records import NvdRecordState
+from buildings.cve.nvd.records import NvdRecordState
+from buildings.cve.ranking.enrichment import PatchStatus, Severity, SeveritySource
 from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
 
 EXAMPLE: JsonDict = {

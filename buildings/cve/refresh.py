@@ -10,9 +10,9 @@ from functools import partial
 import anyio.to_thread
 import httpx
 
+from buildings.cve.archive.epss_store import history_after, history_corrected
+from buildings.cve.archive.lists import Failure, failures, held_copies, load_brief, note_failure, save
 from buildings.cve.corrections import ListRefused, load_correction
-from buildings.cve.edition import Edition, is_ahead, make_edition
-from buildings.cve.epss_store import history_after, history_corrected
 from buildings.cve.feeds import epss, kev
 from buildings.cve.feeds.acceptance import check_epss, check_kev, check_time
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
@@ -20,13 +20,13 @@ from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
 from buildings.cve.feeds.errors import FeedError
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
-from buildings.cve.forecast_store import grade_lists, make_outlook
-from buildings.cve.latest import CveSite
-from buildings.cve.nvd_reading import read_before_list, read_to_the_end
-from buildings.cve.nvd_records import NvdRecords
+from buildings.cve.forecast.store import grade_lists, make_outlook
+from buildings.cve.nvd.reading import read_before_list, read_to_the_end
+from buildings.cve.nvd.records import NvdRecords
+from buildings.cve.ranking.edition import Edition, is_ahead, make_edition
+from buildings.cve.ranking.latest import CveSite
 from buildings.cve.settings import CveSettings
-from buildings.cve.store import Failure, failures, held_copies, load_brief, note_failure, save
-from buildings.cve.watch_news import ListMatching, follow_owners, list_matching, makers_of, owners_of, stop_watches
+from buildings.cve.watches.news import ListMatching, follow_owners, list_matching, makers_of, owners_of, stop_watches
 from campus import in_transaction
 
 log = logging.getLogger(__name__)

@@ -9,19 +9,19 @@ import anyio.to_thread
 from fastmcp import FastMCP
 from pydantic import Field
 
-from buildings.cve import feed_urls
+from buildings.cve.archive.history import CveHistory
+from buildings.cve.archive.lists import archived_days
 from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
-from buildings.cve.batch import Verdicts
-from buildings.cve.changes import ChangeCounts, Changes
-from buildings.cve.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
-from buildings.cve.forecast_models import ForecastList, ForecastRecord, ForecastTeaser
-from buildings.cve.forecast_store import forecast_days, load_forecast
-from buildings.cve.history import CveHistory
-from buildings.cve.latest import CveSite, DayResults, ForecastAnswers
+from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
+from buildings.cve.forecast.store import forecast_days, load_forecast
 from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
-from buildings.cve.reports import LARGEST_REPORT, find_ids
-from buildings.cve.results import verdict_of
-from buildings.cve.store import archived_days
+from buildings.cve.pages import feed_urls
+from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
+from buildings.cve.ranking.changes import ChangeCounts, Changes
+from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
+from buildings.cve.ranking.results import verdict_of
+from buildings.cve.reports.batch import Verdicts
+from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}

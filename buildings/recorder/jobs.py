@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, or_, select, update
 
-from buildings.recorder.alert_texts import WATCHED_AFTER_EXPIRY
-from buildings.recorder.alerts import Notice, raise_alerts
-from buildings.recorder.monitors import apply_key_event, delete_all
-from buildings.recorder.registration import ANSWER_RETENTION
+from buildings.recorder.alerts.raising import Notice, raise_alerts
+from buildings.recorder.alerts.texts import WATCHED_AFTER_EXPIRY
+from buildings.recorder.monitors.registration import ANSWER_RETENTION
+from buildings.recorder.monitors.rows import apply_key_event, delete_all
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, OWNERS, REPLIES, TARGETS
 from campus import among, in_snapshot, in_transaction

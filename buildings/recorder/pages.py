@@ -13,12 +13,12 @@ import anyio.to_thread
 from pydantic_core import to_json
 from sqlalchemy import Connection, Row, case, func, select
 
-from buildings.recorder.alerts import delivered_to
+from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.arguments import every, in_minutes, minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Fleet, Registered, Taken
+from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.state_machine import DOWN
 from buildings.recorder.tables import MONITORS, OWNERS
 from campus import Key, Problem, Request, Response, in_snapshot, pretty_json
 from campus.alerts import masked_address

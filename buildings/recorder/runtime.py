@@ -11,13 +11,13 @@ from functools import partial
 import anyio
 from sqlalchemy import exists, select
 
-from buildings.recorder.alert_texts import MonitorAlerts
-from buildings.recorder.beat_sql import record_beats
-from buildings.recorder.beats import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
+from buildings.recorder.alerts.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
+from buildings.recorder.alerts.texts import MonitorAlerts
+from buildings.recorder.beats.rules import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
+from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
 from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
 from campus.alerts import AlertLimits, Dispatcher, RegistrationLimits, TokenBuckets, open_channels, open_dispatcher

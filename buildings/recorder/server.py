@@ -8,7 +8,7 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
-from buildings.recorder.addresses import addresses_in, check_addresses, registrant
+from buildings.recorder.alerts.addresses import addresses_in, check_addresses, registrant
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -26,12 +26,11 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
-from buildings.recorder.credentials import Credentials, digest_of, lineage_of
-from buildings.recorder.fleet import read_fleet
+from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
-from buildings.recorder.problems import capsule_not_stored, neither_target
-from buildings.recorder.registration import (
+from buildings.recorder.monitors.credentials import Credentials, digest_of, lineage_of
+from buildings.recorder.monitors.fleet import read_fleet
+from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
     RegistrationRequest,
@@ -39,9 +38,10 @@ from buildings.recorder.registration import (
     register,
     stored_answer,
 )
+from buildings.recorder.monitors.state_machine import Schedule
+from buildings.recorder.monitors.takeover import read_capsules, take_over
+from buildings.recorder.problems import capsule_not_stored, neither_target
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.state_machine import Schedule
-from buildings.recorder.takeover import read_capsules, take_over
 from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}

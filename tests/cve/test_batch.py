@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from buildings.cve.reports import find_ids
+from buildings.cve.reports.identifiers import find_ids
 from campus import Problem
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildings.cve.arguments import number_of, spelled
-from buildings.cve.changes import ArchivedDay, Change, Changes, changes_of, counts_of
-from buildings.cve.edition import make_edition
 from buildings.cve.feeds.epss import EpssDay
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.nvd_records import NvdRecords
-from buildings.cve.ranking import Scores
-from buildings.cve.results import brief_of
+from buildings.cve.nvd.records import NvdRecords
+from buildings.cve.ranking.changes import ArchivedDay, Change, Changes, changes_of, counts_of
+from buildings.cve.ranking.edition import make_edition
+from buildings.cve.ranking.formula import Scores
+from buildings.cve.ranking.results import brief_of
 
 BEFORE = date(2026, 8, 1)
 COUNT = 34

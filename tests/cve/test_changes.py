@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlmodel import col, delete
 
-from buildings.cve.archive import load_leading
+from buildings.cve.archive.editions import load_leading
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.tables import EditionSet
 from campus.testing import Clock

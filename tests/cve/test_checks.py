@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
-from buildings.cve.ranking import HEAD, RankedSet
+from buildings.cve.ranking.formula import HEAD, RankedSet
 from buildings.cve.tables import BriefEdition, EditionSet, LatestList
 from campus.errors import CampusError
 from campus.testing import Clock

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from buildings.cve.feeds.errors import FeedError
-from buildings.cve.forecast_store import load_grades
+from buildings.cve.forecast.store import load_grades
 from campus import JobFailed
 from campus.testing import Clock
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from buildings.cve.enrichment import (
+from buildings.cve.feeds.errors import FeedRefused
+from buildings.cve.feeds.nvd import parse_nvd
+from buildings.cve.ranking.enrichment import (
     CISA_ADP,
     NVD,
     Metric,
@@ -22,8 +24,6 @@ from buildings.cve.enrichment import (
     severity_of,
     tagged,
 )
-from buildings.cve.feeds.errors import FeedRefused
-from buildings.cve.feeds.nvd import parse_nvd
 
 CNA = "cna@acme.example"
 LISTED = date(2026, 8, 1)

@@ -22,7 +22,7 @@ from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
 from buildings.cve.feeds.errors import FeedDoubted, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevCatalog, KevEntry, parse_kev
-from buildings.cve.ranking import Scores, picked, sorted_scores
+from buildings.cve.ranking.formula import Scores, picked, sorted_scores
 
 ADDED = date(2026, 8, 1)
 

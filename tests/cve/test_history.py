@@ -14,9 +14,9 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Connection, text
 
-from buildings.cve.epss_history import Scores, difference, found_in, packed, undone, unpacked
+from buildings.cve.archive.epss_history import Scores, difference, found_in, packed, undone, unpacked
 from buildings.cve.feeds.epss import parse_epss
-from buildings.cve.ranking import UNSCORED
+from buildings.cve.ranking.formula import UNSCORED
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

@@ -14,14 +14,14 @@ import anyio
 import pytest
 
 from buildings.cve.arguments import number_of
-from buildings.cve.enrichment import NvdRecord
 from buildings.cve.feeds.errors import FeedError, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import parse_nvd
 from buildings.cve.feeds.nvd_pages import Position, pause_between_pages
-from buildings.cve.nvd_outlines import outline_of
-from buildings.cve.nvd_reading import load_progress
-from buildings.cve.nvd_records import HEAD, NvdRecords, merged, packed
+from buildings.cve.nvd.outlines import outline_of
+from buildings.cve.nvd.reading import load_progress
+from buildings.cve.nvd.records import HEAD, NvdRecords, merged, packed
+from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.refresh import read_nvd, renew
 from campus.testing import Clock
 

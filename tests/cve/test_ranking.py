@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildings.cve.arguments import number_of, spelled
-from buildings.cve.edition import listing_days
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
-from buildings.cve.ranking import UNSCORED, factors_of, fresh_window, order, ranked
+from buildings.cve.ranking.edition import listing_days
+from buildings.cve.ranking.formula import UNSCORED, factors_of, fresh_window, order, ranked
 
 DAY = date(2026, 8, 21)
 

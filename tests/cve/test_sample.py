@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from buildings.cve.results import brief_of
+from buildings.cve.ranking.results import brief_of
 from buildings.cve.sample import FOLDER, sample_edition
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import FetchLimits
 from buildings.cve.refresh import renew
 from buildings.cve.tables import TARGETS, WATCH_NEWS, WATCHES
-from buildings.cve.watch_matching import (
+from buildings.cve.watches.matching import (
     EVERY_CVE,
     MARK,
     NO_DIGEST,

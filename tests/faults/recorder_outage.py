@@ -24,7 +24,7 @@ from recorder.recorders import Recorder
 from serving import Served
 from sqlalchemy import Connection, text
 
-from buildings.recorder.credentials import digest_of
+from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import Tables
 from campus import in_snapshot
 from campus.storage import EPOCH, MICROSECOND, Databases

@@ -25,8 +25,8 @@ from recorder.receivers import Authority
 from serving import Served, serving
 from sqlalchemy import Connection, insert, select, text, update
 
-from buildings.recorder.credentials import digest_of
-from buildings.recorder.state_machine import Schedule, initial_state
+from buildings.recorder.monitors.credentials import digest_of
+from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from campus import in_transaction
 from campus.storage import Databases

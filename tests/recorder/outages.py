@@ -11,8 +11,8 @@ from recorder.kills import SECRET, fill
 from recorder.recorders import Recorder
 from sqlalchemy import select, update
 
-from buildings.recorder.beats import Beat
-from buildings.recorder.credentials import digest_of
+from buildings.recorder.beats.rules import Beat
+from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import ALERTS, MONITORS
 from campus import in_snapshot, in_transaction
 

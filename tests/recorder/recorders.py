@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 from sqlalchemy import Connection, select, update
 
+from buildings.recorder.alerts.sweep import keep_time
 from buildings.recorder.runtime import sweep_now
-from buildings.recorder.sweep import keep_time
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
 from campus import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus

@@ -7,7 +7,7 @@ from patience import patience
 from recorder.recorders import Recorder
 from sqlalchemy import select
 
-from buildings.recorder.beats import past_beats
+from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import CAPSULES
 from campus import in_snapshot
 

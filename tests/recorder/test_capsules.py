@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorder.recorders import Recorder
 
-from buildings.recorder.takeover import boundary_of
+from buildings.recorder.monitors.takeover import boundary_of
 
 pytestmark = pytest.mark.anyio
 TOO_LARGE = "x" * 41_208
@@ -167,9 +167,9 @@ async def test_a_seq_belongs_to_one_capsule(over_each_frame: Recorder) -> None:
 
 
 async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(on_each_database: Recorder) -> None:
-    from buildings.recorder.beat_sql import record_beats
-    from buildings.recorder.beats import Beat, BeatOutcome
-    from buildings.recorder.credentials import digest_of
+    from buildings.recorder.beats.rules import Beat, BeatOutcome
+    from buildings.recorder.beats.sql import record_beats
+    from buildings.recorder.monitors.credentials import digest_of
     from campus import in_transaction
 
     monitor = await on_each_database.register(key="recorder")

@@ -9,8 +9,8 @@ from recorder.receivers import Received, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from buildings.recorder.alert_texts import Event, EventType
-from buildings.recorder.beats import past_beats
+from buildings.recorder.alerts.texts import Event, EventType
+from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
 from campus.alerts.rates import WAITS

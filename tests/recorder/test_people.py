@@ -6,8 +6,8 @@ import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.alert_texts import span
-from buildings.recorder.fleet import badge_svg
+from buildings.recorder.alerts.texts import span
+from buildings.recorder.monitors.fleet import badge_svg
 
 pytestmark = pytest.mark.anyio
 ME = "me@example.com"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.state_machine import (
+from buildings.recorder.monitors.state_machine import (
     BEATS,
     DOWN,
     LEAST_GRACE,

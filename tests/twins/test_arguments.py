@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from typing_extensions import TypeAliasType
 
 from twins import Problem, Twins, Unstorable, route
-from twins.operation import operation_of
-from twins.tool_errors import invalid_arguments
+from twins.tool.errors import invalid_arguments
+from twins.tool.operation import operation_of
 
 pytestmark = pytest.mark.anyio
 

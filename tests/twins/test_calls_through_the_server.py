@@ -16,8 +16,8 @@ from fastmcp.tools.tool_transform import ArgTransform
 from pydantic import BaseModel
 
 from twins import Problem, Twins, route
-from twins.call import Twin
-from twins.fastmcp_internals import every_tool, is_proxied
+from twins.fastmcp import every_tool, is_proxied
+from twins.http.call import Twin
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ class GateSide(Counting):
     twin_safe = True
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        self.seen.append(get_http_request().scope["twins.call"].operation.name)
+        self.seen.append(get_http_request().scope["twins.http.call"].operation.name)
         return await call_next(context)
 
 

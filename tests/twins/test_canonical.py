@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
-from twins.direct_call import DirectTool, plain
-from twins.fastmcp_internals import every_tool
+from twins.fastmcp import every_tool
+from twins.tool.direct_call import DirectTool, plain
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from pydantic import BaseModel, Field
 
 from twins import Twins, route
-from twins.argument_checks import FalseNumbers
+from twins.tool.arguments import FalseNumbers
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.utilities.tests import asgi_client
 
 from twins import serve_schemas
-from twins.fastmcp_internals import DirectCallGuard, allows_direct_calls, every_tool, is_crash
-from twins.tool_context import ToolContext, reset
+from twins.fastmcp import DirectCallGuard, allows_direct_calls, every_tool, is_crash
+from twins.tool.context import ToolContext, reset
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from twins import attach, openapi, operations_of, route
-from twins.formats import preferred
+from twins.http.formats import preferred
 
 AVAILABLE = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 

@@ -129,13 +129,13 @@ async def test_the_call_is_in_the_scope_while_it_runs() -> None:
     seen: list[Any] = []
 
     async def gate(call: Call) -> Answer:
-        seen.extend([call.scope, call.scope["twins.call"] is call])
+        seen.extend([call.scope, call.scope["twins.http.call"] is call])
         return await call.answer()
 
     async with await client_of(gate, []) as http:
         assert (await http.get("/paid/7")).status_code == 200
     assert seen[1] is True
-    assert "twins.call" not in seen[0]
+    assert "twins.http.call" not in seen[0]
 
 
 async def test_a_server_that_requires_a_login_is_not_opened_without_a_gate() -> None:

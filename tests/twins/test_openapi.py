@@ -12,7 +12,7 @@ from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, RootModel, create_model
 
 from twins import Twins, openapi, operations_of, problem_response, route
-from twins.openapi_schema import NULL
+from twins.documents.schema import NULL
 
 pytestmark = pytest.mark.anyio
 

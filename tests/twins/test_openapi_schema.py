@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 from pydantic import BaseModel, Field, TypeAdapter
 
-from twins.openapi_schema import NULL, to_3_0, without_null
+from twins.documents.schema import NULL, to_3_0, without_null
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, computed_field, field_serializer, model_serializer
 
-from twins.result_json import writer_of
+from twins.tool.result_json import writer_of
 
 
 class Inner(BaseModel):

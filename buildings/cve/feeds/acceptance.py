@@ -19,7 +19,7 @@ from buildings.cve.feeds.errors import FeedDoubted, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import FEED as KEV_FEED
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.ranking import Scores
+from buildings.cve.ranking.formula import Scores
 
 AHEAD = timedelta(days=1)
 """How far in the future a feed may be dated: clocks and time zones differ."""

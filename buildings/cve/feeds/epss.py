@@ -11,7 +11,7 @@ from buildings.cve.arguments import SEQUENCES, spelled
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, unpacked
 from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
 from buildings.cve.feeds.issue import Issue
-from buildings.cve.ranking import Scores, picked, row_of, sorted_scores
+from buildings.cve.ranking.formula import Scores, picked, row_of, sorted_scores
 
 FEED = "EPSS"
 ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")

@@ -19,10 +19,10 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from buildings.cve.arguments import PATTERN, canonical
-from buildings.cve.enrichment import says_end_of_life
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
 from buildings.cve.feeds.issue import Issue
+from buildings.cve.ranking.enrichment import says_end_of_life
 
 FEED = "KEV"
 MOST_UNREADABLE = 10

@@ -11,10 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from buildings.cve.arguments import canonical
-from buildings.cve.enrichment import CISA_ADP, Affected, Metric, NvdRecord, Reference, Ssvc, names_in, ratings_of, tagged
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
 from buildings.cve.feeds.issue import Issue
+from buildings.cve.ranking.enrichment import CISA_ADP, Affected, Metric, NvdRecord, Reference, Ssvc, names_in, ratings_of, tagged
 
 FEED = "NVD"
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from buildings.cve.edition import Edition, make_edition
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
 from buildings.cve.feeds.nvd import parse_nvd
-from buildings.cve.nvd_records import packed
+from buildings.cve.nvd.records import packed
+from buildings.cve.ranking.edition import Edition, make_edition
 
 FOLDER = Path(__file__).parent
 

@@ -1,0 +1,75 @@
+"""The EPSS of CVEs over the stored days and the list that is served; the last 30 days are kept until the list changes."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import date, timedelta
+
+from buildings.cve.archive.epss_history import Point
+from buildings.cve.archive.epss_store import load_points, points_of_sample
+from buildings.cve.archive.history import DAYS_SHOWN, CveHistory, course_of, history_of
+from buildings.cve.arguments import no_list_yet, number_of
+from buildings.cve.forecast.store import load_flips_of
+from buildings.cve.ranking.edition import Edition
+from campus import Storage
+
+CACHED_COURSES = 1_000
+LOADS_OF_HISTORY = 3
+"""A history is read again with a newer list if that was stored in between."""
+Course = tuple[float | None, ...]
+
+
+class Histories:
+    """The EPSS of CVEs over the stored days and the list that `shown` returns, of which `version` is the stored version.
+
+    `reload` fetches a newer list.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        shown: Callable[[], Edition],
+        version: Callable[[], str | None],
+        reload: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._storage = storage
+        self._shown = shown
+        self._version = version
+        self._reload = reload
+        self._courses: dict[str, Course] = {}
+
+    def clear(self) -> None:
+        """Forget what was loaded. What is being loaded now is not kept."""
+        self._courses = {}
+
+    async def of(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
+        """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
+        number = number_of(cve_id)
+        points = (await self._points([number], since=date.min))[number]
+        edition = self._shown()
+        return history_of(edition, cve_id, points, await load_flips_of(self._storage, cve_id), first=first, last=last)
+
+    async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
+        """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""
+        kept = self._courses
+        wanted = set(cve_ids)
+        found = {cve_id: kept[cve_id] for cve_id in wanted & kept.keys()}
+        if missing := {cve_id: number_of(cve_id) for cve_id in wanted - kept.keys()}:
+            since = self._shown().facts.issues.epss.issued.date() - timedelta(days=DAYS_SHOWN - 1)
+            points = await self._points(missing.values(), since=since)
+            loaded = {cve_id: course_of(points[number]) for cve_id, number in missing.items()}
+            if len(kept) > CACHED_COURSES:
+                kept.clear()
+            kept.update(loaded)
+            found |= loaded
+        return found
+
+    async def _points(self, numbers: Collection[int], *, since: date) -> dict[int, list[Point]]:
+        for _ in range(LOADS_OF_HISTORY):
+            edition = self._shown()
+            if edition.is_sample:
+                return points_of_sample(edition, numbers)
+            found = await load_points(self._storage, numbers, edition, version=self._version(), since=since)
+            if found is not None:
+                return found
+            await self._reload()
+        raise no_list_yet("a newer list is being stored; try again in a moment")

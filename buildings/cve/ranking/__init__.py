@@ -1,0 +1,1 @@
+"""The ranking: KEV, EPSS and NVD enter; the day's edition, its brief, verdicts and changes leave."""

@@ -1,0 +1,199 @@
+"""The list that this process serves, and the results made from it, reused until the list or the day changes."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from functools import partial
+
+import anyio.to_thread
+
+from buildings.cve.archive.histories import Histories
+from buildings.cve.archive.lists import Stored, load_brief, load_latest, newest_version
+from buildings.cve.arguments import no_list_yet
+from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
+from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
+from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
+from buildings.cve.models import Brief, FreshList, Teaser
+from buildings.cve.nvd.reading import load_records
+from buildings.cve.nvd.records import NvdRecords
+from buildings.cve.ranking.comparisons import Comparisons
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.results import as_of, brief_of, fresh_of, teaser_of
+from buildings.cve.reports.batch import Verdicts, verdicts_of
+from buildings.cve.reports.identifiers import FoundIds
+from buildings.cve.sample import sample_edition
+from buildings.cve.settings import CveSettings
+from buildings.cve.watches.alerts import Watching
+from campus import Site, Storage
+
+CACHED_BRIEFS = 32
+VERDICTS_AT_ONCE = 50
+"""Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayResults:
+    """What the tools return on one day."""
+
+    today: date
+    brief: Brief
+    teaser: Teaser
+    fresh: FreshList
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastAnswers:
+    """What the forecast's tools return on one day."""
+
+    today: date
+    forecast: ForecastList
+    teaser: ForecastTeaser
+
+
+class Latest:
+    """The list that one process serves, with its forecast; `reload` fetches a newer one from the database.
+
+    `feeds` keeps the bytes of feeds for readers until the list changes; `watching` sends the news of watches.
+    """
+
+    def __init__(self, storage: Storage, watching: Watching) -> None:
+        self.watching = watching
+        self.edition: Edition | None = None
+        self.nvd = NvdRecords()
+        self._storage = storage
+        self._version: str | None = None
+        self._brief: Brief | None = None
+        self._results: DayResults | None = None
+        self._archive: dict[tuple[date, int | None], Brief] = {}
+        self.comparisons = Comparisons(storage, self.archived)
+        self.histories = Histories(storage, shown=self.shown, version=lambda: self._version, reload=self.reload)
+        self.feeds: dict[str, bytes] = {}
+        self._forecast: ForecastList | None = None
+        self._forecast_answers: ForecastAnswers | None = None
+        self._record: ForecastRecord | None = None
+        self._record_version: str | None = None
+
+    @property
+    def real_edition(self) -> Edition | None:
+        """The list that is served, unless it is the sample."""
+        return None if self.edition is None or self.edition.is_sample else self.edition
+
+    def shown(self) -> Edition:
+        """The list that is served, which may be the sample; raises Problem 503 while there is none."""
+        if self.edition is None:
+            raise no_list_yet(
+                "no list has been made yet: the first one follows as soon as the feeds have been read; try again in a few minutes"
+            )
+        return self.edition
+
+    async def reload(self) -> None:
+        """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
+        nvd = await load_records(self._storage, self.nvd)
+        if nvd is not self.nvd:
+            self.nvd = nvd
+            if self.real_edition:
+                self.edition = replace(self.real_edition, nvd=nvd)
+                self._results = None
+                self._forecast_answers = None
+                self.feeds.clear()
+        version = await newest_version(self._storage)
+        record_version = await newest_record_version(self._storage)
+        if record_version != self._record_version:
+            self._record = await load_record(self._storage)
+            self._record_version = record_version
+        if version == self._version:
+            return
+        if stored := await load_latest(self._storage):
+            self.show(stored, await load_forecast(self._storage, stored.edition.day))
+        else:
+            self._version = version  # it cannot be read; do not try again until it changes
+
+    def show(self, stored: Stored, forecast: ForecastList | None) -> None:
+        """Serve a stored list and its forecast, with NVD's records as they were last loaded."""
+        self._show(replace(stored.edition, nvd=self.nvd), stored.brief, forecast)
+        self._version = stored.version
+
+    async def show_sample(self) -> None:
+        """Serve the shipped sample until there is a list."""
+        edition = await anyio.to_thread.run_sync(sample_edition)
+        self._show(edition, brief_of(edition, today=edition.day), sample_forecast(edition))
+
+    def results(self, now: datetime, *, full_list: Callable[[], str]) -> DayResults:
+        """The results of the day; raises Problem 503 while there is no list."""
+        today = now.date()
+        if self._results is None or self._results.today != today:
+            self._results = self._make(today, full_list())
+        return self._results
+
+    async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
+        """The verdicts on many CVEs; raises Problem 503 while there is no list."""
+        edition = self.shown()
+        made = partial(verdicts_of, edition, found, today=now.date())
+        return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
+
+    async def archived(self, day: date, edition: int | None = None) -> Brief | None:
+        """A past day's brief as it was published: its newest edition, or the one with that number."""
+        kept = self._archive
+        wanted = (day, edition)
+        if (brief := kept.get(wanted)) is None and (brief := await load_brief(self._storage, day, edition=edition)):
+            if len(kept) >= CACHED_BRIEFS:
+                del kept[next(iter(kept))]
+            kept[wanted] = brief
+        return brief
+
+    def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
+        """The day's forecast; raises Problem 503 while there is none."""
+        today = now.date()
+        if self._forecast_answers is None or self._forecast_answers.today != today:
+            self.shown()
+            if self._forecast is None:
+                raise no_list_yet("no forecast has been made yet: the first one comes with the next list")
+            forecast = as_of(today, self._forecast)
+            teaser = forecast_teaser_of(forecast, full_list=full_list(), record=record)
+            self._forecast_answers = ForecastAnswers(today=today, forecast=forecast, teaser=teaser)
+        return self._forecast_answers
+
+    def record(self) -> ForecastRecord:
+        """The public record of all grades; raises Problem 503 while there is no list."""
+        if self._record is None:
+            edition = self.shown()
+            self._record = record_of(edition, (), {})
+        return self._record
+
+    def _show(self, edition: Edition, brief: Brief, forecast: ForecastList | None) -> None:
+        self.edition = edition
+        self._brief = brief
+        self._results = None
+        self._forecast = forecast
+        self._forecast_answers = None
+        if self._record_version is None:
+            self._record = None
+        self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
+        self.comparisons.clear()
+        self.feeds.clear()
+        self.histories.clear()
+
+    def _make(self, today: date, full_list: str) -> DayResults:
+        edition = self.shown()
+        assert self._brief is not None, "it comes with the list"
+        brief = as_of(today, self._brief)
+        return DayResults(today=today, brief=brief, teaser=teaser_of(brief, full_list=full_list), fresh=fresh_of(edition, today=today))
+
+
+CveSite = Site[CveSettings, Latest]
+
+
+@asynccontextmanager
+async def latest(site: Site[CveSettings]) -> AsyncIterator[Latest]:
+    """The building's state: the newest stored list, or the sample."""
+    shown = Latest(site.storage, Watching(site))
+    await shown.reload()
+    if shown.edition is None and site.settings.sample:
+        await shown.show_sample()
+    yield shown
+
+
+async def reload(site: CveSite) -> None:
+    """The job that makes this process serve the newest list, whichever process stored it."""
+    await site.state.reload()

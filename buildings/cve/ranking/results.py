@@ -1,0 +1,237 @@
+"""Makes the tools' results from a day's edition: brief, teaser, fresh list, verdict. Pure."""
+
+from datetime import date
+from typing import Any, TypeVar
+
+from buildings.cve.arguments import spelled
+from buildings.cve.feeds.issue import Issue
+from buildings.cve.forecast.models import ForecastList
+from buildings.cve.models import (
+    Affected,
+    Brief,
+    Cvss,
+    Entry,
+    Factors,
+    Feed,
+    Feeds,
+    FreshList,
+    Miss,
+    MissCause,
+    NvdDetails,
+    PatchEvidence,
+    Rating,
+    Ssvc,
+    Teaser,
+    TeaserEntry,
+    Verdict,
+)
+from buildings.cve.ranking.edition import Edition, age, are_stale
+from buildings.cve.ranking.enrichment import NvdRecord, patch_of
+from buildings.cve.ranking.formula import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
+from buildings.cve.ranking.methodology import METHODOLOGY, NOTICES, SOURCE
+
+ListT = TypeVar("ListT", Brief, ForecastList)
+TEASER_LENGTH = 3
+DECIMALS = 3
+
+
+def brief_of(edition: Edition, *, today: date) -> Brief:
+    """The 25 highest-ranked CVEs of the day, with the feeds' ages as of `today`."""
+    entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
+    return Brief(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        generated_at=edition.made_at,
+        stale=edition.facts.issues.is_stale(today),
+        source=SOURCE,
+        count=len(entries),
+        entries=entries,
+        methodology=METHODOLOGY,
+        feeds=feeds_of(edition, today=today),
+        notices=notices_of(edition),
+    )
+
+
+def notices_of(edition: Edition) -> tuple[str, ...]:
+    """The publishers' notices, after the one of a correction."""
+    correction = edition.facts.issues.correction
+    return (correction, *NOTICES) if correction else NOTICES
+
+
+def feeds_of(edition: Edition, *, today: date) -> Feeds:
+    """Version, day and age of each feed."""
+    issues = edition.facts.issues
+    nvd = edition.nvd
+    return Feeds(
+        kev=_feed(issues.kev, today, held_because=issues.kev_held_because),
+        epss=_feed(issues.epss, today, held_because=issues.epss_held_because),
+        nvd=_feed(nvd.issue, today, total=nvd.total),
+    )
+
+
+def as_of(today: date, published: ListT) -> ListT:
+    """A published list on a later day: the feeds that it was made from, with their ages."""
+    feeds = published.feeds
+    aged = {name: feed.model_copy(update={"age_days": age(feed.date, today)}) for name, feed in feeds if feed.date}
+    assert feeds.kev.date, "no list is made without KEV"
+    assert feeds.epss.date, "no list is made without EPSS"
+    stale = are_stale(kev=feeds.kev.date, epss=feeds.epss.date, day=today)
+    return published.model_copy(update={"stale": stale, "feeds": feeds.model_copy(update=aged)})
+
+
+def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
+    """The three highest-ranked, without scores; `full_list` says how to get the rest."""
+    first = tuple(
+        TeaserEntry(
+            rank=str(entry.rank),
+            cve_id=entry.cve_id,
+            vendor=entry.vendor or "unknown",
+            product=entry.product or "unknown",
+            severity=entry.severity,
+        )
+        for entry in brief.entries[:TEASER_LENGTH]
+    )
+    return Teaser(ok=True, day=brief.day, sample=brief.sample, source=SOURCE, teaser=first, full_list=full_list, stale=brief.stale)
+
+
+def fresh_of(edition: Edition, *, today: date) -> FreshList:
+    """Every CVE that was added to KEV in the week that ends with the list's day, in rank order."""
+    first_day, last_day = fresh_window(edition.day)
+    added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.date_added <= last_day]
+    entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
+    return FreshList(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        stale=edition.facts.issues.is_stale(today),
+        window_days=FRESH_DAYS,
+        first_day=first_day,
+        last_day=last_day,
+        count=len(entries),
+        entries=tuple(sorted(entries, key=lambda entry: entry.rank)),
+    )
+
+
+def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
+    """One CVE's rank, or why it has none."""
+    stale = edition.facts.issues.is_stale(today)
+    of = len(edition.ranked)
+    cve = edition.ranked.find(cve_id)
+    if cve is None:
+        cause = cause_of_miss(edition, cve_id)
+        return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
+    removal = edition.facts.removed.get(cve_id)
+    record = edition.nvd.find(cve_id)
+    return Verdict(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        found=True,
+        stale=stale,
+        of=of,
+        kev_removed_on=removal.noticed_on if removal else None,
+        nvd=details_of(record) if record else None,
+        **_members(edition, cve_id, cve, record),
+    )
+
+
+def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
+    """A ranked CVE with everything that is known about it."""
+    return Entry(**_members(edition, cve_id, cve, edition.nvd.find(cve_id)))
+
+
+def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | None) -> dict[str, Any]:
+    """The members that Entry and Verdict share; making a Verdict from an Entry would validate them twice."""
+    listing = edition.facts.kev.get(cve_id)
+    points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
+    patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
+    rating = record and record.rating
+    return {
+        "rank": cve.rank,
+        "cve_id": cve_id,
+        "score": round(points.score, DECIMALS),
+        "kev": listing is not None,
+        "kev_date_added": listing.date_added if listing else None,
+        "kev_due_date": listing.due_date if listing else None,
+        "ransomware": True if listing and listing.ransomware else None,
+        "epss": cve.epss,
+        "epss_percentile": cve.percentile,
+        "severity": rating.severity if rating else "UNKNOWN",
+        "severity_source": rating.source if rating else None,
+        "cvss": Cvss(score=rating.score, version=rating.version, vector=rating.vector) if rating else None,
+        "patch_status": patch.status,
+        "patch_evidence": PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
+        "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
+        "product": (listing and listing.product) or (record and record.product) or None,
+        "nvd_record": edition.nvd.state_of(record),
+        "exploit_reference": record.exploit_url if record else None,
+        "factors": Factors(
+            kev=points.kev,
+            epss=round(points.epss, DECIMALS),
+            recency=round(points.recency, DECIMALS),
+        ),
+    }
+
+
+def details_of(record: NvdRecord) -> NvdDetails:
+    """NVD's record as a verdict shows it."""
+    ssvc = record.ssvc
+    return NvdDetails(
+        status=record.status,
+        published=record.published,
+        modified=record.modified,
+        ratings=tuple(
+            Rating(severity=one.severity, source=one.source, score=one.score, version=one.version, vector=one.vector)
+            for one in record.ratings
+        ),
+        cwes=record.cwes,
+        affected=tuple(Affected(vendor=one.vendor, product=one.product, versions=one.versions) for one in record.affected),
+        affected_count=record.affected_count,
+        ssvc=Ssvc(exploitation=ssvc.exploitation, automatable=ssvc.automatable, technical_impact=ssvc.technical_impact) if ssvc else None,
+    )
+
+
+def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
+    """Why a CVE is not ranked, as far as the feeds show."""
+    record = edition.nvd.find(cve_id)
+    removal = edition.facts.removed.get(cve_id)
+    if (record and record.is_rejected) or edition.ranked.leaves_out(cve_id):
+        what_next = "CISA lists it in KEV nevertheless." if cve_id in edition.facts.kev else "Remove it from your lists."
+        return MissCause(
+            reason="rejected",
+            explanation=f"{cve_id} was rejected, says NVD: the identifier is withdrawn and names no vulnerability, so it has no rank. "
+            f"{what_next}",
+        )
+    if removal:
+        return MissCause(
+            reason="removed_from_kev",
+            explanation=f"CISA added {cve_id} to KEV on {removal.date_added} and later removed it; it has been absent since the list of "
+            f"{removal.noticed_on}. EPSS has no score for it.",
+        )
+    if record:
+        return MissCause(
+            reason="not_yet_scored",
+            explanation=f"NVD lists {cve_id}, KEV does not, and EPSS has not scored it yet, which takes about 48 hours. Try again later.",
+        )
+    absent = "nor NVD " if edition.nvd.state_of(None) == "absent" else ""
+    unread = "" if absent else " NVD's record of it was not read yet."
+    return MissCause(
+        reason="unknown",
+        explanation=f"Neither KEV nor EPSS {absent}lists {cve_id}.{unread} It may be newer than 48 hours, reserved, rejected, or never "
+        f"assigned: check the number, or try again in two days.",
+    )
+
+
+def _feed(issue: Issue | None, today: date, *, total: int | None = None, held_because: str | None = None) -> Feed:
+    if issue is None:
+        return Feed(version=None, date=None, age_days=None, entries=None)
+    return Feed(
+        version=issue.version,
+        date=issue.issued.date(),
+        age_days=age(issue.issued.date(), today),
+        entries=issue.entries,
+        unreadable=issue.unreadable,
+        total=total,
+        held_because=held_because,
+    )

@@ -1,0 +1,178 @@
+"""Verdicts on many CVEs at once: the answer in rank order, with its CSV and Markdown. Pure."""
+
+from collections.abc import Iterator
+from datetime import date
+from itertools import chain
+from typing import ClassVar
+
+from pydantic import Field
+
+from buildings.cve.arguments import number_of
+from buildings.cve.models import SEVERITY, Answer, MissReason, Part
+from buildings.cve.nvd.records import NvdRecordState
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.enrichment import PatchStatus, Severity
+from buildings.cve.ranking.formula import RankedCve, factors_of
+from buildings.cve.ranking.methodology import NOTICES
+from buildings.cve.ranking.results import DECIMALS, cause_of_miss
+from buildings.cve.reports.identifiers import SHOWN_MALFORMED, SHOWN_OTHERS, FoundIds
+from buildings.cve.text_tables import csv_of, document, markdown_table, plain, warnings_of
+
+CSV_COLUMNS = (
+    *("rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
+    *("severity", "patch_status", "vendor", "product"),
+)
+MARKDOWN_COLUMNS = (
+    *("#rank", "CVE", "#score", "KEV", "patch by", "#days left", "ransomware", "#EPSS"),
+    *("severity", "patch", "product"),
+)
+
+
+class BatchVerdict(Part):
+    """The verdict on one of many CVEs."""
+
+    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
+    kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
+    kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
+    patch_by: date | None = Field(description="Day by which US federal agencies must act, from KEV; null if not in KEV.")
+    days_left: int | None = Field(description="Days from today to `patch_by`; negative if it has passed; null if not in KEV.")
+    ransomware: bool | None = Field(
+        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
+    )
+    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+    epss_percentile: float | None = Field(
+        description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
+    )
+    severity: Severity = Field(description=SEVERITY)
+    patch_status: PatchStatus = Field(description="no_fix_eol, fix_reference, vendor_advisory or unknown; cve_verdict has the evidence.")
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
+    nvd_record: NvdRecordState = Field(description="read, not_read or absent: whether severity, patch status and names say what NVD says.")
+
+
+class BatchMiss(Part):
+    """A CVE that is not ranked."""
+
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, rejected or unknown; cve_verdict explains it.")
+
+
+class Verdicts(Answer):
+    """The verdicts on many CVEs, in rank order."""
+
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
+    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
+    of: int = Field(description="Number of ranked CVEs.")
+    count: int = Field(description="Number of different CVE identifiers in the call.")
+    found: int = Field(description="Number of verdicts.")
+    overdue: int = Field(description="Number of verdicts whose `patch_by` has passed.")
+    verdicts: tuple[BatchVerdict, ...] = Field(description="CVEs that are ranked, the most urgent first.")
+    misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
+    malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
+    malformed: tuple[str, ...] = Field(description="The first 20 of those texts: nothing was looked up for them.")
+    not_looked_up_count: int = Field(
+        description="Number of different identifiers of other schemes that no CVE in their finding stands for."
+    )
+    not_looked_up: tuple[str, ...] = Field(
+        description="The first 100 of those identifiers, such as GHSA, RHSA, DSA or PYSEC: call again with the CVEs that they stand for."
+    )
+    left_out_count: int = Field(description="Number of CVEs that a report in JSON mentions only where it names no finding.")
+    left_out: tuple[str, ...] = Field(
+        description="The first 100 of those CVEs: suppressed, ignored, not affected or fixed by a VEX statement, or only referred to. Send "
+        "them in cve_ids for their verdicts."
+    )
+    notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
+        ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), ""] for one in self.verdicts)
+        absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
+        return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
+
+    def as_markdown(self) -> str:
+        """A summary, a table of the verdicts and a list of what is not ranked."""
+        lines = [
+            f"# CVE verdicts of {self.day}",
+            "",
+            *warnings_of(sample=self.sample, stale=self.stale),
+            f"{self.count} identifier{'s' * (self.count != 1)}: {self.found} of {self.of:,} ranked CVEs, {self.overdue} of them overdue;"
+            f" {len(self.misses)} not ranked, {self.malformed_count} malformed, {self.not_looked_up_count} of other schemes,"
+            f" {self.left_out_count} left out.",
+            "",
+            *markdown_table(MARKDOWN_COLUMNS, map(_row, self.verdicts)),
+        ]
+        if absent := list(self._absent()):
+            lines += ["", "## Without a verdict", "", *(f"- {plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
+        return document(*lines, notices=self.notices)
+
+    def _absent(self) -> Iterator[tuple[str, str]]:
+        yield from ((miss.cve_id, miss.reason) for miss in self.misses)
+        yield from ((text, "malformed") for text in self.malformed)
+        yield from ((other, "not_looked_up") for other in self.not_looked_up)
+        yield from ((cve_id, "left_out") for cve_id in self.left_out)
+
+
+def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
+    """The verdicts on all identifiers, the best rank first."""
+    ranked, misses = [], []
+    for cve_id in found.ids:
+        cve = edition.ranked.find(cve_id)
+        if cve is None:
+            misses.append(BatchMiss(cve_id=cve_id, reason=cause_of_miss(edition, cve_id).reason))
+        else:
+            ranked.append(_verdict(edition, cve_id, cve, today))
+    ranked.sort(key=lambda one: one.rank)
+    return Verdicts(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        stale=edition.facts.issues.is_stale(today),
+        of=len(edition.ranked),
+        count=len(found.ids),
+        found=len(ranked),
+        overdue=sum(1 for one in ranked if one.days_left is not None and one.days_left < 0),
+        verdicts=tuple(ranked),
+        misses=tuple(misses),
+        malformed_count=len(found.malformed),
+        malformed=tuple(found.malformed[:SHOWN_MALFORMED]),
+        not_looked_up_count=len(found.not_looked_up),
+        not_looked_up=tuple(found.not_looked_up[:SHOWN_OTHERS]),
+        left_out_count=len(found.left_out),
+        left_out=tuple(found.left_out[:SHOWN_OTHERS]),
+        notices=NOTICES,
+    )
+
+
+def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
+    listing = edition.facts.kev.get(cve_id)
+    outline = edition.nvd.outline(number_of(cve_id))
+    added = listing.date_added if listing else None
+    due = listing.due_date if listing else None
+    return BatchVerdict(
+        rank=cve.rank,
+        cve_id=cve_id,
+        score=round(factors_of(epss=cve.epss, added=added, day=edition.day).score, DECIMALS),
+        kev=listing is not None,
+        kev_date_added=added,
+        patch_by=due,
+        days_left=(due - today).days if due else None,
+        ransomware=True if listing and listing.ransomware else None,
+        epss=cve.epss,
+        epss_percentile=cve.percentile,
+        severity=outline.severity if outline else "UNKNOWN",
+        patch_status="no_fix_eol" if listing and listing.end_of_life else outline.patch if outline else "unknown",
+        vendor=(listing and listing.vendor) or (outline and outline.vendor) or None,
+        product=(listing and listing.product) or (outline and outline.product) or None,
+        nvd_record=edition.nvd.state_of(outline),
+    )
+
+
+def _row(one: BatchVerdict) -> tuple[object, ...]:
+    product = " ".join(name for name in (one.vendor, one.product) if name)
+    return (
+        *(one.rank, one.cve_id, one.score, one.kev_date_added, one.patch_by, one.days_left, one.ransomware, one.epss),
+        *(one.severity, one.patch_status.replace("_", " "), product),
+    )

@@ -1,0 +1,220 @@
+"""What the messages of watches say, and the dispatcher that sends them: the JSON of webhooks, the text of Discord and e-mail."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter
+from sqlalchemy import ColumnElement, Connection, FromClause, Row
+
+from buildings.cve.models import Part
+from buildings.cve.settings import CveSettings
+from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
+from buildings.cve.watches.models import SHOWN_ENTRIES, NewsEntry
+from campus import GuardedClient, Site, in_transaction, utc_text
+from campus.alerts import (
+    CONFIRM,
+    AlertContents,
+    AlertText,
+    Content,
+    Dispatcher,
+    Question,
+    RegistrationLimits,
+    open_channels,
+    open_dispatcher,
+)
+
+NEWS, PAUSED = "news", "paused"
+EMAIL_PAGES = "/v1/watches/email"
+LONGEST_WAIT = 5.0
+"""Most seconds between two readings of the outbox: the refresh, which fills it, is another process."""
+LINES = 20
+"""CVEs in the text of a message for people."""
+QUESTION = 'Someone, probably you, asked for news of the watch "{name}" at this address: CVEs that newly fit it, after each daily list.'
+ENTRIES: TypeAdapter[tuple[NewsEntry, ...]] = TypeAdapter(tuple[NewsEntry, ...])
+
+
+def pack_entries(entries: Sequence[NewsEntry]) -> bytes:
+    """Entries as they are stored."""
+    return zlib.compress(ENTRIES.dump_json(tuple(entries)), 9)
+
+
+def unpack_entries(block: bytes) -> tuple[NewsEntry, ...]:
+    """The entries in a block that `pack_entries` returned."""
+    return ENTRIES.validate_json(zlib.decompress(block))
+
+
+class WatchPart(Part):
+    """The watch that an event is about."""
+
+    id: str = Field(description="Id of the watch.")
+    name: str = Field(description="Name of the watch.")
+
+
+class NewsEvent(Part):
+    """What newly fits a watch on the list of a day."""
+
+    type: Literal["watch.news"] = "watch.news"
+    timestamp: datetime = Field(description="When it was found (UTC).")
+    watch: WatchPart = Field(description="The watch.")
+    day: date = Field(description="Day of the list (UTC).")
+    count: int = Field(description="Number of CVEs that newly fit.")
+    entries: tuple[NewsEntry, ...] = Field(description="The first 50 of them, in rank order.")
+    omitted: int = Field(description="How many earlier messages were left out, because more than 100 of the watch waited.")
+    news_url: str = Field(description="Address of all of them and of the watch's later news, for the owning key. It contains no secret.")
+
+
+class PausedEvent(Part):
+    """The key of watches has ended."""
+
+    type: Literal["watch.paused"] = "watch.paused"
+    timestamp: datetime = Field(description="When it was noticed (UTC).")
+    key_ended_at: datetime = Field(description="When the key ended (UTC).")
+    notice: str = Field(description="What it means, and what to do.")
+
+
+class WatchDigest(Part):
+    """Many events in one message, because more than five waited for one target."""
+
+    type: Literal["watch.digest"] = "watch.digest"
+    timestamp: datetime = Field(description="When the latest event was noticed (UTC).")
+    count: int = Field(description="Number of events.")
+    events: tuple[NewsEvent | PausedEvent, ...] = Field(description="The events in their order.")
+
+
+@dataclass(frozen=True)
+class WatchAlert:
+    """One message as it was raised. Only news have a watch, a number, a day and entries; `key_ends_at` is that of the target's owner."""
+
+    kind: str
+    at: datetime
+    watch_id: str | None
+    name: str | None
+    number: int | None
+    day: date | None
+    count: int | None
+    entries: tuple[NewsEntry, ...]
+    omitted: int
+    key_ends_at: datetime
+
+
+class WatchAlerts(AlertContents):
+    """Composes the messages of watches; `url` is the public URL of the service."""
+
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = (
+        WATCHES.c.name,
+        WATCH_NEWS.c.day,
+        WATCH_NEWS.c.found,
+        WATCH_NEWS.c.entries,
+        WATCH_OWNERS.c.ends_at,
+    )
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def joined(self, waiting: FromClause) -> FromClause:
+        """Joined with the owner of the target, and with the watch and its news if the alert is about them."""
+        owned = waiting.join(WATCH_OWNERS, TARGETS.c.owner == WATCH_OWNERS.c.lineage)
+        return owned.outerjoin(WATCHES, ALERTS.c.watch_id == WATCHES.c.id).outerjoin(WATCH_NEWS, ALERTS.c.news == WATCH_NEWS.c.number)
+
+    def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[WatchAlert]:
+        """Each alert with the entries of its news."""
+        return [
+            WatchAlert(
+                kind=row.kind,
+                at=row.at,
+                watch_id=row.watch_id,
+                name=row.name,
+                number=row.news,
+                day=row.day,
+                count=row.found,
+                entries=unpack_entries(row.entries)[:SHOWN_ENTRIES] if row.entries else (),
+                omitted=row.omitted,
+                key_ends_at=row.ends_at,
+            )
+            for row in rows
+        ]
+
+    def compose(self, alerts: Sequence[WatchAlert]) -> Content | Question:
+        """An event, or a digest of events; or the question to a new address."""
+        if alerts[0].kind == CONFIRM:
+            return Question(QUESTION.format(name=alerts[0].name or "of your key"))
+        events = [event_of(alert, url=self._url) for alert in alerts]
+        texts = tuple(_text(event) for event in events)
+        if len(events) == 1:
+            return Content(events[0], texts[0].headline, texts)
+        digest = WatchDigest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
+        return Content(digest, f"News of {len(events)} watches", texts)
+
+
+def event_of(alert: WatchAlert, *, url: str) -> NewsEvent | PausedEvent:
+    """The event of one alert; it is the same at each try."""
+    if alert.kind == PAUSED or alert.watch_id is None or alert.day is None:
+        return PausedEvent(timestamp=alert.at, key_ended_at=alert.key_ends_at, notice=_notice(alert.key_ends_at))
+    return NewsEvent(
+        timestamp=alert.at,
+        watch=WatchPart(id=alert.watch_id, name=alert.name or ""),
+        day=alert.day,
+        count=alert.count or 0,
+        entries=alert.entries,
+        omitted=alert.omitted,
+        news_url=f"{url}/v1/watches/news?since={(alert.number or 1) - 1}&watch_id={alert.watch_id}",
+    )
+
+
+def _notice(ended_at: datetime) -> str:
+    return (
+        f"Your key ended at {utc_text(ended_at)}, and its watches are paused. Renew it to resume them: the next list then also tells what"
+        " began to fit meanwhile."
+    )
+
+
+def _text(event: NewsEvent | PausedEvent) -> AlertText:
+    if isinstance(event, PausedEvent):
+        return AlertText("Your watches are paused: their key has ended", (event.notice,), event.timestamp, "problem")
+    first = event.entries[0]
+    what = "CVE newly fits" if event.count == 1 else "CVEs newly fit"
+    headline = f"{event.watch.name}: {event.count:,} {what}, {'' if event.count == 1 else 'first '}{first.cve_id}"
+    more = [f"and {event.count - LINES:,} more: {event.news_url}"] if event.count > LINES else []
+    more += [f"not sent: {event.omitted} earlier messages, because too many waited"] if event.omitted else []
+    return AlertText(headline, (*map(line_of, event.entries[:LINES]), *more), event.timestamp, "problem")
+
+
+def line_of(entry: NewsEntry) -> str:
+    """A CVE in one line of text."""
+    name = f"{entry.vendor or ''} {entry.product or ''}".strip() or "unknown product"
+    facts = [f"rank {entry.rank:,}", f"score {entry.score:g}", f"in KEV since {entry.kev_date_added}" if entry.kev else "not in KEV"]
+    facts += [f"due {entry.kev_due_date}"] if entry.kev_due_date else []
+    facts += ["used in ransomware campaigns"] if entry.ransomware else []
+    return f"{entry.cve_id} {name}: {', '.join(facts)}"
+
+
+class Watching:
+    """What the tools for watches share in one process. The dispatcher is made at its first use: the refresh needs none."""
+
+    def __init__(self, site: Site[CveSettings, Any]) -> None:
+        self._site = site
+        self.limits = RegistrationLimits(site.settings.watches_per_minute)
+
+    @cached_property
+    def checks(self) -> GuardedClient:
+        """The client that checks webhooks. It resolves names in its own threads, so that a slow name server delays no message."""
+        return self._site.web.apart()
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """Sends the messages."""
+        site = self._site
+        channels = open_channels(site, links=EMAIL_PAGES)
+        contents = WatchAlerts(site.url)
+        return open_dispatcher(OUTBOX, contents, storage=site.storage, web=site.web, channels=channels, now=site.now, count=site.count)
+
+
+async def deliver(site: Site[CveSettings, Any]) -> None:
+    """Send the messages of watches until the process ends."""
+    if site.alone:  # otherwise another process may hold the leases
+        await in_transaction(site.storage, OUTBOX.void_leases)
+    await site.state.watching.dispatcher.run(every=LONGEST_WAIT)

@@ -1,0 +1,165 @@
+"""The arguments and results of the tools for watches, each with its bounds and its description."""
+
+from datetime import date, datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from buildings.cve.arguments import CveId
+from buildings.cve.models import SEVERITY, Part, Result
+from buildings.cve.ranking.enrichment import Severity
+from campus import MadeBy
+from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
+
+MOST_WATCHES = 20
+MOST_NAMES = 50
+MOST_CVE_IDS = 1_000
+LONGEST_NAME = 100
+SHOWN_ENTRIES = 50
+"""CVEs in one message; the news that are polled have all."""
+
+Line = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
+WatchName = Annotated[
+    Line, Field(description="Your name for the watch, shown in its news, such as 'edge routers'.", examples=["edge routers"])
+]
+OptionalName = Annotated[Line | None, Field(description="New name of the watch.")]
+Vendors = Annotated[
+    list[Line] | None,
+    Field(
+        max_length=MOST_NAMES,
+        description="Vendors, as KEV or NVD spells them; case, blanks and punctuation do not matter. cve_verdict shows a CVE's vendor.",
+        examples=[["Cisco", "Fortinet"]],
+    ),
+]
+Products = Annotated[
+    list[Line] | None,
+    Field(
+        max_length=MOST_NAMES,
+        description="Products, as KEV or NVD spells them, of any vendor; or vendor:product.",
+        examples=[["Log4j2", "microsoft:exchange server"]],
+    ),
+]
+WatchedIds = Annotated[list[CveId] | None, Field(max_length=MOST_CVE_IDS, description="CVE identifiers, at most 1,000.")]
+LeastScore = Annotated[
+    float | None,
+    Field(
+        ge=1,
+        le=100,
+        description="Least score that a CVE must have, 1 to 100. Default: 25, which only CVEs in KEV reach. 5: others too, if their"
+        " probability of exploitation (EPSS) is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
+    ),
+]
+Webhook = Annotated[
+    str | None,
+    Field(
+        max_length=2048,
+        description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` that"
+        f" chat services show, or a webhook of {CHAT_SERVICES}.",
+    ),
+]
+Email = Annotated[
+    str | None,
+    Field(max_length=254, description="E-mail address that news is sent to; the recipient must first confirm by e-mail."),
+]
+WatchId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the watch, from create_watch or list_watches.")]
+SomeWatchId = Annotated[str | None, Field(min_length=1, max_length=64, description="Id of one watch. Default: all of your key.")]
+Since = Annotated[
+    int, Field(ge=0, le=2**31 - 1, description="`next` of the last answer, so that you get what came after it. 0: all that is kept.")
+]
+
+
+class WatchTarget(Part):
+    """Where the news of a watch is sent."""
+
+    kind: str = Field(description=f"How it is sent: {KINDS}.")
+    address: str = Field(description="Its address; for a webhook only the host, because the rest may be secret.")
+    state: TargetState = Field(
+        description="ready: messages are delivered. untested: none was sent there yet. unconfirmed: its owner has not confirmed."
+        " failing: being retried. disabled: given up."
+    )
+    reason: str | None = Field(description="Why messages do not reach it, and what to do; null if they do.")
+    undelivered: int = Field(description="Number of this watch's messages that are not delivered to it yet.")
+
+
+class Watch(Part):
+    """One watch of a key."""
+
+    watch_id: str = Field(description="Id, for update_watch and delete_watch.")
+    name: str = Field(description="Your name for it.")
+    vendors: tuple[str, ...] = Field(description="Vendors that it names.")
+    products: tuple[str, ...] = Field(description="Products that it names.")
+    cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
+    least_score: float = Field(description="Least score that a CVE must have.")
+    state: Literal["active", "paused", "stopped"] = Field(
+        description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
+        " has ended; call update_watch if you made it or still need it, else delete_watch."
+    )
+    made_at: datetime = Field(description="When it was made (UTC).")
+    made_by: MadeBy = Field(description="The key or connected client that made it, or changed it last.")
+    told: int = Field(description="Number of CVEs that it told of so far.")
+    last_news_at: datetime | None = Field(description="When it last had news (UTC); null if it never had.")
+    targets: tuple[WatchTarget, ...] = Field(description="Where its news is sent; none if it is only polled.")
+
+
+class WatchMade(Watch, Result):
+    """A watch that was made or changed."""
+
+    webhook_secret: str | None = Field(
+        description=f"Secret that verifies the messages to the webhook (Standard Webhooks); null without one, and for {CHAT_SERVICES}."
+    )
+    notes: tuple[str, ...] = Field(
+        description="What you should know, such as that a name is not among KEV's, or an address is unconfirmed."
+    )
+
+
+class WatchList(Result):
+    """The watches of the calling key."""
+
+    count: int = Field(description="Number of watches that the key owns, at most 20.")
+    watches: tuple[Watch, ...] = Field(description="The watches, the oldest first.")
+
+
+class WatchDeleted(Result):
+    """A deleted watch."""
+
+    watch_id: str = Field(description="Id of the deleted watch. Its news and undelivered messages are deleted too.")
+
+
+class NewsEntry(Part):
+    """A CVE that newly fits a watch, as it was on the list that brought it."""
+
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
+    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
+    kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
+    kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
+    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
+    ransomware: bool | None = Field(
+        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
+    )
+    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+    severity: Severity = Field(description=SEVERITY)
+    vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
+    product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
+    fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
+
+
+class News(Part):
+    """What newly fitted one watch on one list."""
+
+    number: int = Field(description="Place in the order of all news; it grows.")
+    watch_id: str = Field(description="Id of the watch.")
+    name: str = Field(description="Name of the watch.")
+    day: date = Field(description="Day of the list (UTC).")
+    at: datetime = Field(description="When it was found (UTC).")
+    count: int = Field(description="Number of entries.")
+    entries: tuple[NewsEntry, ...] = Field(description="The CVEs, in rank order.")
+
+
+class NewsList(Result):
+    """News of a key's watches, in their order."""
+
+    count: int = Field(description="Number of items in `news`.")
+    news: tuple[News, ...] = Field(description="What newly fitted, the oldest first.")
+    next: int = Field(description="Pass it as `since` next time.")
+    more: bool = Field(description="True if there is more already: call again now.")

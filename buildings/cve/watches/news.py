@@ -1,0 +1,235 @@
+"""The news of watches: found in the transaction that stores a list, kept for 90 days, polled; and watches paused when their key ends,
+or stopped when their maker does.
+
+A list is stored together with the news that it brings and the messages that tell them: either all of it is on disk, or nothing. A
+watch knows its CVEs, so that a list that is stored again, or by two processes, brings the same news once.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
+
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
+from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
+from buildings.cve.watches.matching import CRITERIA, NO_DIGEST, Matcher, known_digest, pack_known, unpack_known, with_digest
+from buildings.cve.watches.models import News, NewsList
+from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
+from campus import Storage, among, in_snapshot, in_transaction
+
+NEWS_RETENTION = timedelta(days=90)
+MOST_POLLED = 1_000
+"""CVEs in one answer of a poll, unless the first item alone has more."""
+ITEMS_PER_READ = 50
+WATCHES_PER_READ = 250
+OWNERS_PER_READ = 200
+PACKED_ANEW_AFTER = 100
+"""After so many CVEs that a watch was told of, all that it knows are packed as one again."""
+CHANGED = (WATCHES.c.known, WATCHES.c.nvd_complete, WATCHES.c.told, WATCHES.c.last_news_at)
+CHANGE = (
+    update(WATCHES)
+    .where(WATCHES.c.id == bindparam("key"))
+    .values(needs_baseline=False, **{column.name: bindparam(column.name, type_=column.type) for column in CHANGED})
+)
+
+
+def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None) -> NewsList:
+    """The news of a key's watches after a number, or of one of them; about 1,000 CVEs at most."""
+    if watch_id is not None:
+        owned_watch(connection, watch_id, lineage)
+    mine = and_(WATCHES.c.lineage == lineage, WATCH_NEWS.c.number > since)
+    chosen = select(WATCH_NEWS, WATCHES.c.name).select_from(WATCH_NEWS.join(WATCHES)).where(mine).order_by(WATCH_NEWS.c.number)
+    if watch_id is not None:
+        chosen = chosen.where(WATCHES.c.id == watch_id)
+    rows = connection.execute(chosen.limit(ITEMS_PER_READ + 1)).all()
+    fits, total = 0, 0
+    for row in rows[:ITEMS_PER_READ]:
+        total += row.found
+        if fits and total > MOST_POLLED:
+            break
+        fits += 1
+    news = tuple(_news(row) for row in rows[:fits])
+    return NewsList(ok=True, count=len(news), news=news, next=news[-1].number if news else since, more=len(rows) > fits)
+
+
+def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News]:
+    """The latest news of a key's watches, the newest first."""
+    joined = select(WATCH_NEWS, WATCHES.c.name).select_from(WATCH_NEWS.join(WATCHES)).where(WATCHES.c.lineage == lineage)
+    return [_news(row) for row in connection.execute(joined.order_by(WATCH_NEWS.c.number.desc()).limit(most))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a list changes about one watch: the values of its columns, and its news, if any."""
+
+    row: Row[Any]
+    values: Mapping[str, Any]
+    new: int
+    entries: bytes
+
+
+@dataclass(frozen=True)
+class ListMatching:
+    """Tells the watches what is news to them on a list, in the transaction that stores the list."""
+
+    matcher: Matcher
+    now: datetime
+
+    def __call__(self, connection: Connection) -> int:
+        """Store the news and the messages that tell them; returns how many watches have news."""
+        for table in (ALERTS, WATCH_NEWS):
+            connection.execute(table.delete().where(table.c.at < self.now - NEWS_RETENTION))
+        return sum(self._tell(connection, rows) for rows in _active(connection, now=self.now))
+
+    def _tell(self, connection: Connection, rows: Sequence[Row[Any]]) -> int:
+        changes = [change for row in rows if (change := self._change(row))]
+        if changes:
+            connection.execute(CHANGE, [change.values for change in changes])
+        self._store(connection, [change for change in changes if change.new])
+        return sum(bool(change.new) for change in changes)
+
+    def _change(self, row: Row[Any]) -> Change | None:
+        """What becomes of a watch. None if it stays as it is."""
+        criteria = CRITERIA.validate_json(row.criteria)
+        is_complete = self.matcher.edition.nvd.is_complete
+        # names that NVD's first reading brought late are no news of CVEs that reached the score before
+        needs_baseline = row.needs_baseline or (is_complete and not row.nvd_complete)
+        digest = self.matcher.digest(criteria)
+        if digest == known_digest(row.known) and not needs_baseline:
+            return None
+        known = unpack_known(row.known)
+        new, is_all = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
+        digest = digest if is_all else NO_DIGEST
+        told = row.told + len(new)
+        packs_anew = needs_baseline or told // PACKED_ANEW_AFTER > row.told // PACKED_ANEW_AFTER
+        values = {
+            "key": row.id,
+            "known": pack_known(known, digest) if packs_anew else with_digest(row.known, digest, new),
+            "nvd_complete": is_complete,
+            "told": told,
+            "last_news_at": self.now if new else row.last_news_at,
+        }
+        entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""
+        return Change(row=row, values=values, new=len(new), entries=entries)
+
+    def _store(self, connection: Connection, changes: Sequence[Change]) -> None:
+        """Store the news of watches that have some, and the messages that tell them."""
+        if not changes:
+            return
+        about = {"day": self.matcher.edition.day, "at": self.now}
+        stored = insert(WATCH_NEWS).returning(WATCH_NEWS.c.watch_id, WATCH_NEWS.c.number)
+        rows = [{"watch_id": one.row.id, "found": one.new, "entries": one.entries, **about} for one in changes]
+        numbers = {row.watch_id: row.number for row in connection.execute(stored, rows)}
+        alerts = [
+            {"target_id": target, "kind": NEWS, "at": self.now, "watch_id": one.row.id, "news": numbers[one.row.id]}
+            for one in changes
+            for target in targets_of(one.row)
+        ]
+        OUTBOX.raise_alerts(connection, alerts, now=self.now)
+
+
+async def list_matching(storage: Storage, edition: Edition, last: Edition | None, *, now: datetime) -> ListMatching:
+    """The matching of a list, prepared outside of the transaction as far as possible; `last` is the list that was served before."""
+    lowest = await in_snapshot(storage, lambda connection: connection.scalar(select(func.min(WATCHES.c.least_score))))
+    matcher = Matcher(edition, last)
+    if lowest is not None:
+        await anyio.to_thread.run_sync(matcher.prepare, lowest)
+    return ListMatching(matcher, now)
+
+
+async def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+    """The lineages of the keys that own watches, in parts: a server follows them every minute, and all at once would delay its calls."""
+    owners = await in_snapshot(storage, partial(_owners_after, last=""))
+    while owners:
+        yield owners
+        owners = await in_snapshot(storage, partial(_owners_after, last=owners[-1]))
+
+
+def _owners_after(connection: Connection, last: str) -> Sequence[str]:
+    lineage = WATCH_OWNERS.c.lineage
+    chosen = select(lineage).where(lineage > last, exists().where(WATCHES.c.lineage == lineage))
+    return connection.scalars(chosen.order_by(lineage).limit(OWNERS_PER_READ)).all()
+
+
+async def makers_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+    """The ids of the makers of watches that have not stopped, in parts."""
+    makers = await in_snapshot(storage, partial(_makers_after, last=""))
+    while makers:
+        yield makers
+        makers = await in_snapshot(storage, partial(_makers_after, last=makers[-1]))
+
+
+def _makers_after(connection: Connection, last: str) -> Sequence[str]:
+    maker = WATCHES.c.made_by
+    chosen = select(maker).where(maker > last, WATCHES.c.stopped_at.is_(None)).group_by(maker)
+    return connection.scalars(chosen.order_by(maker).limit(OWNERS_PER_READ)).all()
+
+
+def stop_watches(connection: Connection, makers: Sequence[str], *, now: datetime) -> int:
+    """Stop the watches of makers that have ended, and delete what they have not sent yet; returns how many."""
+    lasting = among(connection, WATCHES.c.made_by, makers), WATCHES.c.stopped_at.is_(None)
+    stopped = connection.scalars(update(WATCHES).where(*lasting).values(stopped_at=now).returning(WATCHES.c.id)).all()
+    connection.execute(ALERTS.delete().where(among(connection, ALERTS.c.watch_id, stopped)))
+    return len(stopped)
+
+
+async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: Sequence[str], *, now: datetime) -> int:
+    """Store when owners' keys end: pause the watches of keys that have ended, and resume those of renewed ones; returns how many keys.
+
+    Of a paused watch's targets each is told. `ends` has no entry for a key that was revoked: it ends now, or has ended.
+    """
+    changed = partial(_changed_owners, ends=ends, now=now)
+
+    def work(connection: Connection) -> int:
+        return sum(_follow(connection, row, ends_at, now) for row, ends_at in changed(connection, late))
+
+    late = [row.lineage for row, _ in await in_snapshot(storage, partial(changed, owners=owners))]
+    return await in_transaction(storage, work) if late else 0
+
+
+def _changed_owners(
+    connection: Connection, owners: Sequence[str], ends: Mapping[str, datetime], now: datetime
+) -> list[tuple[Row[Any], datetime]]:
+    """The owners for whom something else is stored than when their key ends, each with that."""
+    owner = WATCH_OWNERS.c
+    stored: Select[Any] = select(owner.lineage, owner.ends_at, owner.paused_at).where(among(connection, owner.lineage, owners))
+    found = [(row, ends.get(row.lineage, min(row.ends_at, now))) for row in connection.execute(stored)]
+    return [(row, ends_at) for row, ends_at in found if ends_at != row.ends_at or (ends_at <= now) != (row.paused_at is not None)]
+
+
+def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datetime) -> bool:
+    has_ended = ends_at <= now
+    mine = TARGETS.c.owner == row.lineage
+    lasting = and_(WATCHES.c.lineage == row.lineage, WATCHES.c.stopped_at.is_(None))
+    used = exists().where(lasting, or_(WATCHES.c.webhook_id == TARGETS.c.id, WATCHES.c.email_id == TARGETS.c.id))
+    paused_at = (row.paused_at or now) if has_ended else None
+    connection.execute(update(WATCH_OWNERS).where(WATCH_OWNERS.c.lineage == row.lineage).values(ends_at=ends_at, paused_at=paused_at))
+    if has_ended and row.paused_at is None:
+        targets = connection.scalars(select(TARGETS.c.id).where(mine, used, TARGETS.c.verified_at.is_not(None))).all()
+        OUTBOX.raise_alerts(connection, [{"target_id": one, "kind": PAUSED, "at": now} for one in targets], now=now)
+    elif not has_ended:
+        connection.execute(ALERTS.delete().where(ALERTS.c.kind == PAUSED, ALERTS.c.target_id.in_(select(TARGETS.c.id).where(mine))))
+    return has_ended != (row.paused_at is not None)
+
+
+def _active(connection: Connection, *, now: datetime) -> Iterator[Sequence[Row[Any]]]:
+    """The watches whose key and maker have not ended, in parts."""
+    last = ""
+    while True:
+        lasting = WATCHES.c.stopped_at.is_(None), WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > now
+        chosen = watches_with_owner().where(WATCHES.c.id > last, *lasting)
+        rows = connection.execute(chosen.order_by(WATCHES.c.id).limit(WATCHES_PER_READ)).all()
+        yield rows
+        if len(rows) < WATCHES_PER_READ:
+            return
+        last = rows[-1].id
+
+
+def _news(row: Row[Any]) -> News:
+    entries = unpack_entries(row.entries)
+    return News(number=row.number, watch_id=row.watch_id, name=row.name, day=row.day, at=row.at, count=row.found, entries=entries)

@@ -1,0 +1,104 @@
+"""The page of a key's watches, /cve/watches: the watches with their latest news, a form that makes one, and buttons to delete them."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sqlalchemy import func, select
+
+from buildings.cve.pages.feed_urls import lineage_in
+from buildings.cve.pages.lists import NOT_ADMITTED
+from buildings.cve.ranking.latest import CveSite
+from buildings.cve.tables import WATCHES as WATCH_ROWS
+from buildings.cve.watches.models import MOST_WATCHES, WatchList, WatchMade
+from buildings.cve.watches.news import latest_news
+from campus import Key, Problem, Request, Response, in_snapshot
+
+WATCHES = "/cve/watches"
+TEXTS = ("name", "alert_webhook", "alert_email")
+LISTS = ("vendors", "products", "cve_ids")
+FIELDS = (*TEXTS, *LISTS, "least_score")
+SHOWN_NEWS = 20
+
+
+async def show_watches(request: Request, site: CveSite) -> Response:
+    """The watches of the visitor's key with a form that makes one; without a key, what there is to see with one."""
+    if request.method == "POST":
+        return await _make(request, site)
+    return await _page(request, site)
+
+
+async def remove_watch(request: Request, site: CveSite) -> Response:
+    """The button that deletes a watch."""
+    await site.admit(request, "list_watches")
+    try:
+        await site.call(request, "delete_watch", watch_id=request.path_params["watch_id"])
+    except Problem as refused:
+        return await _page(request, site, refused=refused)
+    return Response(status_code=303, headers={"Location": WATCHES})
+
+
+async def watches_used(site: CveSite, key: Key) -> str:
+    """How many watches a key has, for the page of the key."""
+    chosen = select(func.count()).select_from(WATCH_ROWS).where(WATCH_ROWS.c.lineage == key.lineage)
+    count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
+    return f"{count or 0} of {MOST_WATCHES} watches"
+
+
+async def _make(request: Request, site: CveSite) -> Response:
+    """Make a watch from the form; the secret that signs its messages is on the page that answers."""
+    form = await request.form()
+    given = {name: text.strip() for name in FIELDS if isinstance(text := form.get(name), str) and text.strip()}
+    await site.admit(request, "list_watches")
+    try:
+        answer = await site.call(request, "create_watch", **_arguments(given))
+    except Problem as refused:
+        return await _page(request, site, refused=refused, given=given)
+    return await _page(request, site, made=WatchMade.model_validate(answer))
+
+
+def _arguments(given: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of the tool. Lists are separated by commas or lines; a number that is none is explained by the tool's refusal."""
+    arguments: dict[str, Any] = {name: given[name] for name in TEXTS if name in given}
+    for name in LISTS:
+        if name in given:
+            arguments[name] = [part.strip() for part in given[name].replace("\n", ",").split(",") if part.strip()]
+    if "least_score" in given:
+        try:
+            arguments["least_score"] = float(given["least_score"])
+        except ValueError:
+            arguments["least_score"] = given["least_score"]
+    return arguments
+
+
+async def _page(
+    request: Request,
+    site: CveSite,
+    *,
+    refused: Problem | None = None,
+    given: Mapping[str, str] | None = None,
+    made: WatchMade | None = None,
+) -> Response:
+    try:
+        caller = await site.admit(request, "list_watches")
+    except Problem as refusal:
+        if refusal.status not in NOT_ADMITTED:
+            raise
+        data = {"ok": True, "signed_in": False, "detail": refusal.detail}
+        return site.page("no_watches.html", request, data=data, refusal=refusal)
+    shown = WatchList.model_validate(await site.call(request, "list_watches"))
+    news = await in_snapshot(site.storage, partial(latest_news, lineage=lineage_in(caller), most=SHOWN_NEWS))
+    return site.page(
+        "watches.html",
+        request,
+        data={"watches": shown, "news": news},
+        status=refused.status if refused else 200,
+        headers=refused.headers if refused else None,
+        shown=shown,
+        news=news,
+        refused=refused,
+        given=given or {},
+        made=made,
+        most=MOST_WATCHES,
+        has_mail=site.mail is not None,
+    )

@@ -1,0 +1,216 @@
+"""Watches in the database: made, changed, listed and deleted by the owner of a key, with the targets of their news."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
+
+from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
+from buildings.cve.watches.matching import CRITERIA, Criteria
+from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
+from campus import Entropy, Key, Maker, Problem, among, random_id
+from campus.alerts import (
+    Address,
+    Channel,
+    ClaimedTarget,
+    Registrant,
+    address_of,
+    ask_to_confirm,
+    claim_target,
+    delete_target,
+    masked_address,
+    sender_of,
+    target_state,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
+
+    name: str
+    criteria: Criteria
+    webhook: Address | None
+    email: Address | None
+
+    def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
+        """Whether a watch is this one; `addresses` are those of its targets, by their ids."""
+        sent = tuple(one.text if one else None for one in (self.webhook, self.email))
+        stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
+        return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a watch is: a key; and the id of its maker, which is the key's own or that of a client."""
+
+    key: Key
+    maker: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A stored watch, with the targets that its owner just claimed."""
+
+    watch: Watch
+    webhook: ClaimedTarget | None
+    email: ClaimedTarget | None
+
+
+def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+    """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key."""
+    key = by.key
+    _note_owner(connection, key)
+    mine = connection.execute(select(WATCHES).where(WATCHES.c.lineage == key.lineage)).all()
+    for row in mine:
+        if wanted.is_stored_in(row, _addresses(connection, targets_of(row))):
+            if row.stopped_at is not None:
+                connection.execute(update(WATCHES).where(WATCHES.c.id == row.id).values(made_by=by.maker, stopped_at=None))
+            return _store_targets(connection, row.id, wanted, key, now=now, entropy=entropy)
+    if len(mine) >= MOST_WATCHES:
+        raise Problem(409, "watch_limit_reached", f"your key has {MOST_WATCHES} watches, the maximum; delete one with delete_watch")
+    watch_id = random_id("watch", entropy)
+    fresh = {"known": b"", "needs_baseline": True, "nvd_complete": False, "told": 0}
+    values = {"id": watch_id, "lineage": key.lineage, "made_by": by.maker, "made_at": now, **_columns(wanted), **fresh}
+    connection.execute(insert(WATCHES).values(**values))
+    return _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
+
+
+def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels: Sequence[Channel]) -> Wanted:
+    """What a watch asks for now, as the start of a change. Problem 404 if the owner of the key has none with this id."""
+    row = owned_watch(connection, watch_id, lineage)
+    addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
+    return Wanted(
+        name=row.name,
+        criteria=CRITERIA.validate_json(row.criteria),
+        webhook=addresses.get(row.webhook_id),
+        email=addresses.get(row.email_id),
+    )
+
+
+def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+    """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch.
+
+    Who changes it is its maker from then on: a stranger's webhook stops with the key that brought it.
+    """
+    row = owned_watch(connection, watch_id, by.key.lineage)
+    before = targets_of(row)
+    columns = _columns(wanted)
+    if columns["criteria"] != row.criteria:
+        columns["needs_baseline"] = True
+    connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(made_by=by.maker, stopped_at=None, **columns))
+    stored = _store_targets(connection, watch_id, wanted, by.key, now=now, entropy=entropy)
+    _release(connection, before, of_watch=watch_id)
+    return stored
+
+
+def delete_watch(connection: Connection, watch_id: str, lineage: str) -> None:
+    """Delete a watch with its news and undelivered messages. Problem 404 if the owner of the key has none with this id."""
+    row = owned_watch(connection, watch_id, lineage)
+    connection.execute(ALERTS.delete().where(ALERTS.c.watch_id == watch_id))
+    connection.execute(WATCH_NEWS.delete().where(WATCH_NEWS.c.watch_id == watch_id))
+    connection.execute(WATCHES.delete().where(WATCHES.c.id == watch_id))
+    _release(connection, targets_of(row))
+
+
+def list_watches(connection: Connection, lineage: str) -> WatchList:
+    """The watches of a key, the oldest first."""
+    rows = connection.execute(watches_with_owner().where(WATCHES.c.lineage == lineage).order_by(WATCHES.c.made_at, WATCHES.c.id)).all()
+    watches = tuple(_views(connection, rows))
+    return WatchList(ok=True, count=len(watches), watches=watches)
+
+
+def watches_with_owner() -> Select[Any]:
+    """The rows of watches, each with when it was paused, if it is."""
+    return select(WATCHES, WATCH_OWNERS.c.paused_at).select_from(WATCHES.join(WATCH_OWNERS))
+
+
+def _note_owner(connection: Connection, key: Key) -> None:
+    """Store the owner of a first watch; later the job `pause_watches` follows the key."""
+    if connection.scalar(select(WATCH_OWNERS.c.lineage).where(WATCH_OWNERS.c.lineage == key.lineage)) is None:
+        connection.execute(insert(WATCH_OWNERS).values(lineage=key.lineage, ends_at=key.expires_at))
+
+
+def owned_watch(connection: Connection, watch_id: str, lineage: str) -> Row[Any]:
+    """The row of a watch. Problem 404 if the owner of the key has none with this id."""
+    row = connection.execute(select(WATCHES).where(WATCHES.c.id == watch_id, WATCHES.c.lineage == lineage)).one_or_none()
+    if row is None:
+        raise Problem(404, "no_such_watch", "your key has no watch with this id; list_watches lists them")
+    return row
+
+
+def _columns(wanted: Wanted) -> dict[str, object]:
+    criteria = CRITERIA.dump_json(wanted.criteria)
+    return {"name": wanted.name, "criteria": criteria, "least_score": wanted.criteria.least_score}
+
+
+def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, str]:
+    """The addresses of targets, by their ids."""
+    rows = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, target_ids))).all() if target_ids else []
+    return {row.id: row.address for row in rows}
+
+
+def targets_of(row: Row[Any]) -> list[str]:
+    """The ids of a watch's targets."""
+    return [one for one in (row.webhook_id, row.email_id) if one is not None]
+
+
+def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> Stored:
+    """Claim the targets, link them to the watch, and ask the owner of a new e-mail address to confirm it."""
+    by = Registrant(key.lineage, sender_of(key.lineage, ""), per_host=0, shared_hosts=frozenset())
+
+    def claimed(address: Address | None) -> ClaimedTarget | None:
+        return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy) if address else None
+
+    webhook = claimed(wanted.webhook)
+    email = claimed(wanted.email)
+    links = {"webhook_id": webhook.id if webhook else None, "email_id": email.id if email else None}
+    connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**links))
+    if email is not None:
+        ask_to_confirm(connection, OUTBOX, email, now=now, watch_id=watch_id)
+    row = connection.execute(watches_with_owner().where(WATCHES.c.id == watch_id)).one()
+    return Stored(next(_views(connection, [row])), webhook, email)
+
+
+def _release(connection: Connection, target_ids: Sequence[str], *, of_watch: str | None = None) -> None:
+    """Delete the targets that no watch uses any more; what waits for them from one watch is deleted if only it left them."""
+    for target_id in target_ids:
+        users = connection.scalars(
+            select(WATCHES.c.id).where(or_(WATCHES.c.webhook_id == target_id, WATCHES.c.email_id == target_id))
+        ).all()
+        if not users:
+            delete_target(connection, OUTBOX, target_id)
+        elif of_watch is not None and of_watch not in users:
+            connection.execute(ALERTS.delete().where(ALERTS.c.target_id == target_id, ALERTS.c.watch_id == of_watch))
+
+
+def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
+    ids = sorted({one for row in rows for one in targets_of(row)})
+    found = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, ids))).all()
+    targets = {target.id: target for target in found}
+    pair = (ALERTS.c.watch_id, ALERTS.c.target_id)
+    counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
+    waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
+    for row in rows:
+        criteria = CRITERIA.validate_json(row.criteria)
+        yield Watch(
+            watch_id=row.id,
+            name=row.name,
+            vendors=criteria.vendors,
+            products=criteria.products,
+            cve_ids=criteria.cve_ids,
+            least_score=criteria.least_score,
+            state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
+            made_at=row.made_at,
+            made_by=Maker(row.made_by, "key", "", None).shown,  # its id; the tools ask campus about the rest
+            told=row.told,
+            last_news_at=row.last_news_at,
+            targets=tuple(_target_view(targets[one], waiting.get((row.id, one), 0)) for one in targets_of(row)),
+        )
+
+
+def _target_view(row: Row[Any], undelivered: int) -> WatchTarget:
+    state, reason = target_state(row, to_enable="call update_watch with this address again")
+    return WatchTarget(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)

@@ -1,0 +1,216 @@
+"""The tools for watches: create_watch, update_watch, list_watches, delete_watch and watch_news, on the server of the building."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from buildings.cve.pages.feed_urls import lineage_in, maker_of
+from buildings.cve.ranking.latest import CveSite
+from buildings.cve.server import READ_ONLY, REVOKES, SETS, mcp
+from buildings.cve.watches import store as watches
+from buildings.cve.watches.matching import IN_KEV, Criteria, plain_name, product_name
+from buildings.cve.watches.models import (
+    Email,
+    LeastScore,
+    NewsList,
+    OptionalName,
+    Products,
+    Since,
+    SomeWatchId,
+    Vendors,
+    Watch,
+    WatchDeleted,
+    WatchedIds,
+    WatchId,
+    WatchList,
+    WatchMade,
+    WatchName,
+    Webhook,
+)
+from buildings.cve.watches.news import read_news
+from buildings.cve.watches.store import Owner, Stored, Wanted
+from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
+from campus.alerts import Address, check_webhook, email_address, sender_of, signing_secret, webhook_address
+
+UNCONFIRMED = (
+    "No news is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
+    " and never if it refused: list_watches says why no question was sent."
+)
+ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
+MOST_SUGGESTIONS = 2
+__all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news"]
+
+
+@mcp.tool(
+    title="Watch vendors, products or CVEs",
+    annotations=SETS,
+    meta=route("POST /v1/watches", any_of=("vendors", "products", "cve_ids", "least_score")) | access(),
+)
+async def create_watch(
+    name: WatchName,
+    vendors: Vendors = None,
+    products: Products = None,
+    cve_ids: WatchedIds = None,
+    least_score: LeastScore = None,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> WatchMade:
+    """Be told which CVEs newly matter to you, within a minute of each daily list, instead of comparing lists yourself.
+
+    A CVE fits if the watch names its vendor, its product or its identifier, and its score is at least least_score. A watch
+    with least_score alone takes every CVE with such a score. What fits today's list already is no news: you are told what
+    newly fits from the next list on, each CVE once. News is sent to a signed webhook, Discord or e-mail, at least once under
+    one id, and can be polled with watch_news for 90 days. Up to 20 watches per key; the same watch again returns the one you
+    have.
+    """
+    criteria = Criteria(
+        vendors=tuple(vendors or ()),
+        products=tuple(products or ()),
+        cve_ids=tuple(dict.fromkeys(cve_ids or ())),
+        least_score=IN_KEV if least_score is None else least_score,
+    )
+    if not criteria.names_cves and least_score is None:
+        raise _nothing_named()
+    webhook = _webhook(alert_webhook, site)
+    email = await _email(alert_email, site, caller)
+    warning = await _checked(webhook, site, caller)
+    return await _stored(Wanted(name=name, criteria=criteria, webhook=webhook, email=email), None, warning, site, caller)
+
+
+@mcp.tool(title="Change a watch", annotations=SETS, meta=route("PATCH /v1/watches/{watch_id}") | access())
+async def update_watch(
+    watch_id: WatchId,
+    name: OptionalName = None,
+    vendors: Vendors = None,
+    products: Products = None,
+    cve_ids: WatchedIds = None,
+    least_score: LeastScore = None,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> WatchMade:
+    """Change a watch: send what changes and leave out the rest. An empty list or an empty text removes what was there.
+
+    With other vendors, products, CVEs or another least_score, what fits already is no news. Send alert_webhook or
+    alert_email again to enable an address that was disabled. A watch that stopped because the client or key that made it
+    has ended goes on with any change, also with none: look first where it sends its news.
+    """
+    lineage = lineage_in(caller)
+    channels = site.state.watching.dispatcher.channels
+    before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
+    sent = {"vendors": vendors, "products": products, "cve_ids": None if cve_ids is None else list(dict.fromkeys(cve_ids))}
+    changed = {member: tuple(value) for member, value in sent.items() if value is not None}
+    criteria = replace(before.criteria, **changed, least_score=least_score or before.criteria.least_score)
+    if not criteria.names_cves and least_score is None and before.criteria.names_cves:
+        raise _nothing_named()
+    webhook = before.webhook if alert_webhook is None else _webhook(alert_webhook, site)
+    email = before.email if alert_email is None else await _email(alert_email, site, caller)
+    warning = await _checked(webhook if alert_webhook else None, site, caller)
+    wanted = Wanted(name=name or before.name, criteria=criteria, webhook=webhook, email=email)
+    return await _stored(wanted, watch_id, warning, site, caller)
+
+
+@mcp.tool(title="List your watches", annotations=READ_ONLY, meta=route("GET /v1/watches") | access())
+async def list_watches(site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> WatchList:
+    """List the watches of your key: what each is about, who made it, how many CVEs it told of, and whether its messages are delivered."""
+    listed = await in_snapshot(site.storage, partial(watches.list_watches, lineage=lineage_in(caller)))
+    return listed.model_copy(update={"watches": await _with_makers(listed.watches, site)})
+
+
+@mcp.tool(title="Delete a watch", annotations=REVOKES, meta=route("DELETE /v1/watches/{watch_id}") | access())
+async def delete_watch(watch_id: WatchId, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()) -> WatchDeleted:
+    """Delete a watch with its news and the messages that are not delivered yet. This cannot be undone."""
+    await in_transaction(site.storage, partial(watches.delete_watch, watch_id=watch_id, lineage=lineage_in(caller)))
+    return WatchDeleted(ok=True, watch_id=watch_id)
+
+
+@mcp.tool(title="News of your watches", annotations=READ_ONLY, meta=route("GET /v1/watches/news") | access())
+async def watch_news(
+    since: Since = 0, watch_id: SomeWatchId = None, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> NewsList:
+    """Return what newly fits your watches, the oldest first; with watch_id that of one of them.
+
+    Use it once a day, after the list is made, if your watches have no webhook, or to catch up. Pass `next` of the answer as
+    `since` the next time: you then get every item once. Items are kept for 90 days.
+    """
+    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id))
+
+
+async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, site: CveSite, caller: Caller) -> WatchMade:
+    """Store a new watch, or the change of one, and return it with what its owner should know."""
+    assert caller.key is not None, "the paywall admits keys only"
+    work = partial(watches.make_watch if watch_id is None else partial(watches.change_watch, watch_id=watch_id), wanted=wanted)
+    owner = Owner(caller.key, maker_of(caller))
+    stored = await in_transaction(site.storage, partial(work, by=owner, now=site.now(), entropy=secrets.token_bytes))
+    site.state.watching.dispatcher.wake()
+    (watch,) = await _with_makers([stored.watch], site)
+    return _made(replace(stored, watch=watch), wanted, [warning] if warning else [], site)
+
+
+async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
+    """The watches with who made each; those stop whose maker has ended."""
+    makers = await site.keys.makers({one.made_by.id for one in listed})
+    shown = [(one, makers[one.made_by.id].shown) for one in listed]
+    return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
+
+
+def _made(stored: Stored, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
+    signs = wanted.webhook is not None and wanted.webhook.channel.signs
+    notes = [*warnings, *_unknown_names(wanted.criteria, site)]
+    notes += [UNCONFIRMED] if stored.email is not None and not stored.email.confirmed else []
+    notes += [ONLY_POLLED] if stored.webhook is None and stored.email is None else []
+    return WatchMade(
+        ok=True,
+        webhook_secret=signing_secret(stored.webhook.secret) if stored.webhook is not None and signs else None,
+        notes=tuple(notes),
+        **dict(stored.watch),
+    )
+
+
+def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
+    """A note about each name that KEV does not have, with those that are spelled alike."""
+    if (edition := site.state.edition) is None:
+        return []
+    listings = edition.facts.kev.values()
+    vendors = {plain_name(one.vendor): one.vendor for one in listings}
+    products = {plain_name(one.product): one.product for one in listings}
+    pairs = {product_name(pair): pair for pair in (f"{one.vendor}:{one.product}" for one in listings)}
+    named = [("vendor", name, plain_name(name), vendors) for name in criteria.vendors]
+    named += [("product", name, plain, pairs if ":" in plain else products) for name in criteria.products if (plain := product_name(name))]
+    return [_note(kind, name, plain, known) for kind, name, plain, known in named if plain not in known]
+
+
+def _note(kind: str, name: str, plain: str, known: Mapping[str, str]) -> str:
+    alike = sorted((one for one in known if len(one) > 1 and (one in plain or plain in one)), key=lambda one: abs(len(one) - len(plain)))
+    hint = f" Did you mean {' or '.join(repr(known[one]) for one in alike[:MOST_SUGGESTIONS])}?" if alike else ""
+    return f"KEV has no {kind} {name!r} so far: a CVE fits if NVD names it, or once KEV does.{hint}"
+
+
+def _webhook(text: str | None, site: CveSite) -> Address | None:
+    return webhook_address(text, site.web, site.state.watching.dispatcher.channels) if text else None
+
+
+async def _email(text: str | None, site: CveSite, caller: Caller) -> Address | None:
+    if text and site.mail is None:
+        raise Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")
+    if not text:
+        return None
+    address = email_address(text, site.state.watching.dispatcher.channels)
+    return await address.for_sender(sender_of(lineage_in(caller), caller.network))
+
+
+async def _checked(webhook: Address | None, site: CveSite, caller: Caller) -> str | None:
+    """Count the call and check a webhook; returns a warning about it. Problem 429 beyond the limit, 422 for an address that is refused."""
+    watching = site.state.watching
+    sender = sender_of(lineage_in(caller), caller.network)
+    watching.limits.count(sender, site.now())
+    async with watching.limits.checking(sender):
+        return await check_webhook(webhook, watching.checks) if webhook else None
+
+
+def _nothing_named() -> Problem:
+    return Problem(422, "invalid_request", "name vendors, products or cve_ids, or send least_score alone to watch every CVE that has it")

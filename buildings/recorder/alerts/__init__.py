@@ -1,0 +1,1 @@
+"""Alerts of monitors: passed deadlines, failures and outages enter; alerts in the outbox, with their texts and targets, leave."""

@@ -1,0 +1,279 @@
+"""What the recorder's alerts say: the JSON of webhooks, whose models are its documentation, and the text of Discord and e-mail."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, func, select
+
+from buildings.recorder.beats.rules import preview
+from buildings.recorder.monitors.credentials import MonitorUrls
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
+from campus import among
+from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+
+WATCHED_AFTER_EXPIRY = timedelta(days=7)
+"""How long the monitors of an expired key still send alerts to webhooks."""
+EventType = Literal[
+    "monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "monitor.test", "recorder.blind", "monitor.digest"
+]
+PREVIEWED_BYTES = 1_000
+"""How much of a capsule is read for its preview."""
+SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
+    "monitor.dead": "problem",
+    "monitor.failed": "problem",
+    "monitor.recovered": "recovery",
+}
+QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
+
+
+@dataclass(frozen=True)
+class MonitorAlert:
+    """One alert as it was raised. An alert about the recorder itself has no monitor and no name."""
+
+    kind: str
+    monitor_id: str | None
+    name: str | None
+    at: datetime
+    since: datetime
+    until: datetime | None
+    reason: str
+    last_beat_at: datetime | None
+    deadline_at: datetime | None
+    owned: bool
+    capsule: str | None
+    taken_at: datetime | None
+    key_ends_at: datetime | None
+    omitted: int
+    omitted_since: datetime | None
+
+
+class Part(BaseModel):
+    """Base of all models of alerts."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class MonitorPart(Part):
+    """The monitor that an event is about."""
+
+    id: str = Field(description="Id of the monitor.")
+    name: str = Field(description="Name of the monitor.")
+
+
+class CapsulePart(Part):
+    """The last capsule before the event."""
+
+    stored_at: datetime = Field(description="When it was stored (UTC).")
+    preview: str = Field(description="The first 200 characters of its JSON.")
+
+
+class OmittedPart(Part):
+    """Events that are not reported one by one, because more than ten of one monitor waited for the target: those before this one."""
+
+    count: int = Field(description="How many times the monitor failed or missed a deadline. Recoveries are not counted.")
+    since: datetime = Field(description="When the first of these events was noticed (UTC).")
+
+
+class Event(Part):
+    """What happened to one monitor. With the type recorder.blind: the recorder itself was down from `since` to `until`."""
+
+    type: EventType = Field(
+        description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.recovered: beats arrive again."
+        " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. monitor.test: somebody asked for a test"
+        " alert, and nothing happened. recorder.blind: see `since` and `until`."
+    )
+    timestamp: datetime = Field(description="When the recorder noticed it (UTC).")
+    monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
+    state: Literal["alive", "dead"] | None = Field(description="The new state of the monitor; null if it did not change.")
+    reason: str = Field(description="timeout; fail or an exit code; beat or takeover; silent; test; for recorder.blind, why it was down.")
+    since: datetime = Field(description="When the downtime began (UTC): the deadline that passed, or the beat that reported the failure.")
+    until: datetime | None = Field(description="When the downtime ended (UTC); null while it lasts.")
+    downtime_seconds: float | None = Field(description="Duration of the downtime; null while it lasts.")
+    last_heartbeat_at: datetime | None = Field(description="When the last beat arrived (UTC); null if there was none.")
+    capsule: CapsulePart | None = Field(description="The last capsule; null if a key does not own the monitor.")
+    resume_url: str | None = Field(description="Address where a replacement reads the capsule, with the owning key. It contains no secret.")
+    notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
+    omitted: OmittedPart | None = Field(description="Earlier events that this one replaces, because too many waited; null if none do.")
+
+
+class Digest(Part):
+    """Many events in one message, because more than five waited for one target."""
+
+    type: Literal["monitor.digest"] = "monitor.digest"
+    timestamp: datetime = Field(description="When the latest event was noticed (UTC).")
+    count: int = Field(description="Number of events.")
+    events: tuple[Event, ...] = Field(description="The events in their order.")
+
+
+STATES: dict[str, Literal["alive", "dead"]] = {"dead": "dead", "failed": "dead", "recovered": "alive"}
+TYPES: dict[str, EventType] = {
+    "dead": "monitor.dead",
+    "failed": "monitor.failed",
+    "recovered": "monitor.recovered",
+    "expiring": "monitor.expiring",
+    "test": "monitor.test",
+    "blind": "recorder.blind",
+}
+
+
+def event_of(alert: MonitorAlert, *, url: str) -> Event:
+    """The event of one alert; it is the same at each try."""
+    return Event(
+        type=TYPES[alert.kind],
+        timestamp=alert.at,
+        monitor=MonitorPart(id=alert.monitor_id, name=alert.name or "") if alert.monitor_id else None,
+        state=STATES.get(alert.kind),
+        reason=alert.reason,
+        since=alert.since,
+        until=alert.until,
+        downtime_seconds=(alert.until - alert.since).total_seconds() if alert.until else None,
+        last_heartbeat_at=alert.last_beat_at,
+        capsule=CapsulePart(stored_at=alert.taken_at, preview=alert.capsule) if alert.capsule and alert.taken_at else None,
+        resume_url=MonitorUrls(url, alert.monitor_id).capsule if alert.monitor_id and alert.owned else None,
+        notice=notice_of(alert),
+        omitted=OmittedPart(count=alert.omitted, since=alert.omitted_since) if alert.omitted and alert.omitted_since else None,
+    )
+
+
+def body_of(events: Sequence[Event]) -> Event | Digest:
+    """What a webhook is sent: the event, or a digest of many."""
+    return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
+
+
+def notice_of(alert: MonitorAlert) -> str | None:
+    """The notice of an event, if there is one."""
+    if alert.kind == "blind":
+        return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
+    if alert.kind == "expiring":
+        return "It will be deleted tomorrow: no key owns it, and no beat came for 30 days after its deadline. Send a heartbeat to keep it."
+    if alert.kind == "test":
+        return "This is a test, sent on request: nothing happened, and the monitor's state is unchanged. Alerts reach you here."
+    if alert.key_ends_at is None or alert.at < alert.key_ends_at:
+        return None
+    end = alert.key_ends_at + WATCHED_AFTER_EXPIRY
+    return (
+        f"The key of this monitor expired on {alert.key_ends_at:%Y-%m-%d}: no capsules are stored and no e-mails are sent. Alerts are"
+        f" sent to webhooks until {end:%Y-%m-%d}; then the monitor is paused. Renew the key to resume it."
+    )
+
+
+class MonitorAlerts(AlertContents):
+    """Composes alerts about monitors, each with the monitor's current name and key; `url` is the public URL of the service."""
+
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, MONITORS.c.deadline_at, OWNERS.c.ends_at)
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def joined(self, waiting: FromClause) -> FromClause:
+        """Joined with the owner of the target, and with the monitor if the alert is about one."""
+        owned = waiting.outerjoin(OWNERS, TARGETS.c.owner == OWNERS.c.lineage)
+        return owned.outerjoin(MONITORS, ALERTS.c.monitor_id == MONITORS.c.id)
+
+    def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[MonitorAlert]:
+        """Each alert with the capsule that was the last one when it was raised."""
+        capsules = _capsules(connection, {row.monitor_id for row in rows if row.owner})
+        return [_alert(row, capsules) for row in rows]
+
+    def compose(self, alerts: Sequence[MonitorAlert]) -> Content | Question:
+        """An event, or a digest of events; or the question to a new address."""
+        key_ends_at = alerts[0].key_ends_at
+        if alerts[0].kind == CONFIRM:
+            return Question(QUESTION.format(name=alerts[0].name or "a monitor"), mail_until=key_ends_at)
+        events = [event_of(alert, url=self._url) for alert in alerts]
+        subject = headline(events[0]) if len(events) == 1 else f"{len(events)} alerts of your monitors"
+        return Content(body_of(events), subject, tuple(_text(event) for event in events), mail_until=key_ends_at)
+
+
+def _capsules(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any, Any, Any]]:
+    if not monitor_ids:
+        return ()
+    body = func.substr(CAPSULES.c.body, 1, PREVIEWED_BYTES).label("body")
+    statement = select(CAPSULES.c.monitor_id, CAPSULES.c.at, body).where(among(connection, CAPSULES.c.monitor_id, monitor_ids))
+    return connection.execute(statement.order_by(CAPSULES.c.number.desc())).all()
+
+
+def _alert(row: Row[Any], capsules: Sequence[Row[Any, Any, Any]]) -> MonitorAlert:
+    last = next((one for one in capsules if one.monitor_id == row.monitor_id and one.at <= row.at), None)
+    return MonitorAlert(
+        kind=row.kind,
+        monitor_id=row.monitor_id,
+        name=row.name,
+        at=row.at,
+        since=row.since,
+        until=row.until,
+        reason=row.reason,
+        last_beat_at=row.last_beat_at,
+        deadline_at=row.deadline_at,
+        owned=row.owner is not None,
+        capsule=preview(last.body) if last else None,
+        taken_at=last.at if last else None,
+        key_ends_at=row.ends_at,
+        omitted=row.omitted,
+        omitted_since=row.omitted_since,
+    )
+
+
+def _text(event: Event) -> AlertText:
+    return AlertText(headline(event), details(event), event.timestamp, SEVERITIES.get(event.type, "notice"))
+
+
+def headline(event: Event) -> str:
+    """What happened, in one line; and how often it happened before, if that is not reported one by one."""
+    if event.omitted is None:
+        return _happened(event)
+    count = event.omitted.count
+    return f"{_happened(event)} (not listed: {count:,} earlier failure{'s' * (count > 1)} since {moment(event.omitted.since)})"
+
+
+def _happened(event: Event) -> str:
+    name = event.monitor.name if event.monitor else ""
+    match event.type:
+        case "monitor.dead":
+            return f"{name} is dead: no beat by {moment(event.since)}"
+        case "monitor.failed":
+            return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
+        case "monitor.recovered":
+            how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
+            return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
+        case "monitor.expiring":
+            return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
+        case "monitor.test":
+            return f"Test alert of {name}: nothing happened"
+        case _:
+            return f"The monitor service itself was down from {moment(event.since)} to {moment(event.until or event.since)}"
+
+
+def details(event: Event) -> list[str]:
+    """Further facts, one line each."""
+    lines = []
+    if event.monitor:
+        last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
+        lines += [f"Monitor: {event.monitor.id}", f"Last beat: {last}"]
+    if event.capsule:
+        lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {event.capsule.preview}")
+    if event.resume_url and event.state == "dead":
+        lines.append(f"To resume from it, with your key: {event.resume_url}")
+    if event.notice:
+        lines.append(event.notice)
+    return lines
+
+
+def moment(at: datetime) -> str:
+    """A time as people read it, in UTC."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def span(seconds: float) -> str:
+    """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
+    length = timedelta(seconds=round(seconds))
+    minutes = length.seconds // 60 % 60
+    hours = length.seconds // 3600
+    if length.days:
+        return f"{length.days} day{'s' * (length.days > 1)} {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min" if minutes else f"{length.seconds} s"

@@ -1,0 +1,271 @@
+"""The rules of beats: what a beat brings, which beats are refused, and what a recorded one changes: deadline, capsule, history.
+
+Pure: a beat is applied to a LoadedMonitor in memory. sql.py loads monitors, stores them, and repeats the rules of plain beats
+in one statement. The change of state itself is in monitors/state_machine.py.
+
+A capsule is the state that an agent sends with a beat, as JSON, so that a replacement can continue its work. takeover.py hands it
+to the owner and to a replacement.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from buildings.recorder.alerts.raising import Notice
+from buildings.recorder.monitors.credentials import digest_matches
+from buildings.recorder.monitors.state_machine import (
+    WITHOUT_DEADLINE,
+    Kind,
+    MonitorState,
+    Schedule,
+    ShownState,
+    Status,
+    Word,
+    apply_event,
+    event_of,
+    shown_state,
+)
+from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
+from campus import EPOCH, MICROSECOND, Unstorable
+
+BEATS_PER_MINUTE = 120
+MAX_CAPSULE_BYTES = 32_768
+LARGEST_BEAT = 8 * MAX_CAPSULE_BYTES
+"""The bytes of a request: JSON may write each byte of a capsule as an escape of six, and has room for white space."""
+CAPSULES_PER_MONITOR = 5
+PREVIEW_CHARACTERS = 200
+NULL = b"null"
+BEATS_IN_HISTORY = 20
+MILLISECOND = timedelta(milliseconds=1)
+WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle"}
+NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
+ENTRY = struct.Struct("<qhi")
+OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)
+"""How much of a full history stays when a beat is added."""
+NO_RUN, LONGEST_RUN = -1, 2**31 - 1
+
+
+class Unstored(NamedTuple):
+    """Takes the place of a capsule that cannot be stored: the reason, and whether it is the size."""
+
+    reason: str
+    is_too_large: bool = False
+
+
+class Beat(NamedTuple):
+    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`."""
+
+    monitor_id: str
+    secret_digest: bytes
+    at: datetime
+    status: Status
+    next_in: timedelta | None = None
+    capsule: bytes | Unstored | None = None
+    seq: int | None = None
+    replaces: bytes | None = None
+
+
+class BeatOutcome(NamedTuple):
+    """What a beat did. `owned`: a key owns the monitor. `asleep`: that key expired a week ago, so no alerts are raised."""
+
+    state: ShownState
+    deadline_at: datetime | None
+    fence: int
+    capsule_stored: bool = False
+    owned: bool = False
+    asleep: bool = False
+    alert: Kind | None = None
+
+
+@dataclass(slots=True)
+class LoadedMonitor:
+    """A monitor in memory, while the beats of one transaction are applied to it in their order.
+
+    `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called,
+    `last_is_null` whether the last capsule of all is null, once load_nulls was called, and `newest` that capsule, once load_newest was.
+    """
+
+    id: str
+    secret_digest: bytes
+    owner: str | None
+    schedule: Schedule
+    state: MonitorState
+    unverified: bool
+    last_beat_at: datetime | None
+    beats: int
+    history: bytes
+    minute: int
+    minute_beats: int
+    capsules: int
+    last_seq: int | None
+    fence: int
+    stores_until: datetime | None
+    changed: bool = False
+    new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    last_capsule: bytes | None = None
+    last_is_null: bool = False
+    newest: bytes | None = None
+
+
+def minute_of(beat: Beat) -> int:
+    """The minute in which a beat arrived, as a number since 1970: the limit counts by it."""
+    return int(beat.at.timestamp()) // 60
+
+
+def apply_beat(monitor: LoadedMonitor | None, beat: Beat) -> BeatOutcome | Exception | None:
+    """Apply a beat to its monitor; returns the outcome or a problem, None if the secret is wrong."""
+    if not digest_matches(monitor.secret_digest if monitor else None, beat.secret_digest) or monitor is None:
+        return None
+    minute = minute_of(beat)
+    beats_before = monitor.minute_beats if monitor.minute == minute else 0
+    if beats_before >= BEATS_PER_MINUTE:
+        return too_many_beats(beat.at, limit=BEATS_PER_MINUTE)
+    if beat.capsule is not None and is_stale(beat.seq, monitor.last_seq):
+        return stale_seq(beat.seq or 0, monitor.last_seq or 0)
+    if repeats_seq(beat, monitor) and not _is_retry(beat, monitor):
+        return seq_reused(beat.seq or 0)
+    monitor.minute = minute
+    monitor.minute_beats = beats_before + 1
+    return _apply(monitor, beat)
+
+
+def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
+    """Whether its capsule has the seq of the last stored one: it is a retry, or another capsule under a used seq."""
+    return beat.capsule is not None and beat.seq is not None and monitor is not None and beat.seq == monitor.last_seq
+
+
+def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
+    """Whether its capsule is the one that is stored under its seq."""
+    return isinstance(beat.capsule, bytes) and monitor.last_capsule is not None and is_same(beat.capsule, monitor.last_capsule)
+
+
+def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
+    before = monitor.state
+    change = apply_event(before, event_of(beat.status), monitor.schedule, beat.at, next_in=beat.next_in)
+    monitor.state = change.state
+    monitor.changed = True
+    if change.alert is not None:
+        monitor.notices.append(_notice(monitor, before, change.alert, beat))
+    monitor.history = with_beat(monitor.history, beat.at, beat.status, change.run)
+    monitor.last_beat_at = beat.at
+    monitor.beats += 1
+    monitor.unverified = False
+    return BeatOutcome(
+        shown_state(change.state, beat.at),
+        None if change.state.mode in WITHOUT_DEADLINE else change.state.deadline_at,
+        monitor.fence,
+        _store_capsule(monitor, beat),
+        owned=monitor.owner is not None,
+        asleep=change.state.mode == "asleep",
+        alert=change.alert,
+    )
+
+
+def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat) -> Notice:
+    recovered = kind == "recovered"
+    reason = "beat" if recovered else "fail" if isinstance(beat.status, str) else f"exit code {beat.status}"
+    return Notice(
+        monitor_id=monitor.id,
+        epoch=monitor.state.epoch,
+        kind=kind,
+        at=beat.at,
+        since=before.since if recovered else monitor.state.since,
+        until=max(beat.at, before.since) if recovered else None,  # a beat may arrive before a deadline and be recorded after it
+        reason=reason,
+        last_beat_at=beat.at,
+    )
+
+
+def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
+    """Store the beat's capsule if a valid key owns the monitor; returns whether it is stored now.
+
+    Some clients send null for every argument that they leave out. So of several nulls in a row only one is stored. Of what the hooks of
+    one session send in a row, only the last is: it must not push out the capsules that an agent sent itself.
+    """
+    capsule = beat.capsule
+    number = monitor.capsules
+    if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
+        return False
+    repeats_null = capsule == NULL and monitor.last_is_null
+    if is_new(beat.seq, monitor.last_seq) and not (repeats_null and beat.seq is None):
+        number -= repeats_null or (beat.replaces is not None and (monitor.newest or b"").startswith(beat.replaces))
+        monitor.new_capsules.append((number % CAPSULES_PER_MONITOR, number, beat.seq, beat.at, capsule))
+        monitor.capsules = number + 1
+        monitor.last_is_null = capsule == NULL
+        monitor.newest = capsule
+        if beat.seq is not None:
+            monitor.last_seq = beat.seq
+            monitor.last_capsule = capsule
+    return True
+
+
+def capsule_json(capsule: Any) -> bytes | Unstored:
+    """The capsule as compact JSON in UTF-8, or why it cannot be stored."""
+    if isinstance(capsule, Unstorable):
+        return Unstored(capsule.reason)
+    try:
+        text = to_json(capsule)
+    except ValueError as error:
+        return Unstored(f"it cannot be encoded as JSON ({type(error).__name__})")
+    if len(text) > MAX_CAPSULE_BYTES:
+        return Unstored(f"{len(text):,} bytes, the limit is {MAX_CAPSULE_BYTES:,}", is_too_large=True)
+    return text
+
+
+def is_same(text: bytes, other: bytes) -> bool:
+    """Whether two capsules are the same JSON value, whatever the order of an object's members."""
+    return text == other or _canonical(text) == _canonical(other)
+
+
+def _canonical(text: bytes) -> str:
+    return json.dumps(from_json(text), sort_keys=True)
+
+
+def preview(text: bytes) -> str:
+    """The first 200 characters of a capsule's JSON."""
+    shown = text.decode()
+    return shown if len(shown) <= PREVIEW_CHARACTERS else f"{shown[: PREVIEW_CHARACTERS - 1]}…"
+
+
+def is_stale(seq: int | None, last_seq: int | None) -> bool:
+    """Whether a capsule has a lower seq than the last stored one."""
+    return seq is not None and last_seq is not None and seq < last_seq
+
+
+def is_new(seq: int | None, last_seq: int | None) -> bool:
+    """Whether a capsule must be stored. One with the seq of the last stored one is a retry."""
+    return seq is None or last_seq is None or seq > last_seq
+
+
+@dataclass(frozen=True, slots=True)
+class PastBeat:
+    """A beat in the history: when it arrived, its status, and the duration of the run that it ended."""
+
+    at: datetime
+    status: Status
+    run: timedelta | None
+
+
+def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | None) -> bytes:
+    """The history with one more beat, at most 20 of 14 bytes each."""
+    milliseconds = NO_RUN if run is None else min(run // MILLISECOND, LONGEST_RUN)
+    return history[-OLDER_BYTES:] + entry_of((at - EPOCH) // MICROSECOND, status, milliseconds)
+
+
+def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
+    """The bytes of one beat: its time in microseconds since 1970, its status, and the run that it ended in milliseconds."""
+    return ENTRY.pack(at, NUMBERS.get(status, status), run)
+
+
+def past_beats(history: bytes) -> Iterator[PastBeat]:
+    """The beats in a history, the latest first."""
+    for start in range(len(history) - ENTRY.size, -1, -ENTRY.size):
+        at, number, run = ENTRY.unpack_from(history, start)
+        yield PastBeat(EPOCH + at * MICROSECOND, WORDS.get(number, number), None if run == NO_RUN else run * MILLISECOND)

@@ -1,0 +1,298 @@
+"""Stores all waiting beats in one transaction; for plain beats one statement repeats the deadline rule of the state machine.
+
+A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress, it is not the first beat and the
+rate limit is not reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
+RECORD_BEATS does that for many monitors at once, and changes no row that is not up. Every other beat is loaded, applied in
+Python by beats.apply_beat, and stored. For a plain beat both ways store the same row: tests/recorder/test_bulk_beats.py
+compares them.
+
+The SQL is literal and its values are integers, because every beat pays for each microsecond spent here. On SQLite this runs
+in a thread and uses nothing but its arguments.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from buildings.recorder.alerts.raising import raise_alerts
+from buildings.recorder.beats.rules import (
+    BEATS_PER_MINUTE,
+    NULL,
+    OLDER_BYTES,
+    Beat,
+    BeatOutcome,
+    LoadedMonitor,
+    apply_beat,
+    entry_of,
+    repeats_seq,
+)
+from buildings.recorder.monitors.state_machine import MonitorState, Schedule
+from buildings.recorder.problems import monitor_not_found, taken_over
+from buildings.recorder.tables import RETIRED_SECRETS
+from campus import EPOCH, MICROSECOND, among, is_postgres
+
+PLAIN_STATUSES = frozenset(("ok", 0))
+BEATS_PER_STATEMENT = 64
+"""On SQLite the SQL text depends on the number of beats; each text stays prepared."""
+MICROSECONDS_A_MINUTE = 60_000_000
+BEAT_COLUMNS = {"id": "text", "digest": "bytea", "at": "bigint", "next_in": "bigint", "entry": "bytea", "minute": "integer"}
+RECORD_BEATS = """
+WITH beat (id, digest, at, next_in, entry, minute) AS ({beats})
+UPDATE monitor SET
+    alive_at = beat.at,
+    expected_at = beat.at + coalesce(beat.next_in, period),
+    deadline_at = beat.at + coalesce(beat.next_in, period) + grace,
+    failures = 0,
+    unverified = false,
+    last_beat_at = beat.at,
+    beats = beats + 1,
+    history = {history},
+    minute = beat.minute,
+    minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
+FROM beat
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL AND first_beat_at IS NOT NULL
+    AND (monitor.minute <> beat.minute OR minute_beats < {limit})
+RETURNING monitor.id, monitor.deadline_at, monitor.fence
+"""
+
+BeatRow = tuple[str, bytes, int, int | None, bytes, int]
+
+
+def record_beats(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
+    """Record beats, those of one monitor in their order of arrival; returns what each did, or the problem it is refused with."""
+    plain = record_plain_beats(connection, beats, limit=BEATS_PER_MINUTE)
+    # of several beats of one monitor only the first can have been recorded as plain
+    results: list[BeatOutcome | Exception | None] = [_plain_outcome(plain.pop(beat.monitor_id, None)) for beat in beats]
+    if others := [index for index, result in enumerate(results) if result is None]:
+        for index, result in zip(others, record_one_by_one(connection, [beats[index] for index in others]), strict=True):
+            results[index] = result
+    return [result for result in results if result is not None]
+
+
+def _plain_outcome(recorded: tuple[int, int] | None) -> BeatOutcome | None:
+    if recorded is None:
+        return None
+    deadline, fence = recorded
+    return BeatOutcome("alive", EPOCH + deadline * MICROSECOND, fence)
+
+
+def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[BeatOutcome | Exception]:
+    """Record beats of any kind: load their monitors, apply one beat after the other, store the monitors."""
+    ids = {beat.monitor_id for beat in beats}
+    monitors = load_monitors(connection, ids)
+    if repeated := {beat.monitor_id for beat in beats if repeats_seq(beat, monitors.get(beat.monitor_id))}:
+        load_last_capsules(connection, [monitors[name] for name in repeated])
+    if nulls := {beat.monitor_id for beat in beats if beat.capsule == NULL and beat.monitor_id in monitors}:
+        load_nulls(connection, [monitors[name] for name in nulls])
+    if replaced := {beat.monitor_id for beat in beats if beat.replaces is not None and beat.monitor_id in monitors}:
+        load_newest(connection, [monitors[name] for name in replaced])
+    results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
+    unauthorized = [index for index, result in enumerate(results) if result is None]
+    if unauthorized:
+        _refuse(connection, beats, results, unauthorized)
+    if changed := [monitor for monitor in monitors.values() if monitor.changed]:
+        store_monitors(connection, changed)
+        raise_alerts(connection, [notice for monitor in changed for notice in monitor.notices], now=beats[-1].at)
+    return [result for result in results if result is not None]
+
+
+def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: int) -> dict[str, tuple[int, int]]:
+    """Record the plain beats, at most `limit` per monitor and minute; returns the new deadline and the fence of each changed monitor.
+
+    Only the first beat of each monitor is looked at here; the others must come after it.
+    """
+    first = {beat.monitor_id: beat for beat in reversed(beats)}
+    rows = [_beat_row(beat) for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
+    groups = [rows[start : start + BEATS_PER_STATEMENT] for start in range(0, len(rows), BEATS_PER_STATEMENT)]
+    return {name: (deadline, fence) for group in groups for name, deadline, fence in _record(connection, group, limit=limit)}
+
+
+def _beat_row(beat: Beat) -> BeatRow:
+    at = (beat.at - EPOCH) // MICROSECOND
+    next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
+    return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
+
+
+def _record(connection: Connection, rows: Sequence[BeatRow], *, limit: int) -> Sequence[Any]:
+    if is_postgres(connection):
+        return connection.exec_driver_sql(_in_postgres(limit), tuple(map(list, zip(*rows, strict=True)))).fetchall()
+    cursor = connection.connection.cursor()  # the driver's own cursor: SQLAlchemy's adds a tenth of the time
+    cursor.execute(_in_sqlite(limit, len(rows)), tuple(chain.from_iterable(rows)))
+    return cursor.fetchall()
+
+
+@cache
+def _in_postgres(limit: int) -> str:
+    columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(BEAT_COLUMNS.values(), start=1))
+    history = f"substr(history, greatest(length(history) - {OLDER_BYTES - 1}, 1)) || beat.entry"
+    named = " AND monitor.id = ANY($1::text[])"  # without it the planner scans all monitors that are up, until the table is analyzed
+    return RECORD_BEATS.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, limit=limit)  # noqa: S608  # our own texts
+
+
+@cache
+def _in_sqlite(limit: int, count: int) -> str:
+    row = f"({', '.join('?' * len(BEAT_COLUMNS))})"
+    history = f"CAST(coalesce(substr(history, -{OLDER_BYTES}), '') || beat.entry AS BLOB)"  # substr of no bytes is NULL
+    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", limit=limit)
+
+
+REGISTERED = ("id", "secret_digest", "owner", "period", "grace")
+STATE = MonitorState._fields
+COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+LOADED = (*REGISTERED, *STATE, *COUNTED, "fence")
+LOAD = (
+    f"SELECT {', '.join(f'm.{name}' for name in LOADED)}, o.ends_at"  # noqa: S608  # names of columns
+    " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
+)
+IN_JSON = "IN (SELECT value FROM json_each(?))"  # does not depend on the ids, so it stays prepared
+WITH_SEQ = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.seq = m.last_seq WHERE m.id "
+NEWEST_CAPSULE = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1 WHERE "
+NEWEST = f"{NEWEST_CAPSULE}m.id "
+NULLS = f"{NEWEST_CAPSULE}length(c.body) = 4 AND m.id "
+STORE = "UPDATE monitor SET {values} WHERE id = {key}"
+STORE_CAPSULE = (
+    "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
+    " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
+)
+
+
+def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
+    """The monitors with these ids; ids that do not exist are left out."""
+    if is_postgres(connection):
+        found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
+    else:
+        found = connection.exec_driver_sql(LOAD + IN_JSON, (json.dumps(list(ids)),))
+    return {row[0]: _loaded(row) for row in found.fetchall()}
+
+
+def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Load the capsule that is stored under each monitor's last seq."""
+    bodies = _bodies(connection, WITH_SEQ, monitors)
+    for monitor in monitors:
+        monitor.last_capsule = bodies.get(monitor.id)
+
+
+def load_nulls(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Load whether each monitor's last capsule is null."""
+    bodies = _bodies(connection, NULLS, monitors)
+    for monitor in monitors:
+        monitor.last_is_null = bodies.get(monitor.id) == NULL
+
+
+def load_newest(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Load each monitor's last capsule."""
+    bodies = _bodies(connection, NEWEST, monitors)
+    for monitor in monitors:
+        monitor.newest = bodies.get(monitor.id)
+
+
+def _bodies(connection: Connection, query: str, monitors: Sequence[LoadedMonitor]) -> dict[str, bytes]:
+    names = [monitor.id for monitor in monitors]
+    if is_postgres(connection):
+        found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
+    else:
+        found = connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),))
+    return {name: bytes(body) for name, body in found.fetchall()}
+
+
+def _loaded(row: Sequence[Any]) -> LoadedMonitor:
+    name, digest, owner, period, grace, *rest = row
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, ends_at = counted
+    state = MonitorState(
+        mode,
+        EPOCH + since * MICROSECOND,
+        EPOCH + alive_at * MICROSECOND,
+        EPOCH + expected_at * MICROSECOND,
+        EPOCH + deadline_at * MICROSECOND,
+        epoch,
+        failures,
+        _time(run_since),
+        down * MICROSECOND,
+        still * MICROSECOND,
+        _time(first_beat_at),
+    )
+    return LoadedMonitor(
+        id=name,
+        secret_digest=digest,
+        owner=owner,
+        schedule=Schedule(period * MICROSECOND, grace * MICROSECOND),
+        state=state,
+        unverified=bool(unverified),
+        last_beat_at=_time(last_beat_at),
+        beats=beats,
+        history=history,
+        minute=minute,
+        minute_beats=minute_beats,
+        capsules=capsules,
+        last_seq=last_seq,
+        fence=fence,
+        stores_until=_time(ends_at),
+    )
+
+
+def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
+    """Store the changed monitors, and their new capsules."""
+    names = (*STATE, *COUNTED)
+    marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
+    values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
+    connection.exec_driver_sql(STORE.format(values=values, key=marks[-1]), [_values(monitor) for monitor in monitors])
+    if capsules := [
+        (monitor.id, slot, number, seq, _microseconds(at), body)
+        for monitor in monitors
+        for slot, number, seq, at, body in monitor.new_capsules
+    ]:
+        connection.exec_driver_sql(STORE_CAPSULE.format(values=", ".join(marks[:6])), capsules)
+
+
+def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
+    mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at = monitor.state
+    return (
+        mode,
+        (since - EPOCH) // MICROSECOND,
+        (alive_at - EPOCH) // MICROSECOND,
+        (expected_at - EPOCH) // MICROSECOND,
+        (deadline_at - EPOCH) // MICROSECOND,
+        epoch,
+        failures,
+        _microseconds(run_since),
+        down // MICROSECOND,
+        still // MICROSECOND,
+        _microseconds(first_beat_at),
+        monitor.unverified,
+        _microseconds(monitor.last_beat_at),
+        monitor.beats,
+        monitor.history,
+        monitor.minute,
+        monitor.minute_beats,
+        monitor.capsules,
+        monitor.last_seq,
+        monitor.id,
+    )
+
+
+def _time(number: int | None) -> datetime | None:
+    return None if number is None else EPOCH + number * MICROSECOND
+
+
+def _microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // MICROSECOND
+
+
+def _refuse(
+    connection: Connection, beats: Sequence[Beat], results: list[BeatOutcome | Exception | None], unauthorized: Iterable[int]
+) -> None:
+    """Refuse beats with a wrong secret. Each id is looked up in the same way, so that timing does not reveal which ids exist."""
+    ids = {beats[index].monitor_id for index in unauthorized}
+    found = connection.execute(
+        select(RETIRED_SECRETS.c.monitor_id, RETIRED_SECRETS.c.digest).where(among(connection, RETIRED_SECRETS.c.monitor_id, ids))
+    )
+    retired: set[tuple[str, bytes]] = {(monitor_id, digest) for monitor_id, digest in found}
+    for index in unauthorized:
+        beat = beats[index]
+        results[index] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()

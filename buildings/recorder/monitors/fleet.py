@@ -1,0 +1,141 @@
+"""How monitors are shown: the fleet of a key, page by page, and the badge, a public SVG image of a monitor's name and state."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from html import escape
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from buildings.recorder.beats.rules import past_beats, preview
+from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
+from buildings.recorder.monitors.rows import stored_state
+from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
+from buildings.recorder.runtime import RecorderSite
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
+from campus import Problem, Request, Response, among, in_snapshot
+from campus.alerts import masked_address, target_state
+
+MINUTE = timedelta(minutes=1)
+COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "waiting": "#475467", "idle": "#067647", "paused": "#475467"}
+CHARACTER_WIDTH = 6.6
+BADGE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{name}: {word}">'
+    "<title>{name}: {word}</title>"
+    '<rect width="{width}" height="20" rx="3" fill="#344054"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
+    '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"><text x="6" y="14">{name}</text>'
+    '<text x="{text}" y="14">{word}</text></g></svg>'
+)
+LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class Related:
+    """The rows of other tables for one page of monitors: targets, last capsules, undelivered alerts by monitor and target."""
+
+    targets: Mapping[str, Sequence[Row[Any]]]
+    capsules: Mapping[str, Row[Any]]
+    undelivered: Mapping[tuple[str, str], int]
+
+
+def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
+    """One page of a key's monitors."""
+    mine = MONITORS.c.owner == lineage
+    page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
+    rows = page[:limit]
+    more = len(page) > limit
+    related = _related(connection, rows)
+    return Fleet(
+        count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
+        monitors=tuple(_entry(row, related, url=url, now=now) for row in rows),
+        next=rows[-1].id if more else None,
+    )
+
+
+def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
+    ids = [row.id for row in rows]
+    link = MONITOR_TARGETS.c
+    targets = defaultdict(list)
+    joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
+    used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
+    for one in connection.execute(used):
+        targets[one.monitor_id].append(one)
+    capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
+    pair = (ALERTS.c.monitor_id, ALERTS.c.target_id)
+    waiting = connection.execute(select(*pair, func.count()).where(among(connection, pair[0], ids)).group_by(*pair))
+    return Related(
+        targets=targets,
+        capsules={one.monitor_id: one for one in capsules},  # keeps the last capsule of each
+        undelivered={(monitor_id, target_id): count for monitor_id, target_id, count in waiting},
+    )
+
+
+def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry:
+    stored = stored_state(row)
+    state = shown_state(stored, now)
+    without_deadline = stored.mode in WITHOUT_DEADLINE
+    targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
+    return Entry(
+        monitor_id=row.id,
+        name=row.name,
+        state=state,
+        waiting=stored.first_beat_at is None,
+        idle=stored.mode == "idle",
+        paused=stored.mode in UNWATCHED,
+        since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
+        reason=None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
+        last_beat_at=row.last_beat_at,
+        expected_at=None if without_deadline else stored.expected_at,
+        deadline_at=None if without_deadline else stored.deadline_at,
+        unverified=row.unverified,
+        period_minutes=row.period / MINUTE,
+        grace_minutes=row.grace / MINUTE,
+        registered_at=row.registered_at,
+        uptime=uptime(stored, now),
+        beats=row.beats,
+        last_beats=tuple(
+            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
+            for one in past_beats(row.history)
+        ),
+        capsule=_preview(related.capsules.get(row.id)),
+        fence=row.fence,
+        targets=targets,
+        undelivered=sum(one.undelivered for one in targets),
+        badge_url=badge_url(url, row.badge_id),
+        resume_url=MonitorUrls(url, row.id).capsule,
+    )
+
+
+def _preview(row: Row[Any] | None) -> Preview | None:
+    return Preview(seq=row.seq, stored_at=row.at, size=len(row.body), text=preview(row.body)) if row else None
+
+
+def _target_view(row: Row[Any], undelivered: int) -> TargetView:
+    again = "call send_test_alert" if row.verified_at is not None else "call update_monitor with this address"
+    state, reason = target_state(row, to_enable=again)
+    return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
+
+
+async def badge(request: Request, site: RecorderSite) -> Response:
+    """The badge with this id. Ids cannot be guessed."""
+    row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
+    if row is None:
+        raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
+    word = state_in_a_word(stored_state(row), site.state.time.now())
+    return Response(badge_svg(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
+
+
+def badge_svg(name: str, word: str) -> str:
+    """The badge as SVG. The name comes from a caller, so it is escaped."""
+    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    left = round(12 + CHARACTER_WIDTH * len(short))
+    right = round(12 + CHARACTER_WIDTH * len(word))
+    return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])
+
+
+def _by_badge(connection: Connection, *, badge_id: str) -> Row[Any] | None:
+    return connection.execute(select(MONITORS).where(MONITORS.c.badge_id == badge_id)).one_or_none()

@@ -1,0 +1,212 @@
+"""Registering a monitor: the limit per key, its targets and its row, and the stored answers to repeated requests.
+
+Limit, targets and row are one transaction, so that the limit holds for any number of concurrent registrations. For a day the
+same request with the same Idempotency-Key gets the same answer. That answer holds the monitor's secret, so it is encrypted under
+the Idempotency-Key, which is not stored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from sqlalchemy import Connection, insert, select, update
+from starlette.types import Scope
+
+from buildings.recorder.alerts.addresses import Addresses
+from buildings.recorder.alerts.targets import UNCONFIRMED, ask_recipient, claim
+from buildings.recorder.models import Registered
+from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digest_of, new_secret
+from buildings.recorder.monitors.rows import apply_key_event
+from buildings.recorder.monitors.state_machine import Schedule, initial_state
+from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
+from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
+from campus.alerts import ClaimedTarget, Registrant, signing_secret
+from twins import RequestDependency
+
+ANSWER_RETENTION = timedelta(hours=24)
+IGNORED = {
+    "key_expired": "The key that was sent has expired and was ignored",
+    "key_revoked": "The key that was sent was revoked and is ignored",
+    "key_unknown": "The key that was sent is unknown and was ignored",
+}
+KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
+WITHOUT_KEY = (
+    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
+    " alert says so the day before."
+)
+
+
+@dataclass(frozen=True)
+class RegistrationRequest:
+    """A monitor to register; its addresses are checked."""
+
+    name: str
+    schedule: Schedule
+    addresses: Addresses
+    key: Key | None
+    by: Registrant
+    url: str
+    warning: str | None = None
+    key_ignored: str | None = None
+
+    @property
+    def owner(self) -> str | None:
+        """The lineage of the key that will own it."""
+        return self.by.owner
+
+
+def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
+    """Create the monitor. Problem 409 beyond the limits."""
+    if request.key is not None:
+        _count_monitor(connection, request.key, now=now)
+    to_web, to_mail = request.addresses.webhook, request.addresses.email
+    webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
+    email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
+    monitor_id = random_id("mon", entropy)
+    secret = new_secret(entropy)
+    badge_id = random_id("badge", entropy)
+    state = initial_state(request.schedule, now)
+    connection.execute(
+        insert(MONITORS).values(
+            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
+            **{**request.schedule._asdict(), **state._asdict(), "registered_at": now},
+            **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
+        )
+    )
+    targets = [one.id for one in (webhook, email) if one is not None]
+    links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
+    connection.execute(insert(MONITOR_TARGETS), links)
+    if email is not None:
+        ask_recipient(connection, email, monitor_id=monitor_id, now=now)
+    return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
+
+
+def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+    """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
+    ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
+    if ends_at is None:
+        connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at))
+    elif key.expires_at > ends_at:
+        connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
+        apply_key_event(connection, key.lineage, "key_renewed", now=now)
+    has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
+    if not connection.execute(update(OWNERS).where(has_room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
+        raise monitor_limit_reached()
+
+
+def _result(
+    request: RegistrationRequest,
+    monitor_id: str,
+    secret: str,
+    badge_id: str,
+    webhook: ClaimedTarget | None,
+    email: ClaimedTarget | None,
+    *,
+    deadline_at: datetime,
+) -> Registered:
+    urls = MonitorUrls(request.url, monitor_id)
+    signs = request.addresses.webhook is not None and request.addresses.webhook.channel.signs
+    ignored = IGNORED.get(request.key_ignored or "")
+    notes = {
+        KEY_IGNORED.format(why=ignored): ignored is not None,
+        request.warning: request.warning is not None,
+        UNCONFIRMED: email is not None and not email.confirmed,
+        WITHOUT_KEY: request.owner is None,
+    }
+    return Registered(
+        monitor_id=monitor_id,
+        secret=secret,
+        webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
+        beat_url=urls.beat(secret),
+        hook_url=urls.hook(secret),
+        cron=urls.cron(secret),
+        state="alive",
+        waiting=True,
+        fence=0,
+        period_minutes=request.schedule.period / timedelta(minutes=1),
+        grace_minutes=request.schedule.grace / timedelta(minutes=1),
+        deadline_at=deadline_at,
+        tier="key" if request.owner else "free",
+        key_ignored=request.key_ignored,
+        badge_url=badge_url(request.url, badge_id),
+        resume_url=urls.capsule if request.owner else None,
+        notes=tuple(note for note, holds in notes.items() if note and holds),
+    )
+
+
+class _IdempotencyKey(RequestDependency[str | None]):
+    """The Idempotency-Key header of the request."""
+
+    def from_scope(self, scope: Scope) -> str | None:
+        found = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
+        if found is None:
+            return None
+        key: str = found.decode("latin-1")
+        check_idempotency_key(key)  # callers without a recorder key behind one address differ in nothing else
+        return key
+
+    def without_request(self) -> str | None:
+        return None
+
+
+def CurrentIdempotencyKey() -> str | None:
+    """The request's Idempotency-Key, as the default of a tool's parameter. Problem 400 `weak_idempotency_key` for a weak one."""
+    return _IdempotencyKey()  # type: ignore[return-value]  # twins replaces it by the value at each call
+
+
+@dataclass(frozen=True)
+class IdempotentRequest:
+    """A request with an Idempotency-Key: its sender, the key and its arguments."""
+
+    sender: str
+    key: str
+    arguments: bytes
+
+    @property
+    def secret(self) -> str:
+        """The secret under which the answer is encrypted."""
+        return f"{self.sender}\n{self.key}"
+
+    @property
+    def key_digest(self) -> bytes:
+        """The digest under which the answer is stored."""
+        return sha256(f"find\n{self.secret}".encode()).digest()
+
+    @property
+    def request_digest(self) -> bytes:
+        """The digest of the arguments; another request with the same key has another one."""
+        return sha256(self.arguments).digest()
+
+
+def stored_answer(connection: Connection, request: IdempotentRequest | None, *, now: datetime) -> bytes | None:
+    """The stored answer to the same request, or None. Problem 422 if its Idempotency-Key was sent with another request."""
+    if request is None:
+        return None
+    row = connection.execute(select(REPLIES).where(REPLIES.c.key_digest == request.key_digest)).one_or_none()
+    if row is None or now - row.at >= ANSWER_RETENTION:
+        return None
+    if row.request_digest != request.request_digest:
+        raise Problem(
+            422,
+            "idempotency_key_reused",
+            "this Idempotency-Key was already sent with a different body; use a new one for a new registration",
+        )
+    return unseal(row.sealed, request.secret)
+
+
+def answer_once(
+    connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy
+) -> bytes:
+    """Run the work and store its answer; or return the stored answer to the same request."""
+    if request is None:
+        return work()
+    if (before := stored_answer(connection, request, now=now)) is not None:
+        return before
+    answer = work()
+    connection.execute(REPLIES.delete().where(REPLIES.c.key_digest == request.key_digest))
+    sealed = seal(answer, request.secret, entropy=entropy)
+    values = {"key_digest": request.key_digest, "request_digest": request.request_digest, "at": now, "sealed": sealed}
+    connection.execute(insert(REPLIES).values(**values))
+    return answer

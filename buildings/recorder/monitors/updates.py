@@ -1,0 +1,106 @@
+"""Changing a monitor: its name, its schedule and where its alerts go, in one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from buildings.recorder.alerts.addresses import Addresses
+from buildings.recorder.alerts.targets import UNCONFIRMED, replace_target
+from buildings.recorder.models import Updated
+from buildings.recorder.monitors.credentials import Credentials
+from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state, watched
+from buildings.recorder.monitors.state_machine import Change, Schedule, reschedule
+from buildings.recorder.problems import owner_needed
+from campus import Entropy
+from campus.alerts import Channel, Registrant, signing_secret
+
+WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
+
+
+@dataclass(frozen=True)
+class NewTargets:
+    """The addresses that replace a monitor's; they are checked, and `warning` is about the webhook."""
+
+    addresses: Addresses
+    by: Registrant
+    channels: Sequence[Channel]
+    warning: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorUpdate:
+    """What changes of a monitor; None for what stays."""
+
+    name: str | None
+    period: timedelta | None
+    grace: timedelta | None
+    targets: NewTargets | None
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What is said of new targets: the secret that signs the alerts to a webhook, and notes."""
+
+    webhook_secret: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
+    """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
+
+    A key's monitor needs that key: alerts show its capsules, and a target shares its signing secret with the key's other monitors,
+    neither of which the monitor's secret opens.
+    """
+    row = authorized_monitor(connection, credentials)
+    owner: str | None = row.owner
+    if owner is None and addresses.email is not None:
+        raise owner_needed(is_owned=False)
+    if owner is not None and owner != credentials.lineage:
+        raise owner_needed(is_owned=True)
+    return owner
+
+
+def update_stored(connection: Connection, credentials: Credentials, update: MonitorUpdate, *, now: datetime, entropy: Entropy) -> Updated:
+    """Change a monitor; returns it as it is then."""
+    row = authorized_monitor(connection, credentials)
+    before = stored_schedule(row)
+    schedule = Schedule(before.period if update.period is None else update.period, before.grace if update.grace is None else update.grace)
+    state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
+    name = row.name if update.name is None else update.name
+    store_change(connection, row, Change(state), name=name, **schedule._asdict())
+    replaced = Replaced()
+    if update.targets is not None:
+        owner_for_targets(connection, credentials, update.targets.addresses)
+        replaced = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+    begins_later = schedule.period != before.period and state.expected_at == row.expected_at
+    return Updated(
+        **dict(watched(row.id, state, now)),
+        name=name,
+        period_minutes=schedule.period / timedelta(minutes=1),
+        grace_minutes=schedule.grace / timedelta(minutes=1),
+        webhook_secret=replaced.webhook_secret,
+        notes=(*replaced.notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
+    )
+
+
+def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy) -> Replaced:
+    webhook = email = None
+    to_web, to_mail = targets.addresses.webhook, targets.addresses.email
+    if to_web is not None:
+        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
+    if to_mail is not None:
+        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
+    redirected = sum(one.redirected for one in (webhook, email) if one is not None)
+    notes = {
+        targets.warning: targets.warning is not None,
+        UNCONFIRMED: email is not None and not email.target.confirmed,
+        f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
+    }
+    signs = to_web is not None and to_web.channel.signs
+    return Replaced(
+        signing_secret(webhook.target.secret) if webhook is not None and signs else None,
+        tuple(note for note, holds in notes.items() if note and holds),
+    )

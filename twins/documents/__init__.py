@@ -1,0 +1,1 @@
+"""Documents: operations enter; OpenAPI 3.0.3 leaves."""

@@ -1,0 +1,159 @@
+"""OpenAPI 3.0.3 documents, made from operations: paths, parameters, bodies and responses."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from twins.documents.schema import PROBLEM, Components, Conversions, Schema, in_capitals, without_null, without_own_title
+from twins.http.formats import formats_of
+from twins.problems import PROBLEM_JSON, title_of
+from twins.tool.operation import QUERY_METHODS, Operation, Parameter
+
+JSON = "application/json"
+Additions = Callable[[Operation], Mapping[str, Any]]
+Grouped = Iterable[Operation] | Mapping[str, Iterable[Operation]]
+
+
+def openapi(
+    operations: Grouped,
+    *,
+    title: str,
+    version: str,
+    description: str = "",
+    servers: Sequence[str] = (),
+    responses: Additions = lambda operation: {},
+    extras: Additions = lambda operation: {},
+    components: Mapping[str, Any] | None = None,
+    conversions: Conversions | None = None,
+) -> dict[str, Any]:
+    """The document of these operations, as plain data.
+
+    The operations of several servers are given as a mapping from server names: a name is the tag of its operations, and
+    the prefix of their operationIds, which otherwise are the tools' names. `servers` are base URLs. `responses` returns more
+    responses of an operation by status (`problem_response` makes one), `extras` more members of it (security, x-…), and
+    `components` has more components (securitySchemes, schemas). HEAD, which every read-only GET has, is not listed. Several
+    documents of the same operations take half the time when they are given the same dict as `conversions`, empty at first.
+
+    Raises ValueError if two operations have the same operationId, or the same method and path.
+    """
+    more = dict(components or {})
+    schemas = Components(more.pop("schemas", {}), {} if conversions is None else conversions)
+    paths: dict[str, dict[str, Any]] = {}
+    for identity, operation, method, group in _identified(operations):
+        described = _operation(operation, method, schemas) | {"operationId": identity} | ({"tags": [group]} if group else {})
+        described["responses"] |= responses(operation)
+        path = paths.setdefault(operation.path, {})
+        if method.lower() in path:
+            raise ValueError(
+                f'route "{method} {operation.path}" is used by two operations, one of them {identity}; give one of them a different route'
+            )
+        path[method.lower()] = described | dict(extras(operation))
+    info = {"title": title, "version": version} | ({"description": description} if description else {})
+    document: dict[str, Any] = {"openapi": "3.0.3", "info": info}
+    if servers:
+        document["servers"] = [{"url": url} for url in servers]
+    return document | {"paths": paths, "components": {"schemas": schemas.schemas, **more}}
+
+
+def problem_response(description: str) -> dict[str, Any]:
+    """A response whose body is a problem."""
+    return {"description": description, "content": {PROBLEM_JSON: {"schema": {"$ref": f"#/components/schemas/{PROBLEM}"}}}}
+
+
+def _identified(operations: Grouped) -> list[tuple[str, Operation, str, str]]:
+    """Each operation under each of its methods, with its operationId and the name of its group."""
+    groups = operations if isinstance(operations, Mapping) else {"": operations}
+    taken: dict[str, tuple[str, Operation, str, str]] = {}
+    for group, members in groups.items():
+        for operation in members:
+            for index, method in enumerate(operation.methods):
+                parts = [group, operation.name, method.lower() if index else ""]
+                identity = "_".join(part for part in parts if part)
+                if identity in taken:
+                    other = taken[identity][1].path
+                    raise ValueError(
+                        f"{other} and {operation.path} both have the operationId {identity!r}; give their servers different names"
+                    )
+                taken[identity] = identity, operation, method, group
+    return list(taken.values())
+
+
+def _operation(operation: Operation, method: str, schemas: Components) -> dict[str, Any]:
+    described: dict[str, Any] = {}
+    text = (operation.tool.description or "").strip()
+    if summary := operation.tool.title or text.partition("\n")[0]:
+        described["summary"] = summary
+    if text:
+        described["description"] = text
+    in_query = method in QUERY_METHODS
+    if parameters := [_parameter(each, operation, schemas) for each in operation.parameters if each.in_path or in_query]:
+        described["parameters"] = parameters
+    sent_in_body = [each for each in operation.parameters if not each.in_path]
+    if sent_in_body and not in_query:
+        described["requestBody"] = _body(sent_in_body, operation, schemas)
+    described["responses"] = _responses(operation, method, schemas)
+    return described
+
+
+def _parameter(parameter: Parameter, operation: Operation, schemas: Components) -> dict[str, Any]:
+    # null cannot be written in a URL: the caller leaves the parameter out instead.
+    sent = parameter.schema if parameter.decoder.as_json else without_null(parameter.schema)
+    schema = schemas.inline(without_own_title(parameter.name, sent), operation)
+    described: dict[str, Any] = {
+        "name": parameter.wire,
+        "in": "path" if parameter.in_path else "query",
+        "required": parameter.required or parameter.in_path,
+    }
+    if description := schema.pop("description", None):
+        described["description"] = description
+    if parameter.decoder.as_json:
+        return described | {"content": {JSON: {"schema": schema}}}
+    return described | {"schema": schema or {"type": "string"}}
+
+
+def _body(sent: Sequence[Parameter], operation: Operation, schemas: Components) -> dict[str, Any]:
+    required = [each.name for each in sent if each.required]
+    schema: Schema = {
+        "type": "object",
+        "properties": {each.name: schemas.inline(without_own_title(each.name, each.schema), operation) for each in sent},
+    }
+    if required:
+        schema["required"] = required
+    if operation.route.any_of:
+        schema["allOf"] = [{"anyOf": [_with_argument(each, operation, schemas) for each in sent if each.name in operation.route.any_of]}]
+    if not operation.accepts_unknown:
+        schema["additionalProperties"] = False
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if operation.route.body is not None:
+        # client generators know no text as a body, but they send a file
+        content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+    return {"required": bool(required), "content": content}
+
+
+def _with_argument(parameter: Parameter, operation: Operation, schemas: Components) -> Schema:
+    """An object that has this argument, with a value other than null.
+
+    It is used within an allOf: with an anyOf next to the properties, openapi-python-client ignores the properties.
+    """
+    schema = schemas.inline(without_null(parameter.schema), operation)
+    bare = {name: value for name, value in schema.items() if name not in ("description", "title")}
+    return {"type": "object", "required": [parameter.name], "properties": {parameter.name: bare}}
+
+
+def _responses(operation: Operation, method: str, schemas: Components) -> dict[str, Any]:
+    output = operation.tool.output_schema
+    schema = schemas.named(_result_name(operation), output, operation) if output else {"type": "object"}
+    formats = formats_of(operation.tool)
+    content = {JSON: {"schema": schema}} | {name: {"schema": {"type": "string"}} for name in (formats.writers if formats else ())}
+    found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": content}}
+    return found | {"default": problem_response("Why the call was not answered.")}
+
+
+def _result_name(operation: Operation) -> str:
+    """The name of a result's component: that of its class, or one made from the tool's name."""
+    kind = operation.tool.return_type
+    is_wrapped = (operation.tool.output_schema or {}).get("x-fastmcp-wrap-result")
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and not is_wrapped:
+        return kind.__name__
+    return f"{in_capitals(operation.name)}Result"

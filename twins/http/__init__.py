@@ -1,0 +1,1 @@
+"""HTTP: requests enter by the table of routes; responses, problems included, leave."""

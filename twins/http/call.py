@@ -1,0 +1,182 @@
+"""A call of a tool over HTTP: the endpoint of one tool, the gate that admits a call, and how the tool is run."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from fastmcp import FastMCP
+from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from twins.fastmcp import DirectCallGuard, is_crash
+from twins.http.arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
+from twins.http.formats import formats_of
+from twins.http.json_reader import READERS
+from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
+from twins.problems import NO_TYPE, Problem
+from twins.tool.annotation import BODY_LIMIT
+from twins.tool.arguments import ArgumentChecker
+from twins.tool.context import ToolContext, reset
+from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
+
+
+class ToolFailedError(Exception):
+    """A tool that was called through its server failed with an exception that was not meant for its caller."""
+
+
+class Call:
+    """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
+
+    __slots__ = ("_arguments", "_receive", "_sent", "_twin", "operation", "scope")
+
+    def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.operation = twin.operation
+        """The tool that is called, with its route."""
+        self._twin = twin
+        self._receive = receive
+        self._sent: dict[str, Any] | None = None
+        self._arguments: dict[str, Any] | None = None
+
+    @property
+    def request(self) -> Request:
+        """The request without its body, which is read as arguments."""
+        return Request(self.scope)
+
+    async def sent(self) -> dict[str, Any] | None:
+        """The arguments as they were sent, not validated; None when they cannot be read. For a gate that quotes them in a refusal."""
+        try:
+            return await self._read()
+        except Problem:
+            return None
+
+    async def arguments(self) -> dict[str, Any]:
+        """The tool's arguments, read and validated once. Raises a Problem for arguments that are not valid."""
+        if self._arguments is None:
+            if self._sent is None:  # as in _read, with one coroutine fewer for every call
+                try:
+                    self._sent = await self._twin.read(self.scope, self._receive)
+                except UnreadableArgumentsError as error:
+                    raise self._unreadable(error) from None
+            self._arguments = self._twin.checker.check(self._sent, self.scope["method"])
+        return self._arguments
+
+    async def canonical(self) -> dict[str, Any]:
+        """The arguments in canonical form: equal calls are equal, however they are written. Raises a Problem for invalid arguments."""
+        return self._twin.checker.canonical(await self._read(), self.scope["method"])
+
+    async def answer(self) -> Answer:
+        """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
+        twin = self._twin
+        arguments = await self.arguments()
+        if twin.direct is not None and twin.guard.holds():
+            return twin.encoder.encode(await twin.direct.run(arguments, self.scope))
+        return await self._run_on_server(self._sent or {})
+
+    async def _read(self) -> dict[str, Any]:
+        if self._sent is None:
+            try:
+                self._sent = await self._twin.read(self.scope, self._receive)
+            except UnreadableArgumentsError as error:
+                raise self._unreadable(error) from None
+        return self._sent
+
+    def _unreadable(self, error: UnreadableArgumentsError) -> Problem:
+        return self._twin.checker.invalid(error.arguments, self.scope["method"], found=error.errors)
+
+    async def _run_on_server(self, sent: dict[str, Any]) -> Answer:
+        twin = self._twin
+        tool = self.operation.tool
+        entered = twin.context.enter(self.scope)
+        try:
+            result = await twin.server.call_tool(tool.name, sent)
+        except FastMCPValidationError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
+            raise
+        except (DisabledError, NotFoundError):
+            raise Problem(404, "not_found", "this tool is no longer available") from None
+        except ToolError as error:
+            if is_crash(error):
+                cause = error.__cause__
+                raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause
+            raise
+        finally:
+            reset(entered)
+        return twin.encoder.encode_server_result(result)
+
+
+Gate = Callable[[Call], Awaitable[Answer]]
+"""Runs before every call of a server: it raises a Problem to refuse, returns an answer of its own, or returns `await call.answer()`."""
+
+
+class Twin:
+    """One tool as an ASGI app: through the gate to the tool. Every exception becomes a problem.
+
+    `scope["twins.http.call"]` is the call while it runs. Middleware of the MCP server, which runs when the tool is called
+    through its server, finds it there and knows that the gate was passed.
+    """
+
+    def __init__(
+        self,
+        server: FastMCP[Any],
+        checker: ArgumentChecker,
+        *,
+        gate: Gate | None = None,
+        body_limit: int = BODY_LIMIT,
+        is_link: bool = False,
+        problem_types: str = NO_TYPE,
+    ) -> None:
+        """`body_limit` is in bytes. With `is_link`, GET ignores query parameters that other services add to shared links."""
+        self.server = server
+        self.operation = checker.operation
+        self.checker = checker
+        self.direct = checker.direct
+        self.guard = DirectCallGuard(server, checker.operation.tool)
+        self.context = ToolContext(server)
+        self.encoder = ResultEncoder(checker.operation)
+        self._formats = formats_of(checker.operation.tool)
+        self._gate = gate
+        self._body_limit = body_limit
+        self._readers = anyio.CapacityLimiter(READERS)
+        self._is_link = is_link
+        self._problem_types = problem_types
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = scope["twins.http.call"] = Call(self, scope, receive)
+        try:
+            answer = await (call.answer() if self._gate is None else self._gate(call))
+            if self._formats is not None:
+                answer = self._formats.negotiated(answer, scope)
+            if self.operation.cache is not None:
+                answer = or_not_modified(answer, scope)
+        except ClientDisconnectedError:
+            return
+        except Exception as error:  # the border: any exception of a tool or a gate becomes an answer, and unforeseen ones are logged
+            answer = problem_answer(problem_of(error, call), types=self._problem_types, request_id=scope.get("request_id"))
+        finally:
+            del scope["twins.http.call"]  # the two would refer to each other until the garbage collector runs
+        await send_answer(send, answer, with_body=scope["method"] != "HEAD")
+
+    def read(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
+        """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
+        is_link = self._is_link and scope["method"] in ("GET", "HEAD")
+        return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
+
+
+def problem_of(error: Exception, call: Call) -> Problem:
+    """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
+    match error:
+        case Problem():
+            return error
+        case AuthorizationError():
+            return Problem(403, "forbidden", "this caller may not use the tool")
+        case FastMCPValidationError() if error.__cause__ is None:
+            return Problem(422, "invalid_request", str(error))
+        case ToolError() if not is_crash(error):
+            return Problem(400, "tool_error", str(error))
+    log_failure(error, call.operation, call.scope)
+    return problem_of_failure(None, call.operation.tool)

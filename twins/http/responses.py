@@ -1,0 +1,161 @@
+"""Answers over HTTP: those of a tool's results, and of problems; their headers, ETags and 304; and how an answer is sent."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from fastmcp.tools import FunctionTool
+from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic_core import PydanticSerializationError, from_json, to_json
+from starlette.types import Scope, Send
+
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, is_refusal
+from twins.tool.operation import Operation
+from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+JSON_HEADER = (b"content-type", b"application/json")
+PRIVATE = (b"cache-control", b"private, no-store")
+# Members of a problem that the HTTP side makes itself.
+OWN_MEMBERS = ("type", "title", "request_id", "headers")
+AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+class Answer(NamedTuple):
+    """A finished response. `headers` are as in ASGI: lower-case names, latin-1. Content-Length is added when it is sent.
+
+    It cannot be changed: `adding` and `_replace` return a new one.
+    """
+
+    status: int
+    body: bytes
+    headers: RawHeaders = ()
+
+    def adding(self, headers: Mapping[str, str]) -> "Answer":
+        """The same answer with more headers."""
+        return self._replace(headers=(*self.headers, *raw_headers(headers)))
+
+
+def raw_headers(headers: Mapping[str, str]) -> RawHeaders:
+    """Headers in the form of ASGI."""
+    return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
+
+
+def json_answer(body: bytes, *, status: int = 200, cache: str | None = None) -> Answer:
+    """An answer of JSON bytes: with a strong ETag if it has a Cache-Control value; without one nobody may store it."""
+    if cache is None:
+        return Answer(status, body, (JSON_HEADER, PRIVATE))
+    return Answer(status, body, (JSON_HEADER, (b"cache-control", cache.encode("latin-1")), (b"etag", etag_of(body).encode())))
+
+
+def etag_of(body: bytes) -> str:
+    """A strong entity tag for these bytes."""
+    return f'"{hashlib.sha256(body).hexdigest()}"'
+
+
+def or_not_modified(answer: Answer, scope: Scope) -> Answer:
+    """The answer, or 304 if the request's If-None-Match contains its ETag."""
+    if not (known := _known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
+        return answer
+    etag = next((value for name, value in answer.headers if name == b"etag"), None)
+    if etag is None or known.isdisjoint((etag, b"*")):
+        return answer
+    return Answer(304, b"", tuple(header for header in answer.headers if header[0] != b"content-type"))
+
+
+def _known_etags(scope: Scope) -> set[bytes]:
+    values = [value for name, value in scope["headers"] if name == b"if-none-match"]
+    return {each.strip().removeprefix(b"W/") for each in b",".join(values).split(b",")} if values else set()
+
+
+class ResultEncoder:
+    """Makes HTTP answers of one operation's results, and keeps the last one."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._tool = operation.tool
+        self._writer = ResultWriter(operation.tool)
+        self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
+
+    def encode(self, value: Any) -> Answer:
+        """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
+        return self._kept.of(value)
+
+    def encode_server_result(self, result: ToolResult) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
+        untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
+        if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
+            return self._json(_wrapped(to_json(_json_or_text(result.content[0].text), inf_nan_mode="null")))
+        return self._finished(result)
+
+    def _encode(self, value: Any) -> Answer:
+        writer = self._writer
+        if isinstance(value, FINISHED):
+            return self._finished(value)
+        if not writer.is_data(value):
+            return self._finished(self._tool.convert_result(value))
+        try:
+            body = writer.write(value)
+        except PydanticSerializationError:
+            if writer.typed:
+                raise
+            return self._finished(self._tool.convert_result(value))
+        is_object = body.startswith(b"{")
+        if writer.typed and not (is_object or writer.wraps):
+            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
+        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
+
+    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
+        result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
+        if isinstance(result, InputRequiredToolResult | InputRequiredResult):
+            raise Problem(
+                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
+            )
+        if result.is_error:
+            raise self._problem_of(result)
+        if result.structured_content is not None:
+            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+        return self._json(to_json({"content": content}))
+
+    def _problem_of(self, result: ToolResult) -> Problem:
+        """The problem of an error result; the problem that it contains, if it contains one."""
+        match result.structured_content:
+            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
+                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
+                return Problem(status, code, detail, **members)
+        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        status = 500 if isinstance(self._tool, FunctionTool) else 502
+        return Problem(status, "tool_error", text or "the tool could not answer")
+
+    def _json(self, body: bytes) -> Answer:
+        return json_answer(body, status=self._operation.status, cache=self._operation.cache)
+
+
+def _wrapped(body: bytes) -> bytes:
+    return b'{"result":%b}' % body
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return text
+
+
+def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | None = None) -> Answer:
+    """The answer for a problem."""
+    headers = ((b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store"), *raw_headers(problem.headers))
+    body = json_of(problem.body(types, request_id=request_id), option=AS_PYDANTIC, fallback=str)
+    return Answer(problem.status, body, headers)
+
+
+async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:
+    """Send an answer. Without its body (for HEAD) the headers are the same."""
+    headers = answer.headers
+    if answer.status not in (204, 304):
+        headers = (*headers, (b"content-length", b"%d" % len(answer.body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body if with_body else b""})

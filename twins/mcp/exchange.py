@@ -1,0 +1,282 @@
+"""One MCP request in progress: its answer, which becomes an event stream when needed, and the watch for a caller who hangs up."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, TypeVar
+
+import anyio
+import orjson
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, RequestParams
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from twins.mcp.messages import McpRequest
+from twins.tool.result_json import json_of
+
+JSON_TYPE = (b"content-type", b"application/json")
+STREAM = (
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+)
+WATCH_AFTER = 0.25
+"""Seconds after which a call is watched: most are over by then, and pay one timer."""
+PING_SECONDS = 15.0
+"""Seconds of silence after which a comment keeps the stream alive, as in mcp."""
+EXCHANGE = "twins.exchange"
+"""The scope's key of the exchange, while a call that came over MCP runs without its server."""
+RESULT, ERROR = b',"result":', b',"error":'
+EVENT, END_OF_EVENT = b"event: message\r\ndata: ", b"\r\n\r\n"
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Begun(Generator[Any, Any, T]):
+    """A coroutine that was run up to its first wait. Most never wait: then it `is_over`, and `result` is what it returned.
+
+    Otherwise await it, once, for the rest. What only a wait needs, such as a timer, is begun in between. An anyio scope must not be,
+    if the coroutine may have entered one of its own by then: scopes end in the reverse order of their beginning.
+    """
+
+    __slots__ = ("_first", "_is_at_first", "_steps", "is_over", "result")
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        """Raises what the coroutine raises before its first wait."""
+        self._steps: Generator[Any, Any, T] = work.__await__()
+        self.is_over = False
+        try:
+            self._first = next(self._steps)
+            self._is_at_first = True
+        except StopIteration as end:
+            self.is_over = True
+            self.result: T = end.value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def send(self, value: Any, /) -> Any:
+        """The next step, for the event loop; at first what the coroutine waits for already."""
+        if self._is_at_first:
+            self._is_at_first = False
+            return self._first
+        return self._steps.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
+        """A cancellation by the event loop."""
+        self._is_at_first = False
+        return self._steps.throw(typ if val is None else val)
+
+
+class Exchange:
+    """A request and the way back to its caller. To mcp's session it is the DispatchContext of the request.
+
+    The answer is one JSON body until something must be sent before it: a notification of the tool, or a sign of life. From
+    then on it is an event stream, which is what versions with a handshake always receive.
+    """
+
+    can_send_request = False
+    message_metadata = None
+
+    def __init__(
+        self,
+        message: McpRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        ping_seconds: float = PING_SECONDS,
+    ) -> None:
+        """`headers` are added to those of the answer. After `ping_seconds` of silence something is sent."""
+        self.message = message
+        self.scope = scope
+        self.receive = receive
+        self.ping_seconds = ping_seconds
+        self.request_id = message.id
+        self.watch: HangUpWatch | None = None
+        """The watch of a gate that may wait: the call's own wait is under it."""
+        self._send = send
+        self._headers = headers
+        self._turn: anyio.Lock | None = None
+        """Held while something is sent on the stream: a tool may send from several tasks."""
+        self._has_begun = False
+        self._is_over = False
+
+    @cached_property
+    def transport(self) -> TransportContext:
+        """What mcp tells handlers about the transport."""
+        headers = Headers(scope=self.scope) if self.message.is_modern else None
+        return TransportContext(kind="streamable-http", can_send_request=False, headers=headers)
+
+    @cached_property
+    def cancel_requested(self) -> anyio.Event:
+        """Never set: a caller cancels by closing the connection."""
+        return anyio.Event()
+
+    @cached_property
+    def session(self) -> ServerSession:
+        """A session for this request alone, made when a tool asks for it."""
+        meta = self.message.meta
+        client = (meta.get(CLIENT_INFO_META_KEY), meta.get(CLIENT_CAPABILITIES_META_KEY)) if self.message.is_modern else (None, None)
+        connection = Connection.from_envelope(self.message.version, *client)
+        return ServerSession(self, connection, request_meta=self.request_meta)
+
+    @cached_property
+    def request_meta(self) -> Any:
+        """The request's `_meta` in mcp's form."""
+        return RequestParams.model_validate(self.message.params, by_name=False).meta
+
+    async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:
+        """Raises mcp's error: without a session nothing can be asked of the client."""
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
+        """Send a notification before the answer. After the answer it is dropped."""
+        members = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": dict(params)})
+        await self._stream(b"".join((EVENT, json_of(members), END_OF_EVENT)))
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Send the tool's progress, if the request named a token for it."""
+        token = self.message.meta.get("progressToken")
+        if token is not None:
+            members = {"progressToken": token, "progress": progress, "total": total, "message": message}
+            await self.notify("notifications/progress", {name: value for name, value in members.items() if value is not None})
+
+    async def ping(self) -> None:
+        """Send a comment, which clients ignore and proxies take for life."""
+        await self._stream(b": ping\r\n\r\n")
+
+    async def finish(self, member: bytes, value: Sequence[bytes], *, status: int = 200) -> None:
+        """Send the answer: `member` is RESULT or ERROR, `value` is in parts, so that a long one is copied once only.
+
+        Only one JSON body can have another status than 200.
+        """
+        parts: tuple[bytes, ...] = (b'{"jsonrpc":"2.0","id":', orjson.dumps(self.message.id), member, *value, b"}")
+        if self._turn is not None:
+            async with self._turn:
+                if self._has_begun:
+                    self._is_over = True
+                    await self._send({"type": "http.response.body", "body": b"".join((EVENT, *parts, END_OF_EVENT))})
+                    return
+        self._has_begun = self._is_over = True
+        kind: tuple[tuple[bytes, bytes], ...] = (JSON_TYPE,)
+        if not self.message.is_modern:
+            kind = STREAM
+            status = 200
+            parts = (EVENT, *parts, END_OF_EVENT)
+        data = b"".join(parts)
+        headers = (*kind, *self._headers, (b"content-length", b"%d" % len(data)))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": data})
+
+    def continued(self) -> Send:
+        """A `send` for an app that answers after all: as it is, or as the end of the stream if that has begun."""
+        if not self._has_begun:
+            return self._send
+        self._is_over = True
+        is_json = True
+
+        async def send(message: Message) -> None:
+            nonlocal is_json
+            if message["type"] == "http.response.start":
+                is_json = JSON_TYPE in [tuple(header) for header in message["headers"]]
+            elif is_json:
+                await self._send({**message, "body": b"".join((EVENT, message.get("body", b""), END_OF_EVENT))})
+            else:
+                await self._send(message)
+
+        return send
+
+    async def _stream(self, data: bytes) -> None:
+        if self._turn is None:
+            self._turn = anyio.Lock()
+        async with self._turn:
+            if self._is_over:
+                return
+            if not self._has_begun:
+                await self._send({"type": "http.response.start", "status": 200, "headers": (*STREAM, *self._headers)})
+                self._has_begun = True
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+class HangUpWatch:
+    """Watches over a call that waits: if its caller hangs up it is cancelled, and if nothing is sent for long its stream is kept alive.
+
+    Most calls that wait are over within WATCH_AFTER, and pay for a timer only. Without a `scope` the call runs to its end.
+    """
+
+    __slots__ = ("_exchange", "_is_over", "_is_sending", "_scope", "_task", "_timer")
+
+    def __init__(self, exchange: Exchange, scope: anyio.CancelScope | None) -> None:
+        self._exchange = exchange
+        self._scope = scope
+        self._is_over = self._is_sending = False
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
+
+    def stop(self) -> None:
+        """The call is over. What is being sent is sent to its end: the answer waits for it."""
+        self._is_over = True
+        self._timer.cancel()
+        if self._task is not None and not self._is_sending:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        # a task group would cost each call more than the rest of the watch, and most calls never need the task
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        exchange = self._exchange
+        try:
+            if not exchange.message.is_modern:
+                await self._ping()  # mcp begins this version's streams at once
+            while not self._is_over:
+                with anyio.move_on_after(exchange.ping_seconds):
+                    if (await exchange.receive())["type"] == "http.disconnect":
+                        break
+                    continue
+                await self._ping()
+        except Exception:  # whatever the server raises here means that nobody can be answered
+            logger.debug("the connection of a call failed", exc_info=True)
+        if self._scope is not None and not self._is_over:
+            self._scope.cancel()
+
+    @contextmanager
+    def cancelling(self, scope: anyio.CancelScope | None) -> Iterator[None]:
+        """While the body runs, its scope is what is cancelled if the caller hangs up."""
+        self._scope = scope
+        try:
+            yield
+        finally:
+            self._scope = None
+
+    async def _ping(self) -> None:
+        self._is_sending = True
+        try:
+            await self._exchange.ping()
+        finally:
+            self._is_sending = False
+
+
+@contextmanager
+def kept_alive(scope: Scope) -> Iterator[None]:
+    """While the body waits, such as for a settlement, the stream of a direct call is kept alive. If the caller hangs up, only a tool
+    that runs in the body is cancelled. Does nothing in a call that the server answers."""
+    exchange: Exchange | None = scope.get(EXCHANGE)
+    if exchange is None:
+        yield
+        return
+    watch = exchange.watch = HangUpWatch(exchange, None)
+    try:
+        yield
+    finally:
+        exchange.watch = None
+        watch.stop()

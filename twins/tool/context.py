@@ -1,0 +1,178 @@
+"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server.
+
+Beside twins.fastmcp, the only module that uses private names of FastMCP and mcp.
+"""
+
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import Token
+from typing import Any, cast
+from uuid import uuid4
+
+from fastmcp import Context, FastMCP
+from fastmcp.server.context import _current_context, set_transport
+from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, fastmcp_request_ctx
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.exceptions import NoBackChannelError
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.requests import Request
+from starlette.types import Scope
+from uncalled_for import SharedContext
+
+from twins.mcp.exchange import EXCHANGE, Exchange
+
+
+class _Nobody:
+    """The back-channel to a caller over plain HTTP: notifications are dropped, requests raise an error."""
+
+    can_send_request = False
+    message_metadata = None
+    request_id = None
+    transport = None
+
+    async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
+        """Dropped: nobody listens."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Dropped: nobody listens."""
+
+
+class _SilentSession(ServerSession):
+    """A session without a client. mcp's own session would drop log messages too, with a warning for each."""
+
+    async def send_log_message(self, *_: Any, **__: Any) -> None:
+        """Dropped: nobody listens."""
+
+
+class TwinRequestContext(FastMCPRequestContext):
+    """FastMCP's request context for a call over HTTP; most of its attributes are made when a tool first reads them.
+
+    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. Its protocol version is the
+    one without a back-channel, so that `ctx.elicit` and its like raise FastMCP's own error.
+    """
+
+    meta = None
+    protocol_version = LATEST_MODERN_VERSION
+    close_sse_stream = None
+
+    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
+        self._server = server
+        self._scope = scope
+
+    def __getattr__(self, name: str) -> Any:
+        match name:
+            case "request":
+                value: Any = Request(self._scope)
+            case "request_id":
+                value = self._scope.get("request_id") or uuid4().hex
+            case "session":
+                connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
+                value = _SilentSession(cast(DispatchContext[Any], _Nobody()), connection)
+            case "lifespan_context":
+                value = self._server._lifespan_result or {}
+            case "_srctx":
+                value = ServerRequestContext(
+                    session=self.session,
+                    lifespan_context=self.lifespan_context,
+                    protocol_version=self.protocol_version,
+                    method="tools/call",
+                    request_id=self.request_id,
+                    request=self.request,
+                )
+            case _:
+                raise AttributeError(name)
+        setattr(self, name, value)
+        return value
+
+
+class McpRequestContext(TwinRequestContext):
+    """FastMCP's request context for a call over MCP that runs without its server. Its session can notify the caller."""
+
+    def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
+        super().__init__(server, scope)
+        self._exchange: Exchange = scope[EXCHANGE]
+        self.protocol_version = self._exchange.message.version
+        self.meta = self._exchange.message.params.get("_meta")
+
+    def __getattr__(self, name: str) -> Any:
+        match name:
+            case "request_id":
+                value: Any = str(self._exchange.message.id)
+            case "session":
+                value = self._exchange.session
+            case "_srctx":
+                exchange = self._exchange
+                value = ServerRequestContext(
+                    session=self.session,
+                    lifespan_context=self.lifespan_context,
+                    protocol_version=self.protocol_version,
+                    method="tools/call",
+                    params=exchange.message.params,
+                    request_id=exchange.message.id,
+                    meta=exchange.request_meta,
+                    request=self.request,
+                )
+            case _:
+                return super().__getattr__(name)
+        setattr(self, name, value)
+        return value
+
+
+class ToolContext:
+    """Sets FastMCP's context variables for a call that runs without its server.
+
+    `entered = context.enter(scope)`, and `reset(entered)` after the call, also after an exception. The variables are set
+    directly: `async with Context(…)` takes several times as long, opens a new scope for `Shared()` in each call, and has
+    no request.
+    """
+
+    def __init__(self, server: FastMCP[Any]) -> None:
+        self._server = server
+        self._reference = weakref.ref(server)
+
+    def enter(self, scope: Scope, *, shares: bool = True) -> list[Token[Any]]:
+        """Set the variables; returns what `reset` needs. `shares` is for functions with dependencies that FastMCP resolves.
+
+        `_shared_context_snapshot` is the server's own scope for `Shared()`; FastMCP's MCP side applies it in the same way.
+        """
+        server = self._server
+        is_mcp = EXCHANGE in scope
+        entered: list[Token[Any]] = [
+            fastmcp_request_ctx.set((McpRequestContext if is_mcp else TwinRequestContext)(server, scope)),
+            _current_context.set(Context(server)),
+            _current_server.set(self._reference),
+        ]
+        if is_mcp:
+            entered.append(set_transport("streamable-http"))
+        if shares and server._shared_context_snapshot:
+            entered += [variable.set(value) for variable, value in server._shared_context_snapshot.items()]
+        return entered
+
+    def enter_request(self, scope: Scope) -> list[Token[Any]]:
+        """Set the request's variable alone, as FastMCP does before a server is asked; returns what `reset` needs."""
+        return [fastmcp_request_ctx.set(McpRequestContext(self._server, scope))]
+
+
+def reset(entered: Sequence[Token[Any]]) -> None:
+    """Give the context variables their previous values."""
+    for token in reversed(entered):
+        token.var.reset(token)
+
+
+@asynccontextmanager
+async def shared_scope() -> AsyncIterator[None]:
+    """A scope for `Shared()` when the server's lifespan, which opens one, is not running."""
+    try:
+        SharedContext.resolved.get()
+    except LookupError:
+        async with SharedContext():
+            yield
+    else:
+        yield

@@ -1,0 +1,288 @@
+"""A tool as an HTTP operation: its methods, its path, where each argument is sent, and how its text in a URL is decoded.
+
+The text of a path or query parameter is converted to a JSON value according to the parameter's JSON schema. It stays a string if
+the schema accepts strings (a schema that names no type accepts anything). Otherwise numbers, booleans and null are read as JSON, a list
+is sent by repeating the name, and an object is one JSON text. A string that is none of these is passed on, for the validator to reject.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isinf
+from typing import Any, Literal
+
+from fastmcp.tools import Tool
+from pydantic_core import from_json
+
+from twins.tool.annotation import Route, is_read_only, route_of
+
+QUERY_METHODS = ("GET", "HEAD", "DELETE")
+"""The methods whose arguments are sent in the query string; with every other method they are sent in a JSON body."""
+Place = Literal["path", "query", "body", "arguments"]
+"""Where an argument is sent: over HTTP in one of the first three, over MCP among the arguments."""
+Schema = Mapping[str, Any]
+TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+"""JSON Schema's name of each Python type."""
+# Integers and other numbers are not told apart here: the validator decides whether 1e3 is an acceptable integer.
+ACCEPTED_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in TYPE_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class ParameterDecoder:
+    """The types that a value may have, as JSON Schema names them; `words` are the strings that an enum or const allows.
+
+    `items` decodes each text of a parameter that may be repeated.
+    """
+
+    types: frozenset[str]
+    words: frozenset[str] | None = None
+    items: "ParameterDecoder | None" = None
+
+    @property
+    def as_json(self) -> bool:
+        """True if a value is written as one JSON text."""
+        return "string" not in self.types and not self.types.isdisjoint(("object", "array"))
+
+    @cached_property
+    def takes_any_text(self) -> bool:
+        """True if each text is a value, as it is."""
+        return "string" in self.types and self.words is None
+
+    def decode(self, texts: Sequence[str]) -> Any:
+        """The value of these texts, one for each time that the name was sent. ValueError if a single value was sent twice."""
+        if self.items is not None and (len(texts) > 1 or not self.types - {"null"}):
+            return [self.items.decode_one(text) for text in texts]
+        if len(texts) > 1:
+            raise ValueError("is sent more than once; it takes one value")
+        return self.decode_one(texts[0])
+
+    def decode_one(self, text: str) -> Any:
+        """The value of one text."""
+        if "string" in self.types and (self.words is None or text in self.words):
+            return text
+        try:
+            value = from_json(text.encode(), allow_inf_nan=False)
+        except ValueError:
+            return text
+        is_infinite = type(value) is float and isinf(value)  # 1e999: the number was too large for its type
+        return text if is_infinite or self.types.isdisjoint(ACCEPTED_AS[type(value)]) else value
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a tool: its name, its name in the query, its JSON schema, and the decoder of its text in a URL."""
+
+    name: str
+    wire: str
+    schema: Mapping[str, Any]
+    required: bool
+    in_path: bool
+    decoder: ParameterDecoder
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One tool with its HTTP route, as plain data. `server` is the name under which its server was opened."""
+
+    tool: Tool
+    server: str
+    route: Route
+    parameters: tuple[Parameter, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.tool.name
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the route; HEAD is not among them."""
+        return self.route.methods
+
+    @property
+    def served_methods(self) -> tuple[str, ...]:
+        """The methods, and HEAD with GET if the tool only reads: link previews send HEAD and must change nothing."""
+        return (*self.methods, "HEAD") if "GET" in self.methods and is_read_only(self.tool) else self.methods
+
+    @cached_property
+    def path(self) -> str:
+        """The path, with {placeholders}."""
+        return self.route.path
+
+    @cached_property
+    def status(self) -> int:
+        """The HTTP status of an answer."""
+        return self.route.status
+
+    @cached_property
+    def cache(self) -> str | None:
+        """The Cache-Control value of an answer; None when no one may store it."""
+        return self.route.cache
+
+    def body_limit(self, usual: int) -> int:
+        """The bytes that the body of a request may have: those that the tool declares, else the usual ones."""
+        return usual if self.route.body_limit is None else self.route.body_limit
+
+    @cached_property
+    def accepts_unknown(self) -> bool:
+        """True if the tool accepts arguments that its schema does not name, as a tool of another server may."""
+        return self.tool.parameters.get("additionalProperties", True) is not False
+
+    @cached_property
+    def by_wire_name(self) -> dict[str, Parameter]:
+        """The parameters that are not in the path, by their names in the query."""
+        return {parameter.wire: parameter for parameter in self.parameters if not parameter.in_path}
+
+    @cached_property
+    def by_name_in_body(self) -> dict[str, Parameter]:
+        """The parameters that are not in the path, by their names in a body: the tool's own."""
+        return {parameter.name: parameter for parameter in self.parameters if not parameter.in_path}
+
+    @cached_property
+    def by_name(self) -> dict[str, Parameter]:
+        """All parameters, by the tool's own names."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def place_of(self, name: str, method: str | None) -> tuple[Place, str]:
+        """Where the argument `name` is sent with a method (None: over MCP), and its name there; for unknown arguments too."""
+        if method is None:
+            return "arguments", name
+        parameter = self.by_name.get(name)
+        if parameter and parameter.in_path:
+            return "path", name
+        if method in QUERY_METHODS:
+            return "query", parameter.wire if parameter else name
+        return "body", name
+
+    def accepted_names(self, method: str | None) -> dict[str, tuple[str, ...]]:
+        """For each place the names accepted there with this method (None: over MCP); not for the path, which holds no unknown name."""
+        if method is None:
+            return {"arguments": tuple(self.by_name)}
+        if method in QUERY_METHODS:
+            return {"query": tuple(self.by_wire_name)}
+        return {"body": tuple(self.by_name_in_body), "query": ()}
+
+
+def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:
+    """The operation of a tool. Raises ValueError, with a sentence that names the tool, when it cannot be served."""
+    try:
+        return _operation_of(tool, server, route_of(tool, default_prefix=default_prefix))
+    except (LookupError, AttributeError, TypeError) as error:  # the schemas of another server's tool may be anything
+        raise ValueError(f"tool {tool.name!r}: its schemas cannot be read ({error!r})") from error
+
+
+def _operation_of(tool: Tool, server: str, route: Route) -> Operation:
+    schemas: Mapping[str, Any] = tool.parameters.get("properties", {})
+    _check_names(tool.name, route, schemas)
+    _check_json(tool)
+    required = set(tool.parameters.get("required", ()))
+    parameters = tuple(
+        Parameter(
+            name=name,
+            wire=route.query.get(name, name),
+            schema=schema,
+            required=name in required,
+            in_path=name in route.placeholders,
+            decoder=decoder_of(schema, tool.parameters),
+        )
+        for name, schema in schemas.items()
+    )
+    _check_parameters(tool.name, parameters)
+    return Operation(tool, server, route, parameters)
+
+
+def _check_names(tool: str, route: Route, schemas: Mapping[str, Any]) -> None:
+    named = {
+        "the placeholder": route.placeholders,
+        "query=": tuple(route.query),
+        "lenient=": route.lenient,
+        "any_of=": route.any_of,
+        "body=": (route.body,) if route.body else (),
+    }
+    for kind, names in named.items():
+        if missing := set(names) - set(schemas):
+            known = ", ".join(schemas) or "none"
+            raise ValueError(f"tool {tool!r}: {kind} {missing.pop()!r} is not one of its arguments; the arguments are: {known}")
+
+
+def _check_json(tool: Tool) -> None:
+    """ValueError for NaN and infinities in a schema: JSON has none, so that no document could hold it."""
+    schemas: dict[str, Any] = {f"its argument {name!r}": schema for name, schema in tool.parameters.get("properties", {}).items()}
+    for subject, schema in (schemas | {"its arguments": tool.parameters, "its result": tool.output_schema}).items():
+        try:
+            json.dumps(schema, allow_nan=False, default=str)
+        except ValueError:
+            remedy = "for a default that stands for no limit, use None"
+            raise ValueError(f"tool {tool.name!r}: the schema of {subject} has NaN or an infinity, which JSON lacks; {remedy}") from None
+
+
+def _check_parameters(tool: str, parameters: tuple[Parameter, ...]) -> None:
+    wires = [parameter.wire for parameter in parameters if not parameter.in_path]
+    if twice := {wire for wire in wires if wires.count(wire) > 1}:
+        raise ValueError(f"tool {tool!r}: two of its arguments have the name {twice.pop()!r} in the query; rename one of them")
+    for parameter in parameters:
+        if parameter.in_path and parameter.wire != parameter.name:
+            raise ValueError(f"tool {tool!r}: query= renames {parameter.name!r}, which is sent in the path")
+        if parameter.in_path and (parameter.decoder.items or parameter.decoder.as_json):
+            raise ValueError(f"tool {tool!r}: {{{parameter.name}}} is a list or an object; a path holds one plain value")
+
+
+def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> ParameterDecoder:
+    """The decoder for values of `schema`, which are `in_list` or not; `root` is the document that its references point into.
+
+    A list within a list cannot be written by repeating a name: each inner list is one JSON text, whatever it holds.
+    """
+    types: set[str] = set()
+    words: set[str] | None = set()
+    items: ParameterDecoder | None = None
+    for arm in alternatives_of(schema, root):
+        names = _types_of(arm)
+        if "array" in names and not in_list:
+            among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
+            items = decoder_of({"anyOf": among or [{}]}, root, in_list=True)
+        if "string" in names:
+            values = _values_of(arm)
+            words = words | {value for value in values if isinstance(value, str)} if values and words is not None else None
+        types |= names if in_list else names - {"array"}
+    return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
+
+
+def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
+    """The alternatives of a schema, with references resolved (in a cycle of references, each is followed once)."""
+    if not isinstance(schema, Mapping):  # true accepts anything
+        yield {}
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))
+        return
+    among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    for arm in among:
+        yield from alternatives_of(arm, root, seen)
+    if not among:
+        yield schema
+
+
+def resolve_reference(reference: str, root: Schema) -> Schema:
+    """The schema that a reference within the document `root` points at, such as `#/$defs/Name`; {} if it points elsewhere."""
+    node: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, Mapping) or key not in node:
+            return {}
+        node = node[key]
+    return node if isinstance(node, Mapping) else {}
+
+
+def _values_of(arm: Schema) -> list[Any]:
+    return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
+
+
+def _types_of(arm: Schema) -> set[str]:
+    declared = arm.get("type")
+    if declared is not None:
+        return {declared} if isinstance(declared, str) else set(declared)
+    if values := _values_of(arm):
+        return {TYPE_NAMES[type(value)] for value in values}
+    return {"object"} if "properties" in arm else {"array"} if "items" in arm else {"string"}
