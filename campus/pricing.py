@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any, Literal, get_args
 
 from campus.failure_rules import NEVER, FailureRule, read_rule
-from twins import Problem
 
 META = "campus"
 KeyRule = Literal["opens", "optional", "never"]
@@ -131,12 +130,6 @@ class Offer:
     def is_sold_per_call(self) -> bool:
         """Whether a call can be paid for, where payments are taken."""
         return self.access.price is not None or self.access.sells is not None
-
-    def check_result(self, body: Any) -> None:
-        """Raise Problem 400 `tool_error` for a result that campus.toml marks as a failure. `body` is the result as HTTP answers it."""
-        rule = self.access.fails_if
-        if rule is not None and (reason := rule.failure_in(body)) is not None:
-            raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
 
     @property
     def is_for_keys_alone(self) -> bool:

@@ -177,6 +177,13 @@ def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str |
     return Admission(Caller(key, None, frame, address, key_ignored=key_ignored, client=client), key_ignored)
 
 
+def refuse_failure(offer: Offer, body: Any) -> None:
+    """Raise Problem 400 `tool_error` for a result that campus.toml marks as a failure. `body` is the result as HTTP answers it."""
+    rule = offer.access.fails_if
+    if rule is not None and (reason := rule.failure_in(body)) is not None:
+        raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
+
+
 def bearer(scope: Scope) -> str | None:
     """The Bearer token of the request's Authorization header, or None."""
     sent = authorization(scope)

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import idempotency_key_in, payment_in_headers, purchase_key, receipt_headers
-from campus.paywall.admission import Paywall
+from campus.paywall.admission import Paywall, refuse_failure
 from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
 from campus.problems import storage_unavailable
@@ -47,7 +47,7 @@ async def answered(call: Call, offer: Offer) -> Answer:
     """The tool's answer. Raises a Problem for one that reports a failure, which is not charged."""
     answer = await call.answer()
     if offer.access.fails_if is not None and answer.body:
-        offer.check_result(from_json(answer.body))
+        refuse_failure(offer, from_json(answer.body))
     return answer
 
 

@@ -18,7 +18,7 @@ from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import PAYMENT_IDENTIFIER, RECEIPT_META, TERMS_META, idempotency_key_in, payment_in_meta, purchase_key
-from campus.paywall.admission import ADMISSION, CONNECTED, Paywall
+from campus.paywall.admission import ADMISSION, CONNECTED, Paywall, refuse_failure
 from campus.paywall.listing import as_listed
 from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
@@ -95,9 +95,9 @@ async def answered(call: McpCall, offer: Offer) -> McpResult:
     if offer.access.fails_if is None:
         return result
     if not isinstance(result, ToolResult):
-        offer.check_result(from_json(result.structured))
+        refuse_failure(offer, from_json(result.structured))
     elif not result.is_error:
-        offer.check_result(from_json(stored_answer_of(result).body))
+        refuse_failure(offer, from_json(stored_answer_of(result).body))
     return result
 
 

@@ -1,5 +1,6 @@
-"""The news of watches: found in the transaction that stores a list, kept for 90 days, polled; and watches paused when their key ends,
-or stopped when their maker does.
+"""The news of watches: found in the transaction that stores a list, kept for 90 days, and polled.
+
+Watches pause when their key ends, and stop when their maker does.
 
 A list is stored together with the news that it brings and the messages that tell them: either all of it is on disk, or nothing. A
 watch knows its CVEs, so that a list that is stored again, or by two processes, brings the same news once.
