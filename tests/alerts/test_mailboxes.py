@@ -136,11 +136,11 @@ async def test_who_agreed_gets_all_alerts_of_that_key_without_another_question_a
         assert "asked within the last day" in (await askers.target("friend", "cve"))["reason"]
         await askers.press("confirm")
         await askers.pass_time(minutes=1)
-        assert [(await askers.target("friend", one))["state"] for one in ("recorder", "cve")] == ["ready", "ready"]
+        assert [(await askers.target("friend", one))["state"] for one in ("recorder", "cve")] == ["ready", "untested"]
         await askers.names(ME, by="friend")
         await askers.campus.call("delete_watch", building="cve", key=askers.keys["friend"], watch_id=await only_watch(askers))
         await askers.keeps(ME.upper(), by="friend", building="cve")
-        assert (await askers.target("friend", "cve"))["state"] == "ready"
+        assert (await askers.target("friend", "cve"))["state"] == "untested", "confirmed, and nothing was sent there yet"
         assert len(askers.mailbox.messages) == 1
         await askers.pass_time(days=1)
         await askers.keeps(ME, by="stranger")

@@ -75,7 +75,7 @@ CALLS = {
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
 OF_ONE_KEY = {
-    *("create_feed_url", "list_feed_urls", "revoke_feed_url"),
+    *("create_feed_url", "list_feed_urls", "keep_feed_url", "revoke_feed_url"),
     *("create_watch", "update_watch", "list_watches", "delete_watch", "watch_news"),
 }
 """Their answers differ from call to call: test_feed_urls.py and test_watches.py in tests/cve call them over both frames."""

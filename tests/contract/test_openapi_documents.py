@@ -27,6 +27,7 @@ RECORDER = "/v1/recorder"
 OF_KEYS = {
     "/v1/feed-urls": {"get", "post"},
     "/v1/feed-urls/{feed_id}": {"delete"},
+    "/v1/feed-urls/{feed_id}/keep": {"post"},
     "/v1/watches": {"get", "post"},
     "/v1/watches/{watch_id}": {"patch", "delete"},
     "/v1/watches/news": {"get"},

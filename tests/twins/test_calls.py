@@ -152,7 +152,7 @@ async def test_an_error_of_the_body_becomes_a_problem(
         assert "secret" not in answer.text
         if detail is not None:
             assert answer.json()["detail"] == detail
-    faults = [record for record in caplog.records if record.name == "twins.http.call"]
+    faults = [record for record in caplog.records if record.name == "twins.tool.errors"]
     assert [record.levelno for record in faults] == ([logging.ERROR] if status == 500 else [])
 
 
