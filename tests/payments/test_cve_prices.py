@@ -89,7 +89,7 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
             (await client.get("/v1/cve/verdicts", params={"cve_ids": "CVE\u20112021-44228"}), "invalid_cve_ids"),
             (await client.get("/v1/next", params={"date": "2001-02-03"}), "no_data_for_date"),
             (await client.post("/v1/cve/verdicts", content=b"CVE-2021-44228 " * 350_000), "body_too_large"),
-            (await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}), "invalid_json"),
+            (await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}), "no_cve_ids"),
             (await client.get("/v1/brief/changes", params={"from": sales.today, "to": "2026-08-19"}), "invalid_window"),
             (await client.get(f"{history}?from={sales.today}&to=2026-08-19"), "invalid_window"),
             (await client.get(f"{history}?to=2001-02-03"), "no_data_for_date"),

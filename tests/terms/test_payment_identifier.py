@@ -118,7 +118,9 @@ async def test_the_declaration_is_x402s_and_the_documented_client_fills_it_in() 
         assert (await paid_campus.offer("http", paid_campus.payer.payload(terms)))[0] == 200
         assert await paid_campus.earned() == 40_000
         names: dict[str, Any] = {"client": register_exact_evm_client(x402Client(), Account.from_key(paid_campus.payer.wallet.key))}
-        exec(re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0], names)
+        documented = re.search(r"## The identifier in Python\n\n```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+        assert documented is not None
+        exec(documented[1], names)
         transport = x402_httpx_transport(names["client"], httpx.ASGITransport(paid_campus.campus.app))
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as as_documented:
             first, again = [await as_documented.get(PATH) for _ in range(2)]
