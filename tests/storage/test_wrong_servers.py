@@ -54,13 +54,15 @@ async def test_a_pooler_that_drops_the_schema_is_refused_by_a_sentence_and_nothi
 async def test_campus_check_names_a_database_that_takes_no_writes(postgres: Postgres) -> None:
     name = postgres.create_database()
     connection = await asyncpg.connect(host=str(postgres.sockets), user="postgres", database=name)
-    async with open_campus(storage=postgres.url(name), links=building) as campus:
-        assert "[storage]" not in await campus.service.ask("check")
-        await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-        await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'campus'")
-        [sentence] = (await campus.service.ask("check"))["[storage]"]
-        assert "schema campus" in sentence
-        assert "is read-only: the server is a standby, or default_transaction_read_only is on" in sentence
-    await connection.execute(f"SET default_transaction_read_only = off; ALTER DATABASE {name} RESET default_transaction_read_only")
-    await connection.close()
+    try:
+        async with open_campus(storage=postgres.url(name), links=building) as campus:
+            assert "[storage]" not in await campus.service.ask("check")
+            await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+            await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'campus'")
+            [sentence] = (await campus.service.ask("check"))["[storage]"]
+            assert "schema campus" in sentence
+            assert "is read-only: the server is a standby, or default_transaction_read_only is on" in sentence
+    finally:
+        await connection.execute(f"SET default_transaction_read_only = off; ALTER DATABASE {name} RESET default_transaction_read_only")
+        await connection.close()
     postgres.drop_database(name)
