@@ -58,7 +58,7 @@ async def test_campus_check_names_a_database_that_takes_no_writes(postgres: Post
         async with open_campus(storage=postgres.url(name), links=building) as campus:
             assert "[storage]" not in await campus.service.ask("check")
             await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-            await connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'campus'")
+            await connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'campus'")
             [sentence] = (await campus.service.ask("check"))["[storage]"]
             assert "schema campus" in sentence
             assert "is read-only: the server is a standby, or default_transaction_read_only is on" in sentence
