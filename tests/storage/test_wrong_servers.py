@@ -2,6 +2,8 @@
 
 import struct
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import anyio
 import asyncpg
@@ -25,7 +27,8 @@ def without(parameter: bytes, startup: bytes) -> bytes:
     return struct.pack("!I", len(body) + 8) + startup[4:8] + body
 
 
-async def test_a_pooler_that_drops_the_schema_is_refused_by_a_sentence_and_nothing_is_written(postgres: Postgres, tmp_path: Path) -> None:
+async def test_a_pooler_that_drops_the_schema_is_refused_by_a_sentence_and_nothing_is_written(postgres: Postgres) -> None:
+    folder = Path(mkdtemp(prefix="campus-", dir="/tmp"))  # a socket's path has at most 107 bytes
     name = postgres.create_database()
 
     async def pass_on(source: SocketStream, target: SocketStream) -> None:
@@ -39,13 +42,14 @@ async def test_a_pooler_that_drops_the_schema_is_refused_by_a_sentence_and_nothi
             await pass_on(server, client)
             ways.cancel_scope.cancel()
 
-    async with await anyio.create_unix_listener(tmp_path / ".s.PGSQL.5432") as listener, anyio.create_task_group() as tasks:
+    async with await anyio.create_unix_listener(folder / ".s.PGSQL.5432") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, pool)
         with pytest.raises(StorageError, match=r'does not use the schema campus but search_path = "\$user", public: a pooler'):
-            async with Databases.open(f"postgresql://postgres@/{name}?host={tmp_path}") as databases:
+            async with Databases.open(f"postgresql://postgres@/{name}?host={folder}") as databases:
                 await databases.storage_of("campus", CoreTables)
         tasks.cancel_scope.cancel()
     connection = await asyncpg.connect(host=str(postgres.sockets), user="postgres", database=name)
+    rmtree(folder)
     assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'campus')") == 0
     await connection.close()
     postgres.drop_database(name)
