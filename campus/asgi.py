@@ -30,9 +30,10 @@ from campus.pages.keys import PATH as KEYS
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
-from campus.paywall.http import gate
+from campus.paywall.gate import Gate
+from campus.paywall.http import http_gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware
-from campus.paywall.payment_gate import PaymentGate
+from campus.paywall.selling import Selling
 from campus.problems import EXPLAINED_AT
 from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
@@ -113,17 +114,16 @@ class Endpoints:
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
         """Serve both frames of an open building."""
         campus = self._campus
-        payment_gate = payment_gate_of(campus)
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        mcp_gate = McpPaywall(campus.sites[opened.name], opened.offers, checkers, self._paywall, payment_gate)
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
+        mcp_gate = McpPaywall(gate, checkers)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
         async with open_mcp(opened, mcp_gate, direct_mcp=campus.plan.config.server.direct_mcp) as app:
-            guarded = gate(campus.sites[opened.name], opened.offers, self._paywall, payment_gate)
             before = self._servers.get(opened.mcp_path)
             self._twins[opened.name] = Twins.of(
                 opened.server,
                 opened.operations.values(),
-                gate=guarded,
+                gate=http_gate(gate),
                 checkers=checkers,
                 is_link=lambda operation: is_shared_link(opened, operation),
                 problem_types=EXPLAINED_AT,
@@ -253,11 +253,11 @@ def rest_of(plan: Plan, layout: Layout) -> ASGIApp:
     return pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory)
 
 
-def payment_gate_of(campus: Campus) -> PaymentGate | None:
+def selling_of(campus: Campus) -> Selling | None:
     """Payments per call; None when campus.toml has no [payments]."""
     pricing = campus.plan.pricing
     payments = campus.payments
-    return PaymentGate(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
+    return Selling(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 
 @asynccontextmanager

@@ -12,10 +12,12 @@ from fastmcp.exceptions import ToolError
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 from typing_extensions import TypeVar
 
 from campus.alerts.mailboxes import Mailboxes
 from campus.caller import Caller, GivenByCampus
+from campus.context import context_of
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
 from campus.layout.renderer import Pages
@@ -25,18 +27,12 @@ from campus.outbound.mail import Mail
 from campus.storage import Storage
 from twins import RequestDependency
 
-SITE = "campus.site"
-CALLER = "campus.caller"
-ROUTE = "campus.route"
-STATUS = "campus.status"
-VISITORS = "campus.visitors"
-
 SettingsT = TypeVar("SettingsT", default=Any)
 StateT = TypeVar("StateT", default=Any)
 
 
 class VisitorService(Protocol):
-    """What answers a page's questions about its visitor; it is in the scope of a page's request."""
+    """What answers a page's questions about its visitor."""
 
     async def caller(self, building: str, request: Request) -> Caller:
         """See Site.caller."""
@@ -81,6 +77,8 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     elapsed: Callable[[], float]
     metrics: Metrics
     pages: Pages | None = None
+    visitors: VisitorService | None = None
+    """Set for a page that is asked for."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
@@ -123,22 +121,28 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
     async def caller(self, request: Request) -> Caller:
         """The visitor of a page, as CurrentCaller() is the caller of a tool; `.key` is set only if it is valid for this building."""
-        return await _visitors(request).caller(self.name, request)
+        return await self._visitors.caller(self.name, request)
 
     async def admit(self, request: Request, tool: str) -> Caller:
         """The visitor of a page, if it may call this tool of the building. Raises the tool's refusal otherwise: Problem 402 or 403."""
-        return await _visitors(request).admit(self.name, request, tool)
+        return await self._visitors.admit(self.name, request, tool)
 
     async def call(self, request: Request, tool: str, /, **arguments: Any) -> Any:
         """Call one of the building's tools for the visitor of a page, as over HTTP; returns its answer as JSON values.
 
         The arguments are checked and the access too: the Problem that a caller would receive is raised.
         """
-        return await _visitors(request).call(self.name, request, tool, arguments)
+        return await self._visitors.call(self.name, request, tool, arguments)
 
     async def highlights(self, request: Request) -> Sequence[Markup]:
         """What the buildings show of themselves, for the start page."""
-        return await _visitors(request).highlights()
+        return await self._visitors.highlights()
+
+    @property
+    def _visitors(self) -> VisitorService:
+        if self.visitors is None:
+            raise RuntimeError(f"the site of {self.name!r} has no visitors here: only that of a page's request does")
+        return self.visitors
 
     @property
     def _templates(self) -> Pages:
@@ -147,15 +151,11 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
         return self.pages
 
 
-def _visitors(request: Request) -> VisitorService:
-    service: VisitorService = request.scope[VISITORS]
-    return service
-
-
 class _CurrentSite(RequestDependency[Site[Any, Any]]):
     """The Site of the building whose tool is called."""
 
-    scope_key = SITE
+    def from_scope(self, scope: Scope) -> Site[Any, Any]:
+        return context_of(scope).site or self.without_request()
 
     def without_request(self) -> Site[Any, Any]:
         raise ToolError("This tool runs inside a campus only: name its building in a campus.toml and run `campus serve`.")
@@ -167,7 +167,8 @@ class _CurrentSite(RequestDependency[Site[Any, Any]]):
 class _CurrentCaller(RequestDependency[Caller]):
     """The caller of the tool."""
 
-    scope_key = CALLER
+    def from_scope(self, scope: Scope) -> Caller:
+        return context_of(scope).caller or self.without_request()
 
     def without_request(self) -> Caller:
         return Caller(key=None, payer=None, frame="mcp", address="")

@@ -18,13 +18,14 @@ from campus.connect.clients import ClientDocuments
 from campus.connect.consent import ConsentPages
 from campus.connect.provider import Addresses, Connectable, Provider
 from campus.connect.server import ClientEndpoints
+from campus.context import context_of
 from campus.http.response import send_problem
 from campus.http.router import MCP_METHODS, explain_mcp
 from campus.http.service_routes import own_page
 from campus.keys.access_tokens import AccessTokens
 from campus.layout.accept import page_form
 from campus.pages.keys import SignInLimit
-from campus.paywall.admission import ALL, CONNECTED, SIGNED_IN_KEY, bearer
+from campus.paywall.admission import ALL, bearer
 from twins import Problem, RouteEntry, RouteTable
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -64,12 +65,13 @@ class ConnectedMcp:
             scope["path"] = self._path
             scope["raw_path"] = self._raw_path
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"authorization"]  # no tool sees the token
-            scope[SIGNED_IN_KEY] = credential
-            scope[CONNECTED] = True
+            context = context_of(scope)
+            context.credential = credential
+            context.is_connected = True
             await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Scope, send: Send, code: str, detail: str, *more: str) -> None:
-        scope["campus.route"] = scope["path"]
+        context_of(scope).route = scope["path"]
         problem = Problem(401, code, detail, headers={"WWW-Authenticate": ", ".join([self._challenge, *more])})
         await send_problem(send, problem, scope.get("request_id"))
 

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
 from campus.config import LARGEST_BODY
+from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import (
@@ -46,9 +47,9 @@ LOGGED_SEGMENTS = 2
 class Edge:
     """Checks a request's Host and sizes before `app` sees it, and turns what `app` raises into a problem.
 
-    It sets `scope["request_id"]`. For the log and the metrics it reads `scope["campus.route"]`, the template of the route that
-    answered, or else the route that Starlette found; and for the metrics `scope["campus.status"]`, the status of a problem that is a
-    tool's result over MCP. Paths themselves are never logged: they hold secrets. `probes`, by exact path, are
+    It sets `scope["request_id"]`. For the log and the metrics it reads the request's context: the template of the route that answered
+    (else the one that Starlette found), and the status of a problem that is a tool's result over MCP. Paths themselves are never
+    logged: they hold secrets. `probes`, by exact path, are
     answered for any Host and however busy the server is.
     """
 
@@ -104,11 +105,12 @@ class Edge:
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
         response = self._response_to(scope, headers, send)
+        context = context_of(scope)
         started_at = self._clock()
         self._requests.running += 1
         try:
             if (probe := self._probes.get(scope["path"])) is not None:
-                scope["campus.route"] = scope["path"]
+                context.route = scope["path"]
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
                 await response.refuse(too_many_calls())
@@ -127,8 +129,8 @@ class Edge:
                 held.release()
             seconds = self._clock() - started_at
             self._requests.running -= 1
-            route = scope.get("campus.route") or route_of(scope)
-            self._requests.add(route, scope["method"], scope.get("campus.status") or response.status or CALLER_LEFT, seconds)
+            route = context.route or route_of(scope)
+            self._requests.add(route, scope["method"], context.status or response.status or CALLER_LEFT, seconds)
             if access.isEnabledFor(logging.INFO):
                 self._log_access(scope, headers, response, seconds)
 
@@ -207,7 +209,7 @@ def trace_id_of(traceparent: bytes | None) -> str | None:
 
 def route_of(scope: Scope) -> str | None:
     """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
-    route: str | None = scope.get("campus.route") or getattr(scope.get("route"), "path", None)
+    route: str | None = context_of(scope).route or getattr(scope.get("route"), "path", None)
     return route
 
 

@@ -10,6 +10,7 @@ import anyio
 from starlette.types import Message, Receive, Scope
 
 from campus.addresses import network_of
+from campus.context import context_of
 from campus.http.response import OutgoingResponse, caller_of
 from campus.http.waiting import WaitingCalls
 from twins import Begun, Problem
@@ -18,8 +19,6 @@ CALLS = 1_000
 BODY_SECONDS = 30.0
 WAITING_SHARE = 2
 """Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
-ARRIVED_BYTES = "campus.arrived_bytes"
-"""In the scope of a request: how many bytes of its body have arrived, if any have."""
 HELD_BYTES = 64 * 1024 * 1024
 HELD_PER_ADDRESS = 8 * 1024 * 1024
 """How many bytes the bodies of running calls may have, in all and of one address: a call holds its body until it is answered."""
@@ -54,7 +53,7 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 def is_small(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
     """Whether a body has arrived as a whole, and is so small that it needs no limits. Its announced length is a number."""
     announced = headers.get(b"content-length")
-    return announced is not None and int(announced) == scope.get(ARRIVED_BYTES, 0) and int(announced) <= UNCOUNTED_BYTES
+    return announced is not None and int(announced) == context_of(scope).arrived_bytes and int(announced) <= UNCOUNTED_BYTES
 
 
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:

@@ -17,7 +17,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, par
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
-from campus.http.limits import ARRIVED_BYTES, CALLS, ConnectionLimits, too_many_connections
+from campus.context import context_of
+from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
 from campus.http.waiting import WaitingCalls
 from campus.observability import RequestMetrics
@@ -259,7 +260,7 @@ class LimitedProtocol(TimedProtocol):
         """Note that what arrives is a body, and in the scope how much of it has arrived."""
         self._is_read = True
         scope: Any = self.scope  # uvicorn's type has no keys of others
-        scope[ARRIVED_BYTES] = scope.get(ARRIVED_BYTES, 0) + len(body)
+        context_of(scope).arrived_bytes += len(body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.context import context_of
 from campus.http.response import send_problem
 from twins import Problem, RouteTable
 
@@ -31,7 +32,7 @@ class Router:
             endpoint, scope["path_params"] = found
             return endpoint(scope, receive, send)
         if server := self._mcp.get(path):
-            scope["campus.route"] = path
+            context_of(scope).route = path
             return server(scope, receive, send) if scope["method"] in MCP_METHODS else explain_mcp(scope, send)
         if found := self._pages.find(path):
             endpoint, scope["path_params"] = found
@@ -53,7 +54,7 @@ class Router:
 
 def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
     """405 for curl, a browser or a monitoring probe. MCP clients read its status alone: no stream is offered to their GET."""
-    scope["campus.route"] = scope["path"]
+    context_of(scope).route = scope["path"]
     detail = (
         "This is the address of an MCP server (streamable HTTP): add it to an MCP client, which sends POST requests."
         " The same tools can be called over plain HTTP; /v1/openapi.json describes the routes."

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
 from campus.building import Page
+from campus.context import context_of
 from campus.directory import Directory
 from campus.http.edge import Edge
 from campus.http.health import Health
@@ -21,7 +23,7 @@ from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
 from campus.problems import EXPLAINED_AT, explanation_of, explanations
-from campus.site import ROUTE, SITE, VISITORS, Site, VisitorService
+from campus.site import Site, VisitorService
 from twins import Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -59,7 +61,7 @@ class Document:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, 304 to a caller that has it, or 405."""
-        scope[ROUTE] = scope["path"]
+        context_of(scope).route = scope["path"]
         if scope["method"] in ("GET", "HEAD"):
             await send_answer(send, or_not_modified(self._answer, scope), with_body=scope["method"] == "GET")
             return
@@ -116,10 +118,10 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:
     """A building's page for the table of routes; its function is called with the request and the building's site."""
+    site = replace(site, visitors=visitors)
 
     async def answer(request: Request) -> Response:
-        request.scope[SITE] = site
-        request.scope[VISITORS] = visitors
+        context_of(request.scope).site = site
         if page.cross_site or request.method in ("GET", "HEAD"):
             return await respond(request)
         await checked_form(request, layout.cookies)
@@ -139,7 +141,7 @@ def own_page(methods: Sequence[str], path: str, answer: Callable[[Request], Awai
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        scope[ROUTE] = path
+        context_of(scope).route = path
         try:
             response = await answer(request)
         except Problem as problem:
@@ -216,7 +218,7 @@ class AdminPages:
         """Answer with the page, or with a 404 that names the pages."""
         path: str = scope["path"]
         if page := self._pages.get(path):
-            scope[ROUTE] = path
+            context_of(scope).route = path
             await page(scope, receive, send)
             return
         if found := self._people.find(path):

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from campus.context import context_of
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
@@ -42,7 +43,6 @@ SENT_AS: Mapping[Form, str] = {
 STORED_PAGES = 64
 StoredKey = tuple[str, str, Form]
 """Template, path and form of a stored page; a part of a page has no path."""
-SIGNED_IN = "campus.signed_in"
 """In a request's scope when its page depends on who asks: then no cache may store it."""
 
 
@@ -181,7 +181,7 @@ class Pages:
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
-        is_private = rendering.secret is not None or SIGNED_IN in request.scope or request.method not in ("GET", "HEAD")
+        is_private = rendering.secret is not None or context_of(request.scope).is_personal or request.method not in ("GET", "HEAD")
         all_headers = {"vary": "Accept", "cache-control": "no-cache", **{name.lower(): value for name, value in (headers or {}).items()}}
         if form == "html":
             all_headers["content-security-policy"] = CONTENT_POLICY

@@ -11,8 +11,9 @@ from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from campus.context import context_of
 from campus.layout.forms import checked_form, local_path
-from campus.layout.renderer import SIGNED_IN, Pages
+from campus.layout.renderer import Pages
 from campus.pages.keys import SignInLimit
 from twins import Problem
 
@@ -73,7 +74,7 @@ class SignIn:
         """The page for the operator alone: others are led to sign in. A form is refused unless it carries the operator's token."""
 
         async def guarded(request: Request) -> Response:
-            request.scope[SIGNED_IN] = True
+            context_of(request.scope).is_personal = True
             reads = request.method in ("GET", "HEAD")
             if not self._sessions.is_open(self.session_of(request)):
                 asked = f"?next={request.url.path}" if reads and request.url.path != "/" else ""

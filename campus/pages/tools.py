@@ -10,7 +10,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from campus.caller import ABSENT
 from campus.catalog.server import OpenBuilding
+from campus.context import context_of
 from campus.directory import Directory, ToolEntry
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Pages
@@ -27,7 +29,7 @@ from campus.pages.tool_form import (
     sent_values,
 )
 from campus.pages.visitors import Visitors, passed_on
-from campus.paywall.admission import ALL, SIGNED_IN_KEY
+from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from twins import Answer, Operation, Problem
 
@@ -142,7 +144,7 @@ class ToolPages:
             ),
             changes=_changes(operation),
             answered=answered,
-            signed_in=request.scope[SIGNED_IN_KEY].state == "valid",
+            signed_in=(context_of(request.scope).credential or ABSENT).state == "valid",
         )
 
 

@@ -13,18 +13,18 @@ from starlette.types import Message, Scope
 
 from campus.caller import ABSENT, Caller, Credential, Key
 from campus.catalog.server import OpenBuilding
+from campus.context import CONTEXT, Context, context_of
 from campus.keys.keyring import KeyRing
 from campus.keys.sessions import Sessions
 from campus.layout.forms import Cookies
-from campus.layout.renderer import SIGNED_IN
 from campus.pages.tool_form import Call, call_of
-from campus.paywall.admission import ADMISSION, ALL, SIGNED_IN_KEY, Paywall, bearer
+from campus.paywall.admission import ALL, Paywall, bearer
 from campus.site import Site
 from twins import Answer, Problem, RouteTable
 
 log = logging.getLogger(__name__)
 STANDARD_MEMBERS = ("type", "title", "status", "detail", "code", "request_id", "errors", "headers")
-PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id", SIGNED_IN_KEY)
+PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id")
 """What the call of a page has in common with the request for the page; not its headers, such as its cookies."""
 
 
@@ -43,16 +43,16 @@ class Visitors:
 
     async def credential(self, request: Request) -> Credential:
         """The key of the request's Authorization header, else the one that the visitor signed in with."""
-        request.scope[SIGNED_IN] = True
-        if (found := request.scope.get(SIGNED_IN_KEY)) is None:
+        context = context_of(request.scope)
+        context.is_personal = True
+        if (found := context.credential) is None:
             if (token := bearer(request.scope)) is not None:
                 found = await self.keys.find(token)
             elif session_id := request.cookies.get(self.cookies.session):
                 found = await self.sessions.find(session_id)
             else:
                 found = ABSENT
-            request.scope[SIGNED_IN_KEY] = found
-        assert isinstance(found, Credential)
+            context.credential = found
         return found
 
     async def caller(self, building: str, request: Request) -> Caller:
@@ -67,13 +67,12 @@ class Visitors:
 
         The visitor's key is looked up again each time, so that a page which goes on for long ends with the key.
         """
-        request.scope.pop(SIGNED_IN_KEY, None)
+        context_of(request.scope).credential = None
         offer = self.buildings[building].offers.get(tool)
         if offer is None:
             raise Problem(404, "not_found", f"the tool {tool} is not available here")
-        await self.credential(request)
-        scope = {name: value for name, value in request.scope.items() if name != ADMISSION}
-        return (await self.paywall.admit(offer, scope, frame="http")).caller
+        scope = {**request.scope, CONTEXT: Context(credential=await self.credential(request))}
+        return await self.paywall.admit(offer, scope, frame="http")
 
     async def call(self, building: str, request: Request, tool: str, arguments: Mapping[str, Any]) -> Any:
         """The answer of a building's tool for the visitor. Raises the Problem that a caller would receive."""
@@ -89,12 +88,13 @@ class Visitors:
 
     async def respond(self, call: Call, request: Request) -> Answer:
         """The answer to an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
-        await self.credential(request)
+        credential = await self.credential(request)
         path, _, query = call.target.partition("?")
         body = b"" if call.body is None else json.dumps(call.body).encode()
         scope: Scope = {
             **{name: request.scope[name] for name in PASSED_ON if name in request.scope},
             **{"method": call.method, "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode()},
+            CONTEXT: Context(credential=credential),
         }
         scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
         found = self.table().find(scope["path"])

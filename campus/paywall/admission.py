@@ -1,28 +1,22 @@
 """Whether a key opens a tool: the decision that both transports, HTTP and MCP, ask for before a tool runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from starlette.types import Scope
 
 from campus.caller import ABSENT, Caller, Credential, Frame, Key
+from campus.context import context_of
 from campus.directory import ProductEntry
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
 from campus.pricing import Offer
-from campus.site import CALLER
 from twins import Problem
 
 Way = Frame | Literal["connected"]
 ALL = "all"
 REALM = 'Bearer realm="campus"'
-ADMISSION = "campus.admission"
-SIGNED_IN_KEY = "campus.signed_in_key"
-"""In the scope of a page's request: the Credential of its visitor, under which the page may call tools; and of a connected client's."""
-CONNECTED = "campus.connected"
-"""In the scope of a connected client's request: it cannot pay, and its refusals say nothing of headers."""
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
@@ -31,16 +25,8 @@ UNREADABLE = Credential("absent")
 """The credential of a request whose Authorization header is not of the scheme Bearer, such as a key alone."""
 EMPTY = Credential("unknown")
 """The credential of a request whose Authorization header ends after Bearer."""
-CACHED_ADMISSIONS = 4_096
-"""Admissions that are kept: most calls follow another of the same caller."""
-
-
-@dataclass(frozen=True)
-class Admission:
-    """A call that may run: its caller, and the reason why a key that was sent does not count."""
-
-    caller: Caller
-    key_ignored: str | None = None
+CACHED_CALLERS = 4_096
+"""Callers that are kept: most calls follow another of the same caller."""
 
 
 class Paywall:
@@ -54,17 +40,17 @@ class Paywall:
         self._products = products
         self._per_call = per_call
         self._guide = guide
-        self._admission = lru_cache(maxsize=CACHED_ADMISSIONS)(admission_of)
+        self._caller = lru_cache(maxsize=CACHED_CALLERS)(caller_with)
         self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
 
-    async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Admission:
-        """Authorize the request to call the tool, and store the admission in its scope. Raises Problem 402 or 403.
+    async def admit(self, offer: Offer, scope: Scope, *, frame: Frame) -> Caller:
+        """Authorize the request to call the tool, and store the caller in its context. Raises Problem 402 or 403.
 
-        A call made inside an admitted one is not checked again: the outermost call's admission is in `scope`.
+        A call made inside an admitted one is not checked again: its caller is that of the outermost call.
         """
-        if (admitted := scope.get(ADMISSION)) is not None:
-            assert isinstance(admitted, Admission)
-            return admitted
+        context = context_of(scope)
+        if context.caller is not None:
+            return context.caller
         sent = authorization(scope)
         token = None if sent is None else bearer_token(sent)
         if token:
@@ -72,24 +58,22 @@ class Paywall:
         elif token is not None:
             credential = EMPTY
         else:
-            credential = scope.get(SIGNED_IN_KEY, ABSENT)
+            credential = context.credential or ABSENT
             if credential is ABSENT and sent is not None:
                 credential = UNREADABLE
-        way: Way = "connected" if CONNECTED in scope else frame
-        admission = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
-        scope[ADMISSION] = admission
-        scope[CALLER] = admission.caller
-        return admission
+        way: Way = "connected" if context.is_connected else frame
+        context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
+        return caller
 
-    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Admission:
+    def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Caller:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":
             if credential.key.scope in (offer.scope, ALL):
-                return self._admission(credential.key, frame, address, None, credential.client)
+                return self._caller(credential.key, frame, address, None, credential.client)
             if not offer.access.is_free or offer.access.key == "optional":
                 raise self._wrong_scope(offer, credential.key.scope, way)
         if not offer.access.is_free:
             raise self._refusal(offer, credential, way)
-        return self._admission(None, frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
+        return self._caller(None, frame, address, f"key_{credential.state}" if credential.state in USELESS else None)
 
     def _refusal(self, offer: Offer, credential: Credential, way: Way) -> Problem:
         code, why = self._reason(offer, credential)
@@ -172,16 +156,9 @@ class Paywall:
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
 
 
-def admission_of(key: Key | None, frame: Frame, address: str, key_ignored: str | None, client: str | None = None) -> Admission:
-    """The admission of a call by a valid key, or without one."""
-    return Admission(Caller(key, None, frame, address, key_ignored=key_ignored, client=client), key_ignored)
-
-
-def refuse_failure(offer: Offer, body: Any) -> None:
-    """Raise Problem 400 `tool_error` for a result that campus.toml marks as a failure. `body` is the result as HTTP answers it."""
-    rule = offer.access.fails_if
-    if rule is not None and (reason := rule.failure_in(body)) is not None:
-        raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
+def caller_with(key: Key | None, frame: Frame, address: str, key_ignored: str | None, client: str | None = None) -> Caller:
+    """The caller with a valid key, or without one."""
+    return Caller(key, None, frame, address, key_ignored=key_ignored, client=client)
 
 
 def bearer(scope: Scope) -> str | None:

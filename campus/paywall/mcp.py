@@ -1,7 +1,8 @@
-"""The paywall over MCP: the gate of every call, paid calls, the middleware that asks it, and refusals as results."""
+"""The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results, and the middleware that asks the gate."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import mcp_types
@@ -14,21 +15,22 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
+from campus.caller import Frame
+from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
-from campus.payments.wire import PAYMENT_IDENTIFIER, RECEIPT_META, TERMS_META, idempotency_key_in, payment_in_meta, purchase_key
-from campus.paywall.admission import ADMISSION, CONNECTED, Paywall, refuse_failure
+from campus.payments.wire import PAYMENT_IDENTIFIER, RECEIPT_META, TERMS_META, idempotency_key_in, payment_in_meta
+from campus.paywall.gate import Gate
 from campus.paywall.listing import as_listed
-from campus.paywall.payment_gate import PaidRequest, PaymentGate
 from campus.pricing import Offer
 from campus.problems import EXPLAINED_AT, storage_unavailable
-from campus.site import ROUTE, SITE, STATUS, Site
 from twins import (
     ArgumentChecker,
     McpCall,
     McpResult,
     Problem,
+    ServerAnswers,
     is_crash,
     kept_alive,
     log_failure,
@@ -41,142 +43,102 @@ from twins import (
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
+class McpCallOf:
+    """One call over MCP, for the gate. `checker` is that of its tool, `server` the name of its building."""
+
+    frame: Frame = "mcp"
+
+    __slots__ = ("_call", "_checker", "_server")
+
+    def __init__(self, call: McpCall, checker: ArgumentChecker, server: str) -> None:
+        self._call = call
+        self._checker = checker
+        self._server = server
+
+    @property
+    def scope(self) -> Scope:
+        """See GatedCall, as for all below."""
+        return self._call.scope
+
+    @property
+    def tool(self) -> str:
+        return self._call.operation.name
+
+    @property
+    def route(self) -> str:
+        return f"{self._server}:{self.tool}"
+
+    @property
+    def method(self) -> str:
+        return self._call.operation.methods[0]
+
+    def run(self) -> Awaitable[McpResult]:
+        return self._call.run()
+
+    def body_of(self, result: McpResult) -> bytes | None:
+        """Its structured content; its content blocks if there is none. None for an error and for a question to the caller."""
+        if not isinstance(result, ToolResult):
+            return result.structured
+        if result.is_error or isinstance(result, InputRequiredToolResult):
+            return None
+        if result.structured_content is not None:
+            return to_json(result.structured_content, inf_nan_mode="null")
+        return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
+
+    def noted(self, result: McpResult, key_ignored: str) -> McpResult:
+        return with_meta(result, {"key_ignored": key_ignored})
+
+    def payment(self) -> Payment | None:
+        return payment_in_meta(self._call.meta)
+
+    async def sent(self) -> dict[str, Any] | None:
+        arguments = dict(self._call.arguments)
+        return None if unstorable_reason(arguments) else arguments
+
+    async def canonical(self) -> dict[str, Any]:
+        arguments = dict(self._call.arguments)
+        require_storable(arguments)
+        return self._checker.canonical(arguments)
+
+    def is_quoted(self, offer: Offer) -> bool:
+        """The arguments are read already."""
+        return True
+
+    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
+        return idempotency_key_in(self.scope, self._call.meta, sent)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return kept_alive(self.scope)
+
+    def delivered(self, sold: PaidAnswer, made: McpResult | None) -> McpResult:
+        """The tool's own result, or the stored one."""
+        result = made or result_of(sold.answer, self._call.operation.tool)
+        return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+
+
 class McpPaywall:
-    """The gate of one building's tools over MCP: it admits a call, runs the tool and delivers the result.
+    """The gate of one building's tools over MCP: every refusal and failure is a problem as the tool's result, never an HTTP status."""
 
-    Every refusal and failure is a problem as the tool's result, never an HTTP status.
-    """
-
-    def __init__(
-        self,
-        site: Site[Any, Any],
-        offers: Mapping[str, Offer],
-        checkers: Mapping[str, ArgumentChecker],
-        paywall: Paywall,
-        payment_gate: PaymentGate | None = None,
-    ) -> None:
-        self.offers = offers
+    def __init__(self, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> None:
+        self.offers = gate.offers
         self.checkers = checkers
-        self._site = site
-        self._routes = {name: f"{site.name}:{name}" for name in offers}
-        self._paywall = paywall
-        self._paid = PaidCalls(payment_gate, checkers) if payment_gate else None
+        self._gate = gate
 
     async def __call__(self, call: McpCall) -> McpResult:
-        """The result of the call, bought if no key opens the tool and the caller sends a payment."""
+        """The result of the call."""
         scope = call.scope
-        name = call.operation.name
-        offer = self.offers[name]
-        checker = self.checkers[name]
-        scope[SITE] = self._site
-        scope[ROUTE] = self._routes[name]
+        checker = self.checkers[call.operation.name]
         try:
-            try:
-                admission = await self._paywall.admit(offer, scope, frame="mcp")
-            except Problem as refused:
-                if self._paid is None or CONNECTED in scope:
-                    raise
-                return await self._paid.answer(offer, refused, call)
-            result = await answered(call, offer)
-        except StorageUnavailable:  # while the key was looked up or a payment was stored
-            return refusal(storage_unavailable(), scope)
+            return await self._gate.passed(McpCallOf(call, checker, self._gate.site.name))
+        except ServerAnswers:
+            context_of(scope).caller = None  # the server receives the request as if nothing had happened
+            raise
         except ToolError as error:
             if not call.is_direct and is_crash(error):
                 log_failure(error.__cause__ or error, checker.operation, scope)
             return refusal(as_problem(error, checker.operation.tool), scope)
         except ValidationError as error:
             return refusal(checker.rejected(error.__cause__, call.arguments), scope)
-        return result if admission.key_ignored is None else with_meta(result, {"key_ignored": admission.key_ignored})
-
-
-async def answered(call: McpCall, offer: Offer) -> McpResult:
-    """The tool's result. Raises a Problem for one that reports a failure, which is not charged."""
-    result = await call.run()
-    if offer.access.fails_if is None:
-        return result
-    if not isinstance(result, ToolResult):
-        refuse_failure(offer, from_json(result.structured))
-    elif not result.is_error:
-        refuse_failure(offer, from_json(stored_answer_of(result).body))
-    return result
-
-
-class Unanswered(Exception):
-    """The tool returned nothing that can be charged: an error, or a request for input."""
-
-    def __init__(self, result: ToolResult) -> None:
-        super().__init__("the tool returned no answer")
-        self.result = result
-
-
-class PaidCalls:
-    """The paid calls of one building. `checkers` check the arguments before anything is reserved."""
-
-    def __init__(self, payment_gate: PaymentGate, checkers: Mapping[str, ArgumentChecker]) -> None:
-        self._payment_gate = payment_gate
-        self._checkers = checkers
-
-    async def answer(self, offer: Offer, refused: Problem, call: McpCall) -> McpResult:
-        """The answer that the payment in the request's `_meta` buys. Raises the refusal with its terms if there is no payment."""
-        if not self._payment_gate.pricing.sells(offer):
-            raise refused
-        payment = payment_in_meta(call.meta)
-        with kept_alive(call.scope):
-            if payment is None:
-                return self._delivered(await self._bought_before(offer, refused, call), offer)
-            return await self._bought(offer, payment, call)
-
-    async def _bought_before(self, offer: Offer, refused: Problem, call: McpCall) -> PaidAnswer:
-        """What the same call bought before, by its Idempotency-Key. Raises the refusal with its terms if it bought nothing."""
-        arguments = dict(call.arguments)
-        readable = None if unstorable_reason(arguments) else arguments
-        said = None if readable is None else self._as_far_as_valid(offer.tool, readable)
-        request = self._request(offer, call, idempotency_key_in(call.scope, call.meta, readable))
-        return await self._payment_gate.unpaid(refused, offer, said, request, shown=said)
-
-    async def _bought(self, offer: Offer, payment: Payment, call: McpCall) -> McpResult:
-        """Run the call for its payment."""
-        arguments = dict(call.arguments)
-        require_storable(arguments)
-        request = self._request(offer, call, purchase_key(payment, idempotency_key_in(call.scope, call.meta, arguments)))
-        sale = self._payment_gate.sale(offer, self._checkers[offer.tool].canonical(arguments), request)
-        made: list[McpResult] = []
-
-        async def run() -> StoredAnswer:
-            result = await answered(call, offer)
-            if isinstance(result, ToolResult) and (result.is_error or isinstance(result, InputRequiredToolResult)):
-                raise Unanswered(result)
-            made.append(result)
-            return stored_answer_of(result)
-
-        try:
-            sold = await self._payment_gate.sell(payment, sale, request, run)
-        except Unanswered as failed:
-            return failed.result
-        return self._delivered(sold, offer, *made)
-
-    def _request(self, offer: Offer, call: McpCall, idempotency_key: str | None) -> PaidRequest:
-        return PaidRequest(call.scope, "mcp", self._checkers[offer.tool].operation.methods[0], idempotency_key)
-
-    def _delivered(self, sold: PaidAnswer, offer: Offer, made: McpResult | None = None) -> McpResult:
-        """A bought answer with its receipt: the tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._checkers[offer.tool].operation.tool)
-        return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
-
-    def _as_far_as_valid(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._checkers[tool].canonical(arguments)
-        except Problem:
-            return arguments
-
-
-def stored_answer_of(result: McpResult) -> StoredAnswer:
-    """A result as HTTP would send it: its structured content, or its content blocks if there is none."""
-    if not isinstance(result, ToolResult):
-        return StoredAnswer(result.structured)
-    if result.structured_content is not None:
-        return StoredAnswer(to_json(result.structured_content, inf_nan_mode="null"))
-    return StoredAnswer(to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]}))
 
 
 def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
@@ -209,7 +171,7 @@ class PaywallMiddleware(Middleware):
         if name not in self._gate.offers:
             raise NotFoundError(f"Unknown tool: {name!r}")
         scope = current_scope()
-        if ADMISSION in scope:  # a call inside an admitted one: its failures belong to the outer call
+        if context_of(scope).caller is not None:  # a call inside an admitted one: its failures belong to the outer call
             return await call_next(context)
         checker = self._gate.checkers[name]
         arguments = context.message.arguments or {}
@@ -271,7 +233,7 @@ def refusal(problem: Problem, scope: Scope) -> ToolResult:
 
     For payment terms the text is the whole object, because x402's clients read either; others read the terms in `_meta`.
     """
-    scope[STATUS] = problem.status
+    context_of(scope).status = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     has_terms = isinstance(problem, PaymentRequired)
     text = json.dumps(body) if has_terms else problem.detail

@@ -70,7 +70,9 @@ async def without_gate(call: McpCall) -> McpResult:
 class DirectMcpTool:
     """One tool of a server, called over MCP without the server."""
 
-    def __init__(self, server: FastMCP[Any], checker: ArgumentChecker, direct: DirectTool) -> None:
+    def __init__(self, server: FastMCP[Any], checker: ArgumentChecker, direct: DirectTool, *, refuses: bool) -> None:
+        """With `refuses`, arguments that are not valid are a Problem; else the server says so in FastMCP's words."""
+        self._refuses = refuses
         self.operation = checker.operation
         self.guard = DirectCallGuard(server, checker.operation.tool)
         self._server = server
@@ -139,6 +141,8 @@ class DirectMcpTool:
             watch.stop()
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self._refuses:
+            return self._checker.check(arguments)
         if self._checker.has_false_numbers(arguments):
             raise ServerAnswers("what is sent as a number is none")
         try:

@@ -77,7 +77,7 @@ class DirectMcp:
         self._constants = ConstantAnswers(server, gated=gated)
         self._context = ToolContext(server)
         plain = checkers if gated or runs_no_code_around_calls(server) else ()
-        self._tools = {each.operation.name: tool for each in plain if (tool := _plain_tool(server, each)) is not None}
+        self._tools = {each.operation.name: tool for each in plain if (tool := _plain_tool(server, each, gated=gated)) is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -208,7 +208,7 @@ class ConstantAnswers:
         return heard
 
 
-def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker) -> DirectMcpTool | None:
+def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker, *, gated: bool) -> DirectMcpTool | None:
     """The tool, if nothing but its function and its schema takes part in a call."""
     tool: Tool = checker.operation.tool
     direct = checker.direct if is_as_shipped(server) else None
@@ -216,7 +216,7 @@ def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker) -> DirectMcpTool
         return None
     if "InputRequired" in str(tool.return_type) or "ui" in (tool.meta or {}):
         return None
-    plain = DirectMcpTool(server, checker, direct)
+    plain = DirectMcpTool(server, checker, direct, refuses=gated)
     return plain if plain.guard.is_local else None
 
 

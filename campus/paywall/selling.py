@@ -1,4 +1,4 @@
-"""Payment per call, for HTTP and MCP: adds the terms of payments/terms.py to a refusal, and hands a payment to the processor."""
+"""Calls that are sold one by one: adds the terms of payments/terms.py to a refusal, and hands a payment to the processor."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,12 +8,11 @@ from starlette.types import Scope
 
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
+from campus.context import context_of
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
 from campus.payments.terms import Pricing
-from campus.paywall.admission import ADMISSION, Admission
 from campus.pricing import Offer
-from campus.site import CALLER
 from twins import Problem
 
 
@@ -28,27 +27,18 @@ class PaidRequest:
 
 
 @dataclass(frozen=True)
-class PaymentGate:
+class Selling:
     """Payments per call. `offered` is called for every 402 that is shown: building, tool, frame."""
 
     pricing: Pricing
     processor: Processor
     offered: Callable[[str, str, str], None]
 
-    async def unpaid(
-        self,
-        refusal: Problem,
-        offer: Offer,
-        arguments: Mapping[str, Any] | None,
-        request: PaidRequest,
-        *,
-        shown: Mapping[str, Any] | None,
-    ) -> PaidAnswer:
+    async def bought_before(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, request: PaidRequest) -> PaidAnswer:
         """The answer that the same call bought earlier; this time it came without a payment. If it bought none, the terms are raised.
 
         It is found by its Idempotency-Key and network address. A caller at another address who sends the same key gets the terms. If
-        the same wallet then pays, it gets the stored answer and is not charged. `arguments` are None if they cannot be read; `shown`
-        are the arguments that the terms name.
+        the same wallet then pays, it gets the stored answer and is not charged. The terms name the `arguments`, unless they are None.
         """
         key = request.idempotency_key
         weakness = None if key is None else weakness_of(key)
@@ -59,7 +49,7 @@ class PaymentGate:
         if refusal.status != 402:
             raise refusal
         self.offered(offer.building, offer.tool, request.frame)
-        raise self.pricing.refusal(_warned(refusal, weakness), offer, shown, frame=request.frame, method=request.method)
+        raise self.pricing.refusal(_warned(refusal, weakness), offer, arguments, frame=request.frame, method=request.method)
 
     def sale(self, offer: Offer, arguments: Mapping[str, Any], request: PaidRequest) -> Sale:
         """The sale of a call that came with a payment, to the address that it came from. Problem 400 for a weak Idempotency-Key."""
@@ -75,12 +65,11 @@ class PaymentGate:
 
     async def sell(self, payment: Payment, sale: Sale, request: PaidRequest, run: Callable[[], Awaitable[StoredAnswer]]) -> PaidAnswer:
         """Run the call for its payment. The tool sees who pays, and by which payment."""
-        scope = request.scope
-        caller = Caller(None, payment.payer, request.frame, _address(scope))
-        scope[ADMISSION] = Admission(caller)
+        context = context_of(request.scope)
+        context.caller = caller = Caller(None, payment.payer, request.frame, _address(request.scope))
 
         async def paid(payment_id: str) -> StoredAnswer:
-            scope[CALLER] = replace(caller, payment=payment_id)
+            context.caller = replace(caller, payment=payment_id)
             return await run()
 
         return await self.processor.process(payment, sale, paid)

@@ -1,0 +1,176 @@
+"""The gate of one building's tools, the same for both frames: a call is admitted by its key, or sold, and then run."""
+
+import logging
+from collections.abc import Awaitable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from pydantic_core import from_json
+from starlette.types import Scope
+
+from campus.caller import Frame
+from campus.context import context_of
+from campus.errors import StorageUnavailable
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.payments.wire import purchase_key
+from campus.paywall.admission import Paywall
+from campus.paywall.selling import PaidRequest, Selling
+from campus.pricing import Offer
+from campus.problems import storage_unavailable
+from campus.site import Site
+from twins import Problem
+
+ResultT = TypeVar("ResultT")
+log = logging.getLogger(__name__)
+
+
+class GatedCall(Protocol[ResultT]):
+    """A call as the gate handles it: `paywall.http` and `paywall.mcp` read it from their frame, and write its result there."""
+
+    frame: Frame
+
+    @property
+    def scope(self) -> Scope:
+        """Of the request."""
+        ...
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        ...
+
+    @property
+    def route(self) -> str:
+        """What the log and the metrics call it."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """The method of the tool's HTTP route, which payment terms name."""
+        ...
+
+    def run(self) -> Awaitable[ResultT]:
+        """The tool's result. Raises a Problem for arguments that are not valid, and whatever the tool raises."""
+        ...
+
+    def body_of(self, result: ResultT) -> bytes | None:
+        """The JSON that HTTP sends for a result; None for one that is no answer, which cannot be sold."""
+        ...
+
+    def noted(self, result: ResultT, key_ignored: str) -> ResultT:
+        """The result, with the reason why the key that was sent does not count."""
+        ...
+
+    def payment(self) -> Payment | None:
+        """The payment that the call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+        ...
+
+    def sent(self) -> Awaitable[dict[str, Any] | None]:
+        """The arguments as they were sent; None if they cannot be read."""
+        ...
+
+    def canonical(self) -> Awaitable[dict[str, Any]]:
+        """The arguments in the form that a payment is bound to. Raises a Problem for arguments that are not valid."""
+        ...
+
+    def is_quoted(self, offer: Offer) -> bool:
+        """Whether a call without a payment has its arguments read, for terms that name them."""
+        ...
+
+    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
+        """The caller's Idempotency-Key, also from among the arguments."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Entered while a sale may wait for its settlement."""
+        ...
+
+    def delivered(self, sold: PaidAnswer, made: ResultT | None) -> ResultT:
+        """A bought answer with its receipt; `made` is the tool's result if it ran for this call."""
+        ...
+
+
+class NotSoldError(Exception):
+    """The tool ran for a payment and gave no answer: nothing is charged, and its result is delivered as it is."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the tool gave no answer")
+        self.result = result
+
+
+class Gate:
+    """Admits, sells and runs the calls of one building's tools. Without `selling` only keys open what is not free."""
+
+    def __init__(self, site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, selling: Selling | None = None) -> None:
+        self.site = site
+        self.offers = offers
+        self._paywall = paywall
+        self._selling = selling
+
+    async def passed(self, call: GatedCall[ResultT]) -> ResultT:
+        """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
+        offer = self.offers[call.tool]
+        context = context_of(call.scope)
+        context.site = self.site
+        context.route = call.route
+        try:
+            try:
+                caller = await self._paywall.admit(offer, call.scope, frame=call.frame)
+            except Problem as refusal:
+                if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
+                    raise
+                with call.waiting():
+                    return await self._sold(call, offer, refusal, self._selling)
+            result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
+        except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
+            log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
+            raise storage_unavailable() from None
+        return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
+
+    async def _run(self, call: GatedCall[ResultT], offer: Offer) -> ResultT:
+        """The tool's result. Raises Problem 400 `tool_error` for one that campus.toml marks as a failure: it is not charged."""
+        result = await call.run()
+        rule = offer.access.fails_if
+        if rule is not None and (body := call.body_of(result)) and (reason := rule.failure_in(from_json(body))) is not None:
+            raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
+        return result
+
+    async def _sold(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, selling: Selling) -> ResultT:
+        """The answer that the call's payment buys, or that the same call bought before. Raises the refusal with its terms otherwise."""
+        payment = call.payment()
+        if payment is not None:
+            return await self._bought(call, offer, payment, selling)
+        sent = await call.sent() if call.is_quoted(offer) else None
+        request = PaidRequest(call.scope, call.frame, call.method, call.idempotency_key(sent))
+        shown = None if sent is None else await _as_far_as_valid(call, sent)
+        return call.delivered(await selling.bought_before(refusal, offer, shown, request), None)
+
+    async def _bought(self, call: GatedCall[ResultT], offer: Offer, payment: Payment, selling: Selling) -> ResultT:
+        """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
+        arguments = await call.canonical()
+        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        request = PaidRequest(call.scope, call.frame, call.method, key)
+        made: list[ResultT] = []
+
+        async def run() -> StoredAnswer:
+            result = await self._run(call, offer)
+            body = call.body_of(result)
+            if body is None:
+                raise NotSoldError(result)
+            made.append(result)
+            return StoredAnswer(body)
+
+        try:
+            sold = await selling.sell(payment, selling.sale(offer, arguments, request), request, run)
+        except NotSoldError as unsold:
+            result: ResultT = unsold.result
+            return result
+        return call.delivered(sold, made[0] if made else None)
+
+
+async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments in canonical form; as they were sent if they are not valid, and can buy nothing."""
+    try:
+        return await call.canonical()
+    except Problem:
+        return sent
