@@ -136,3 +136,10 @@ def test_the_changes_account_for_every_difference_of_the_lists(old: World, new: 
             assert after.index(one.cve_id) - len(one.displaced_by) < 25, "without them it would be on the list"
         if "aged" in one.reasons:
             assert one.cve_id not in aged[:25], "age alone took it off the list"
+
+
+def test_a_first_score_of_zero_which_only_decides_a_tie_is_a_reason() -> None:
+    unscored = {f"CVE-2026-{1000 + place}": Facts(BEFORE, None) for place in range(COUNT)}
+    for lowest, kind in (("CVE-2026-1008", "entered"), ("CVE-2026-1030", "moved")):
+        found = compared(unscored, {**unscored, lowest: Facts(BEFORE, 0.0)}, BEFORE + timedelta(days=1))
+        assert {one.cve_id: one.reasons for one in getattr(found, kind)} == {lowest: ("epss_rose",)}

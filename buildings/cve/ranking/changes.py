@@ -203,7 +203,11 @@ def _entry_key(entry: Entry, *, day: date) -> Key:
 
 def _key(cve_id: str, epss: float | None, added: date | None, *, day: date) -> Key:
     score = factors_of(epss=epss, added=added, day=day).score
-    return score, UNSCORED if epss is None else epss, added.toordinal() if added else 0, number_of(cve_id)
+    return score, _order_of(epss), added.toordinal() if added else 0, number_of(cve_id)
+
+
+def _order_of(epss: float | None) -> float:
+    return UNSCORED if epss is None else epss
 
 
 def changes_of(before: ArchivedDay, after: ArchivedDay) -> Changes:
@@ -250,8 +254,8 @@ class _Comparing:
         own = _own_reasons(old, new)
         if moved is None or old is None or new is None:
             return self._change(cve_id, own if moved is not None else [reason for reason in own if reason in EDITED])
-        step = _new_score(new) - self._aged[cve_id][0]
-        if (moved > 0 and step <= 0) or (moved < 0 and step >= 0) or not own:
+        rises = self._key_after(cve_id) > self._aged[cve_id]
+        if rises != (moved > 0) or not own:
             own = ["overtook" if moved >= 0 else "overtaken", *own]
         return self._change(cve_id, own)
 
@@ -278,10 +282,13 @@ class _Comparing:
 
     def _place_alone(self, cve_id: str) -> int:
         """Its place on the later day if nothing had changed but its own facts."""
+        key = self._key_after(cve_id)
+        return 1 + sum(1 for other, theirs in self._aged.items() if theirs > key and other != cve_id)
+
+    def _key_after(self, cve_id: str) -> Key:
         cve = self._after.ranked.get(cve_id)
         listing = self._after.kev.get(cve_id)
-        key = _key(cve_id, cve.epss if cve else None, listing.date_added if listing else None, day=self._after.brief.day)
-        return 1 + sum(1 for other, theirs in self._aged.items() if theirs > key and other != cve_id)
+        return _key(cve_id, cve.epss if cve else None, listing.date_added if listing else None, day=self._after.brief.day)
 
     def _states(self, cve_id: str) -> tuple[_State | None, _State | None]:
         return _state(self._before, cve_id), _state(self._after, cve_id)
@@ -312,10 +319,6 @@ def _state(day: ArchivedDay, cve_id: str) -> _State | None:
     return _State(cve.rank, cve.epss, Factors(kev=points.kev, epss=points.epss, recency=points.recency), listing)
 
 
-def _new_score(state: _State) -> float:
-    return state.factors.kev + state.factors.epss + state.factors.recency
-
-
 def _points(old: _State, new: _State) -> Factors:
     steps = {name: getattr(new.factors, name) - getattr(old.factors, name) for name in ("kev", "epss", "recency")}
     return Factors(**{name: round(step, DECIMALS) + 0.0 for name, step in steps.items()})  # so that no -0.0 is sent
@@ -332,9 +335,9 @@ def _own_reasons(old: _State | None, new: _State | None) -> list[Reason]:
         found.append((100.0, "removed"))
     if was and now:
         found += _edits(was, now)
-    rise = new.factors.epss - old.factors.epss if old and new else 0.0
-    if rise:
-        found.append((abs(rise), "epss_rose" if rise > 0 else "epss_fell"))
+    if old and new and old.epss != new.epss:  # a first score of 0 adds no points, and goes before none
+        has_risen = _order_of(new.epss) > _order_of(old.epss)
+        found.append((abs(new.factors.epss - old.factors.epss), "epss_rose" if has_risen else "epss_fell"))
     return [reason for _, reason in sorted(found, key=lambda pair: -pair[0])]
 
 
