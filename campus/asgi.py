@@ -1,19 +1,20 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
 
 import anyio
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
 from campus.alerts import TokenBuckets
 from campus.app import Campus
-from campus.catalog.absent import absent_routes, absent_server
+from campus.catalog.absent import absent_paths, absent_server
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
@@ -22,9 +23,9 @@ from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import CampusError, LoadError, Unreachable
 from campus.http.edge import Edge
-from campus.http.router import Router
-from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, own_routes, page_entry, pages_app
-from campus.layout.renderer import Layout, Link
+from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
+from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
+from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.keys import PATH as KEYS
 from campus.pages.routes import API, own_entries
@@ -39,8 +40,6 @@ from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, 
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
-TOOLS = "/v1/"
-"""Below it are the tools' routes; pages there share their table, so that one path can have a page's methods and a tool's."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
@@ -59,14 +58,14 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 await stack.enter_async_context(endpoints.opened(opened))
             for closed in plan.closed:
                 await stack.enter_async_context(endpoints.closed(closed))
-            router = endpoints.routed()
+            endpoints.route()
             async with anyio.create_task_group() as tasks:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
                 own_url = plan.config.connect.url if plan.config.connect else None
                 yield Edge(
-                    endpoints.connect.around(router) if endpoints.connect else router,
+                    endpoints.connect.around(endpoints) if endpoints.connect else endpoints,
                     public_url=plan.config.url,
                     more_urls=[own_url] if own_url else (),
                     port=server.port,
@@ -92,7 +91,7 @@ def open_admin(campus: Campus) -> ASGIApp:
 
 
 class Endpoints:
-    """The endpoints of all buildings and the router over them; a building can be added while serving."""
+    """The endpoints of all buildings and the table of their routes, as an ASGI app; a building can be added while serving."""
 
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
@@ -107,7 +106,6 @@ class Endpoints:
         self._twins: dict[str, Twins] = {}
         self._table = RouteTable()
         self._tool_pages: Mapping[str, str] = {}
-        self._router: Router | None = None
         self._growing = anyio.Lock()
 
     @asynccontextmanager
@@ -146,47 +144,52 @@ class Endpoints:
             self._servers[path] = McpBodies(app, ())
             yield
 
-    def routed(self) -> Router:
-        """The router over everything that is served now; the same object each time."""
-        plan = self._campus.plan
-        layout = self._campus.layout
-        pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
-        layout.links = LINKS
-        layout.tool_page = self._tool_page
-        layout.navigation = [Link(API, "Tools"), *(Link(page.path, page.label) for _, page in pages if page.label), Link(KEYS, "Keys")]
-        entries = [page_entry(page, self._campus.sites[name], layout, self._visitors) for name, page in pages]
-        tools = self._tool_table([entry for entry in entries if entry.path.startswith(TOOLS)])
-        people = self._people_table([entry for entry in entries if not entry.path.startswith(TOOLS)])
-        if self._router is None:
-            self._router = Router(tools, dict(self._servers), people, rest_of(plan, layout))
-        else:
-            self._router.replace(tools, dict(self._servers), people, rest_of(plan, layout))
-        return self._router
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer by the routes of now; running requests are finished by those that they found. Not a coroutine: that saves one per call."""
+        return self._table(scope, receive, send)
 
-    def _tool_table(self, pages: Sequence[RouteEntry]) -> RouteTable:
-        """The tools' routes, and the pages below /v1/."""
-        opened = self._campus.plan.opened
-        self._table = RouteTable.merged([*(self._twins[one.name].table for one in opened), RouteTable(pages)])
-        self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in opened for each in one.operations.values()}
-        return self._table
-
-    def _people_table(self, pages: Sequence[RouteEntry]) -> RouteTable:
-        """Documents and pages: the buildings' and campus's own."""
+    def route(self) -> None:
+        """Make the table of routes of everything that is served now."""
         campus = self._campus
         plan = campus.plan
-        documents = [Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()]
-        own = own_entries(
-            plan.directory,
-            self._visitors,
-            campus.layout,
-            start=None if any(entry.path == START for entry in pages) else START,
-            now=campus.core.now,
-            clients=campus.core.clients,
-            sign_ins=self._sign_ins,
+        layout = campus.layout
+        pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
+        labelled = [Link(page.path, page.label) for _, page in pages if page.label]
+        layout.lead(LINKS, [Link(API, "Tools"), *labelled, Link(KEYS, "Keys")], self._tool_page)
+        self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
+        entries = [
+            *(entry for one in plan.opened for entry in self._twins[one.name].table.entries),
+            *(mcp_entry(path, server) for path, server in self._servers.items()),
+            *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
+            *(Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()),
+            *discovery_entries(plan, now=campus.core.now),
+            *self._own_entries(has_start=any(page.path == START for _, page in pages)),
+            *(self.connect.routes(plan, self._servers) if self.connect else ()),
+        ]
+        absent = absent_paths(plan.closed, documents=plan.config.server.openapi, taken=[entry.path for entry in entries])
+        rest = exposed_app(exposed(plan), plan.directory)
+        self._table = RouteTable(
+            [*entries, *map(unreachable, absent)],
+            problem_types=EXPLAINED_AT,
+            missing=elsewhere(lambda: self._table, closed={one.name for one in plan.closed}, rest=rest),
         )
-        connect = self.connect.routes(plan, self._servers) if self.connect else ()
-        entries = [*documents, *discovery_entries(plan, now=campus.core.now), *pages, *own, *connect]
-        return RouteTable(entries, problem_types=EXPLAINED_AT)
+
+    def _own_entries(self, *, has_start: bool) -> list[RouteEntry]:
+        """Campus's own pages."""
+        campus = self._campus
+        plan = campus.plan
+        return [
+            *own_routes(plan.directory, plan.problems, campus.layout),
+            *own_entries(
+                plan.directory,
+                self._visitors,
+                campus.layout,
+                start=None if has_start else START,
+                now=campus.core.now,
+                clients=campus.core.clients,
+                sign_ins=self._sign_ins,
+            ),
+        ]
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""
@@ -226,7 +229,7 @@ class Endpoints:
                 campus.plan = replace(plan, directory=before.directory)
                 await attempt.enter_async_context(self.opened(late))
                 before.directory.take(plan.directory)  # the sites hold this object
-                self.routed()
+                self.route()
                 stack.push_async_exit(attempt.pop_all())
                 log.info("building opened", extra={"building": late.name})
                 return None
@@ -234,7 +237,7 @@ class Endpoints:
                 reason = _logged(late.name, error)
         campus.plan = before
         before.directory.take(entries)
-        self.routed()
+        self.route()
         return reason
 
 
@@ -246,11 +249,9 @@ def _logged(building: str, error: Exception) -> str:
     )
 
 
-def rest_of(plan: Plan, layout: Layout) -> ASGIApp:
-    """Every route that is no tool, document or page: of buildings that cannot be reached, of campus, and of authors' servers."""
-    absent = [route for one in plan.closed for route in absent_routes(one, documents=plan.config.server.openapi)]
-    exposed = [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-    return pages_app([*absent, *own_routes(plan.directory, plan.problems, layout), *exposed], plan.directory)
+def exposed(plan: Plan) -> list[BaseRoute]:
+    """The custom routes of authors' servers that campus.toml exposes."""
+    return [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
 
 
 def selling_of(campus: Campus) -> Selling | None:

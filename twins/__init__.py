@@ -22,7 +22,7 @@ from twins.http.call import Call, Gate
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import Unstorable, has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
-from twins.http.routes import RouteEntry, RouteTable
+from twins.http.routes import ANY, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
@@ -36,6 +36,7 @@ from twins.tool.errors import log_failure, problem_of_failure
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 
 __all__ = [
+    "ANY",
     "QUERY_METHODS",
     "ROUTE_META",
     "Answer",

@@ -1,6 +1,7 @@
-"""A building whose tools belong to a server that cannot be reached: an MCP server and HTTP routes that say so."""
+"""A building whose tools belong to a server that cannot be reached: an MCP server that says so, and its addresses."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mcp_types
@@ -9,8 +10,6 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from campus.catalog.loader import LoadedBuilding
 from campus.catalog.server import document_paths
@@ -41,19 +40,19 @@ def absent_server(name: str) -> FastMCP[Any]:
     return FastMCP(name, middleware=[AbsentFrame()])
 
 
-def absent_routes(loaded: LoadedBuilding, *, documents: str) -> list[Route]:
-    """Routes that answer 503: the building's own prefix, and the routes that campus.toml sets for its tools.
+def absent_paths(closed: Iterable[LoadedBuilding], *, documents: str, taken: Iterable[str]) -> Sequence[str]:
+    """The addresses of buildings that cannot be reached: their descriptions, and the routes that campus.toml sets for their tools.
 
-    `documents` is the building whose OpenAPI document is at /openapi.json.
+    `documents` is the building whose OpenAPI document is at /openapi.json. What is `taken` by others stays theirs.
     """
-    name = loaded.name
-    overridden = [table.route.rpartition(" ")[2] for table in loaded.table.tools.values() if table.route]
-    paths = [*document_paths(loaded), f"/v1/{name}/{{rest:path}}", *overridden]
-    return [Route(path, _Absent()) for path in dict.fromkeys([*paths, *(["/openapi.json"] if documents == name else [])])]
+    paths: list[str] = []
+    for one in closed:
+        overridden = [table.route.rpartition(" ")[2] for table in one.table.tools.values() if table.route]
+        paths += [*document_paths(one), *overridden, *(["/openapi.json"] if documents == one.name else [])]
+    used = {_shape(path) for path in taken}
+    return [path for shape, path in {_shape(path): path for path in paths}.items() if shape not in used]
 
 
-class _Absent:
-    """Answers 503 to every method."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise upstream_unavailable()
+def _shape(path: str) -> str:
+    """The path without the names of its placeholders."""
+    return re.sub(r"\{\w+\}", "{}", path)

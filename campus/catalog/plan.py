@@ -1,12 +1,12 @@
 """The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices, documents, directory."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+from starlette.types import Receive, Scope, Send
 
 from campus.addresses import is_loopback
 from campus.building import Job
@@ -21,9 +21,7 @@ from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
 from campus.problems import EXPLANATIONS
-
-MCP_METHODS = ("GET", "POST", "DELETE")
-PLACEHOLDER = re.compile(r"\{\w+\}")
+from twins import ANY, RouteEntry, RouteTable
 
 
 @dataclass(frozen=True)
@@ -150,48 +148,35 @@ def _check_connect(config: Config) -> None:
         raise ConfigError(f"connect.url is at the host of the service, {config.url}; name another host, or leave connect.url out")
 
 
-class RouteOwner(NamedTuple):
-    """What uses a route, in words: "the tool" roll (dice), "a page of" cve."""
-
-    kind: str
-    name: str
-
-
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding]) -> None:
     loaded = [*(one.loaded for one in opened), *closed]
-    taken = {(method, mcp_path_of(one)): RouteOwner("the MCP endpoint of", one.name) for one in loaded for method in MCP_METHODS}
-    if len(taken) < len(MCP_METHODS) * len(loaded):
-        paths = [mcp_path_of(one) for one in loaded]
-        same = [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]
+    paths = [mcp_path_of(one) for one in loaded]
+    if same := [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]:
         raise ConfigError(f"the buildings {' and '.join(same)} have the same path in campus.toml; give each a different one")
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
-    spelled: dict[str, tuple[str, RouteOwner]] = {}
-    for owner, methods, path in _routes(opened):
-        if path in own or path.startswith("/connect/") or path.split("/")[1] in RESERVED - {"v1", "connect"}:
-            raise LoadError(f"route {path} of {owner.kind} {owner.name} is used by campus itself; choose a different route")
-        first, other_owner = spelled.setdefault(PLACEHOLDER.sub("{}", path), (path, owner))
-        if first != path:
-            both = f"{' '.join(other_owner)} and {' '.join(owner)}"
-            raise LoadError(f"{both} have one path with different placeholder names, {first} and {path}; use the same names")
-        for method in methods:
-            if other := taken.get((method, path)):
-                raise LoadError(f'route "{method} {path}" is used by {_both(other, owner)}; give one of them a different route')
-            taken[method, path] = owner
+    entries = list(_routes(opened))
+    for entry in entries:
+        if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
+            raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")
+    endpoints = [RouteEntry((ANY,), mcp_path_of(one), _unserved, f"the MCP endpoint of {one.name}") for one in loaded]
+    descriptions = RouteEntry(("GET",), "/v1/{building}", _unserved, "campus's description of a building")
+    try:
+        RouteTable([*endpoints, descriptions, *entries])
+    except ValueError as error:
+        raise LoadError(str(error)) from None
 
 
-def _routes(opened: Sequence[OpenBuilding]) -> Iterator[tuple[RouteOwner, Sequence[str], str]]:
-    """Every route that buildings use: its owner, methods and path."""
+def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
+    """Every route that buildings use."""
     for one in opened:
         for operation in one.operations.values():
-            yield RouteOwner("the tool", f"{operation.name} ({one.name})"), operation.methods, operation.path
+            yield RouteEntry(operation.methods, operation.path, _unserved, f"the tool {operation.name} ({one.name})")
         for page in one.loaded.building.pages:
-            yield RouteOwner("a page of", one.name), page.methods, page.path
+            yield RouteEntry(tuple(page.methods), page.path, _unserved, f"a page of {one.name}")
 
 
-def _both(one: RouteOwner, other: RouteOwner) -> str:
-    if one.kind == other.kind == "the tool":
-        return f"two tools, {one.name} and {other.name}"
-    return f"{' '.join(one)} and {' '.join(other)}"
+async def _unserved(scope: Scope, receive: Receive, send: Send) -> None:
+    """In place of an endpoint that is not open yet."""
 
 
 def _check_jobs(opened: Sequence[OpenBuilding]) -> None:

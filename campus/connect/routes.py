@@ -19,17 +19,17 @@ from campus.connect.consent import ConsentPages
 from campus.connect.provider import Addresses, Connectable, Provider
 from campus.connect.server import ClientEndpoints
 from campus.context import context_of
+from campus.http.elsewhere import MCP_METHODS, explain_mcp
 from campus.http.response import send_problem
-from campus.http.router import MCP_METHODS, explain_mcp
-from campus.http.service_routes import own_page
+from campus.http.service_routes import answering, own_page
 from campus.keys.access_tokens import AccessTokens
 from campus.layout.accept import page_form
 from campus.pages.keys import SignInLimit
 from campus.paywall.admission import ALL, bearer
-from twins import Problem, RouteEntry, RouteTable
+from campus.problems import EXPLAINED_AT
+from twins import ANY, Problem, RouteEntry, RouteTable
 
 TEMPLATES = Path(__file__).parent / "templates"
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 class ConnectedMcp:
@@ -106,7 +106,8 @@ class Connect:
         found = tuple(self._routes(servers))
         if self._own_url is None:
             return found
-        self._table = RouteTable([*found, *(asset.route for asset in self._layout.assets.values())])
+        assets = (asset.route for asset in self._layout.assets.values())
+        self._table = RouteTable([*found, *assets], problem_types=EXPLAINED_AT, missing=answering(self._elsewhere))
         return ()
 
     def around(self, app: ASGIApp) -> ASGIApp:
@@ -115,23 +116,19 @@ class Connect:
             return app
         own_host = (urlsplit(self._own_url).hostname or "").encode()
 
-        async def by_host(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = dict(scope["headers"])
-            host = headers.get(b"host", b"").lower().partition(b":")[0].rstrip(b".")
-            if host != own_host:
-                await app(scope, receive, send)
-            elif (found := self._table.find(scope["path"])) is not None:
-                endpoint, scope["path_params"] = found
-                await endpoint(scope, receive, send)
-            elif page_form(headers.get(b"accept")) == "html" and not scope["path"].startswith("/.well-known/"):
-                # a person who follows a link of a page's header; clients want to be told that there is nothing
-                path = b"?".join(filter(None, [scope["raw_path"], scope["query_string"]])).decode("latin-1")
-                await RedirectResponse(f"{self._service_url}{path}", status_code=303)(scope, receive, send)
-            else:
-                detail = f"there is nothing at this address: this host only connects clients; the service is at {self._service_url}"
-                await send_problem(send, Problem(404, "not_found", detail), scope.get("request_id"))
+        def by_host(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            host = dict(scope["headers"]).get(b"host", b"").lower().partition(b":")[0].rstrip(b".")
+            return (self._table if host == own_host else app)(scope, receive, send)
 
         return by_host
+
+    async def _elsewhere(self, request: Request) -> Response:
+        if page_form(request.headers.get("accept", "").encode("latin-1")) == "html" and not request.url.path.startswith("/.well-known/"):
+            # a person who follows a link of a page's header; clients want to be told that there is nothing
+            path = b"?".join(filter(None, [request.scope["raw_path"], request.scope["query_string"]])).decode("latin-1")
+            return RedirectResponse(f"{self._service_url}{path}", status_code=303)
+        detail = f"there is nothing at this address: this host only connects clients; the service is at {self._service_url}"
+        raise Problem(404, "not_found", detail)
 
     def _routes(self, servers: Mapping[str, ASGIApp]) -> Iterator[RouteEntry]:
         provider = self._provider
@@ -151,7 +148,7 @@ class Connect:
                 yield self._route(("GET",), "/.well-known/oauth-protected-resource", metadata)
             endpoint = ConnectedMcp(servers[building.mcp_path], building, provider.connected.tokens, addresses)
             yield RouteEntry(
-                METHODS, addresses.mcp_path(building.name), endpoint, f"the MCP endpoint of {building.name} for connected clients"
+                (ANY,), addresses.mcp_path(building.name), endpoint, f"the MCP endpoint of {building.name} for connected clients"
             )
 
     def _route(self, methods: tuple[str, ...], path: str, answer: Callable[[Request], Awaitable[Response]]) -> RouteEntry:

@@ -20,8 +20,8 @@ from campus.discovery.crawlers import (
     skill_md,
     skills_index,
 )
-from campus.http.service_routes import METHODS, Document
-from twins import RouteEntry
+from campus.http.service_routes import Document
+from twins import ANY, RouteEntry
 
 API_CATALOG = "/.well-known/api-catalog"
 CONNECT = "/connect"
@@ -45,7 +45,7 @@ def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteE
     entries = [document.route(path) for path, document in documents.items()]
     if (contact := plan.config.discovery.contact) is not None:
         security = SecurityContact(lambda: security_txt(plan.config, contact, now()))
-        entries += [RouteEntry(METHODS, path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
+        entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
     return entries
 
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
@@ -24,9 +24,9 @@ from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
 from campus.problems import EXPLAINED_AT, explanation_of, explanations
 from campus.site import Site, VisitorService
-from twins import Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
+from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+DESCRIPTION = "campus's description of a building"
 AN_HOUR = "public, max-age=3600"
 FIVE_MINUTES = "public, max-age=300"
 PROBLEM_JSON = "application/problem+json"
@@ -70,7 +70,7 @@ class Document:
 
     def route(self, path: str) -> RouteEntry:
         """Its route."""
-        return RouteEntry(METHODS, path, self, f"the document {path}")
+        return RouteEntry((ANY,), path, self, f"the document {path}")
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
@@ -80,7 +80,7 @@ def problem_response(problem: Problem, request: Request) -> Response:
     return JSONResponse(body, problem.status, headers=headers, media_type=PROBLEM_JSON)
 
 
-def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[Route]:
+def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[RouteEntry]:
     """Campus's own routes. `problems` are the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
@@ -109,10 +109,10 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
         return JSONResponse({"error": "invalid_request", "error_description": sentence}, 404)
 
     return [
-        Route("/v1/{building}", describe),
-        Route("/errors", explain_all),
-        Route("/errors/{code}", explain),
-        Route("/register", refuse_registration, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
+        own_page(["GET"], "/v1/{building}", describe, name=DESCRIPTION),
+        own_page(["GET"], "/errors", explain_all),
+        own_page(["GET"], "/errors/{code}", explain),
+        own_page([ANY], "/register", refuse_registration),
     ]
 
 
@@ -138,31 +138,43 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: Visit
 
 def own_page(methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], *, name: str | None = None) -> RouteEntry:
     """A page for the table of routes; what it raises is answered as a problem."""
+    served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
+    return RouteEntry(served, path, answering(answer, route=path), name or f"campus's page {path}")
+
+
+def answering(answer: Callable[[Request], Awaitable[Response]], *, route: str | None = None) -> ASGIApp:
+    """A function of the request as an ASGI app; a Problem that it raises is the answer. `route` is its name in the log and the metrics."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        context_of(scope).route = path
+        context_of(scope).route = route
         try:
             response = await answer(request)
         except Problem as problem:
             response = problem_response(problem, request)
         await response(scope, receive, send)
 
-    served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
-    return RouteEntry(served, path, app, name or f"campus's page {path}")
+    return app
 
 
-def pages_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
-    """All pages as one app. An unknown address is answered with a 404 that says where to look; other errors go on to the edge."""
+def exposed_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
+    """The custom routes of authors' servers. An address that none of them has is answered with a 404 that says where to look."""
 
-    async def answer_error(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException):
-            error = not_found(directory) if error.status_code == 404 else _from_starlette(error)
+    async def nothing(request: Request) -> Response:
+        raise not_found(directory)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return problem_response(not_found(directory) if error.status_code == 404 else _from_starlette(error), request)
+
+    async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
         return problem_response(error, request)
 
+    if not routes:
+        return answering(nothing)
     router = Router(routes=list(routes), redirect_slashes=False)
-    app = ExceptionMiddleware(router, handlers={Problem: answer_error, HTTPException: answer_error})
+    app = ExceptionMiddleware(router, handlers={Problem: problem, HTTPException: refused})
 
     async def within(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = router  # with an app in the scope, routes raise their errors instead of answering in plain text
@@ -189,16 +201,21 @@ def admin_app(
     *,
     listen: Listen,
     trusted_proxies: tuple[str, ...],
-    pages: RouteTable | None = None,
+    pages: Sequence[RouteEntry] = (),
     problem_page: ProblemPage | None = None,
 ) -> ASGIApp:
     """The app of the operator's own listener: metrics, every sentence that the readiness checks found, and the operator's `pages`.
 
     The first two need no login. It answers to its own address and to loopback names, and no page of another origin reads it.
     """
-    probes = {"/metrics": metrics_page(metrics), **health.operator_probes}
+    programs = {"/metrics": metrics_page(metrics), **health.operator_probes}
+
+    async def nothing(request: Request) -> Response:
+        raise Problem(404, "not_found", f"there is no page at this path; the pages are: {', '.join(sorted(programs))}")
+
+    entries = [RouteEntry((ANY,), path, routed(path, page), f"the page {path}") for path, page in programs.items()]
     return Edge(
-        AdminPages(probes, pages or RouteTable()),
+        RouteTable([*entries, *pages], missing=answering(nothing)),
         public_url=f"http://{listen}",
         port=listen.port,
         trusted_proxies=trusted_proxies,
@@ -207,26 +224,14 @@ def admin_app(
     )
 
 
-class AdminPages:
-    """The operator's pages: those for programs, each by its exact path, and those for people."""
+def routed(path: str, app: ASGIApp) -> ASGIApp:
+    """The app, whose requests are counted under this path."""
 
-    def __init__(self, pages: Mapping[str, ASGIApp], people: RouteTable) -> None:
-        self._pages = pages
-        self._people = people
+    def named(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        context_of(scope).route = path
+        return app(scope, receive, send)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the page, or with a 404 that names the pages."""
-        path: str = scope["path"]
-        if page := self._pages.get(path):
-            context_of(scope).route = path
-            await page(scope, receive, send)
-            return
-        if found := self._people.find(path):
-            endpoint, scope["path_params"] = found
-            await endpoint(scope, receive, send)
-            return
-        problem = Problem(404, "not_found", f"there is no page at this path; the pages are: {', '.join(sorted(self._pages))}")
-        await send_problem(send, problem, scope.get("request_id"))
+    return named
 
 
 def metrics_page(metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:

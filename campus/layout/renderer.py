@@ -87,6 +87,12 @@ class Layout:
     tool_page: Callable[[str], str | None] = lambda path: None
     """The page of the tool that is served at a path; None if none is."""
 
+    def lead(self, links: str, navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
+        """Show these links from now on: when the service starts, and when a building is opened late."""
+        self.links = links
+        self.navigation = navigation
+        self.tool_page = tool_page
+
     def __post_init__(self) -> None:
         port = urlsplit(self.url).port
         owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""

@@ -21,7 +21,7 @@ from campus.operator.pages import OperatorPages
 from campus.operator.payments import PaymentPages
 from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
-from twins import Problem, RouteEntry, RouteTable
+from twins import Problem, RouteEntry
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAVIGATION = (
@@ -37,7 +37,7 @@ JOBS_SECONDS, OVERVIEW_SECONDS = 1.8, 5.0
 """A stream looks at data of at most this age: with 100,000 keys, monitors and targets, reading it takes 0.4 s of the databases' threads."""
 
 
-def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
+def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEntry]]:
     """The operator's pages of one campus, with their layout."""
     config = campus.plan.config
     now = campus.core.now
@@ -69,7 +69,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, RouteTable]:
         *stream_entries(campus, sign_in, overview),
         *(asset.route for asset in layout.assets.values()),
     ]
-    return layout, RouteTable(entries)
+    return layout, entries
 
 
 class SharedReading:

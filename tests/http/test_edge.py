@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.http.edge import Edge
 from campus.http.heads import CACHED_RESPONSES, KeptHeads
@@ -25,7 +26,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     """Sends the same message objects each time."""
-    scope["campus.route"] = "/hello/{name}"
+    context_of(scope).route = "/hello/{name}"
     await send(START)
     await send({"type": "http.response.body", "body": b"hello"})
 
@@ -146,7 +147,7 @@ async def test_a_crash_is_a_problem_that_tells_nothing_of_its_cause(serving, cap
 
 async def test_a_crash_behind_a_named_route_is_logged_under_its_name(serving, caplog) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["campus.route"] = "/{id}"
+        context_of(scope).route = "/{id}"
         raise ValueError
 
     async with serving(app) as served:

@@ -136,8 +136,8 @@ async def test_nobody_sees_or_does_anything_before_signing_in(campus: TestCampus
     await campus.key("harbour")
     before = await campus.service.keys.list()
     token = token_in(await admin.get("/sign-in"))
-    _, table = operators_pages(campus.service, PASSWORD)
-    guarded = [one for one in table.entries if one.path not in ("/sign-in",) and not one.path.startswith("/static")]
+    _, entries = operators_pages(campus.service, PASSWORD)
+    guarded = [one for one in entries if one.path not in ("/sign-in",) and not one.path.startswith("/static")]
     assert len(guarded) == 16
     for entry in guarded:
         path = entry.path.replace("{name}", "harbour.sweep").replace("{key}", "key_")

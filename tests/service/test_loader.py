@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "two tools on one route": (
         {"a": server(route("GET /v1/x")), "b": server(route("GET /v1/x"))},
         {},
-        'route "GET /v1/x" is used by two tools, tool_0 (a) and tool_0 (b); give one of them a different route',
+        'route "GET /v1/x" is used by the tool tool_0 (a) and the tool tool_0 (b); give one of them a different route',
     ),
     "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is used by campus itself"),
     "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is used by campus itself"),

@@ -1,4 +1,4 @@
-"""The table of routes: literal paths from a dict, then patterns, the most specific first; and the methods of one path."""
+"""The table of routes, an ASGI app: literal paths from a dict, then patterns, the most specific first; and the methods of one path."""
 
 import re
 from collections.abc import Awaitable, Iterable, Mapping
@@ -10,10 +10,13 @@ from twins.http.responses import Answer, problem_answer, raw_headers, send_answe
 from twins.problems import NO_TYPE, Problem
 from twins.tool.annotation import PLACEHOLDER
 
+ANY = "*"
+"""Stands for every method, of an app that answers them all itself."""
+
 
 @dataclass(frozen=True)
 class RouteEntry:
-    """One route: its methods, its path with {placeholders}, its ASGI app, and its name in error messages."""
+    """One route: its methods (or ANY), its path with {placeholders}, its ASGI app, and its name in error messages."""
 
     methods: tuple[str, ...]
     path: str
@@ -36,7 +39,7 @@ class MethodTable:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Not a coroutine itself: that saves one per call."""
-        app = self.apps.get(scope["method"])
+        app = self.apps.get(scope["method"]) or self.apps.get(ANY)
         if app is not None:
             return app(scope, receive, send)
         return send_answer(send, self._without_app(scope), with_body=scope["method"] != "HEAD")
@@ -50,11 +53,12 @@ class MethodTable:
 
 
 class RouteTable:
-    """Paths and their endpoints. Raises ValueError if two entries use one route."""
+    """Paths and their endpoints. Raises ValueError if two entries use one route. `missing` answers at every other path."""
 
-    def __init__(self, entries: Iterable[RouteEntry] = (), *, problem_types: str = NO_TYPE) -> None:
+    def __init__(self, entries: Iterable[RouteEntry] = (), *, problem_types: str = NO_TYPE, missing: ASGIApp | None = None) -> None:
         self.entries = tuple(entries)
         self.problem_types = problem_types
+        self._missing = missing or self._nothing
         self._literal: dict[str, MethodTable] = {}
         # by number of slashes, since a placeholder matches none; and with its beginning, which is compared first, at a fifth of the cost
         self._patterns: dict[int, list[tuple[str, re.Pattern[str], MethodTable]]] = {}
@@ -77,6 +81,19 @@ class RouteTable:
             if path.startswith(begins) and (match := pattern.fullmatch(path)):
                 return endpoint, match.groupdict()
         return None
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Pass the request on to its endpoint. Not a coroutine itself: that saves one per call."""
+        found = self.find(scope["path"])
+        if found is None:
+            return self._missing(scope, receive, send)
+        endpoint, scope["path_params"] = found
+        return endpoint(scope, receive, send)
+
+    async def _nothing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = Problem(404, "not_found", "there is nothing at this address")
+        answer = problem_answer(problem, types=self.problem_types, request_id=scope.get("request_id"))
+        await send_answer(send, answer, with_body=scope["method"] != "HEAD")
 
     @classmethod
     def merged(cls, tables: Iterable["RouteTable"]) -> "RouteTable":
@@ -105,9 +122,10 @@ def _apps(entries: Iterable[RouteEntry]) -> dict[str, ASGIApp]:
     taken: dict[str, RouteEntry] = {}
     for entry in entries:
         for method in entry.methods:
-            if method in taken:
-                both = f"{taken[method].name} and {entry.name}"
-                raise ValueError(f'route "{method} {entry.path}" is used by {both}; give one of them a different route')
+            if other := taken.get(method) or taken.get(ANY) or (method == ANY and next(iter(taken.values()), None)):
+                both = f"{other.name} and {entry.name}"
+                shared = next(iter(other.methods)) if method == ANY else method
+                raise ValueError(f'route "{shared} {entry.path}" is used by {both}; give one of them a different route')
             taken[method] = entry
     return {method: entry.app for method, entry in taken.items()}
 
