@@ -1,1 +1,1 @@
-"""The paywall: who may call a tool, by key or by payment; asked by the HTTP gate and by the MCP middleware alike."""
+"""The paywall: a call enters by either frame; its result leaves if a key opens the tool or a payment buys it, a refusal otherwise."""
