@@ -65,9 +65,7 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
     )
 
 
-def take_over(
-    connection: Connection, credentials: Credentials, *, maker: str | None, url: str, now: datetime, entropy: Entropy
-) -> Taken:
+def take_over(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, now: datetime, entropy: Entropy) -> Taken:
     """Give a dead monitor to the first caller who claims it, with its last capsule, a new secret and the next fence.
 
     Problem 409 `not_dead` for all others. A passed deadline counts even before the sweep notices it.
