@@ -5,8 +5,8 @@ from datetime import timedelta
 from buildings.recorder.beats.hooks import hook
 from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge
-from buildings.recorder.monitors.tools import mcp
 from buildings.recorder.monitors.holdings import monitors_of
+from buildings.recorder.monitors.tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
