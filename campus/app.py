@@ -36,6 +36,7 @@ from campus.http.health import Health
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
+from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
 from campus.observability import Metrics, Reading
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
@@ -208,7 +209,7 @@ async def assemble(
             clock=clock,
             elapsed=elapsed,
             metrics=metrics or Metrics(),
-            layout=Layout(config.server.name, config.url),
+            layout=Layout(config.server.name, config.url, SentForms(core.storage, now=clock)),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))

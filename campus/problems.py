@@ -96,8 +96,8 @@ def form_sent() -> Problem:
     return Problem(
         409,
         "form_sent",
-        "This form was sent before, and what it asked for was done; nothing was done again. What its answer showed once, such as a secret,"
-        " is not shown again. Open the page again for another form.",
+        "This form was sent before and does its work once; nothing was done again. Open the page again to see what was done, or for"
+        " another form. What the first answer showed once, such as a secret, is not shown again.",
     )
 
 

@@ -5,13 +5,14 @@ from datetime import timedelta
 from buildings.recorder.beats.hooks import hook
 from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge
+from buildings.recorder.monitors.holdings import monitors_of
 from buildings.recorder.monitors.tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
-from campus import Building, Check, Job, Page, Service
+from campus import Building, Check, Holdings, Job, Page, Service
 from campus.alerts import email_pages
 
 building = Building(
@@ -39,4 +40,5 @@ building = Building(
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     outbox=OUTBOX,
     facts=monitor_facts,
+    holdings=Holdings(monitors_of, what="monitors", stop=False),
 )

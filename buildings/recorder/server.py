@@ -29,7 +29,7 @@ from buildings.recorder.arguments import (
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
 from buildings.recorder.monitors.credentials import Credentials, digest_of, lineage_of
-from buildings.recorder.monitors.fleet import read_fleet
+from buildings.recorder.monitors.fleet import read_fleet, with_makers
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -97,6 +97,7 @@ async def register_monitor(
         schedule=Schedule(minutes(period_minutes), minutes(grace_minutes)),
         addresses=addresses,
         key=caller.key,
+        maker=caller.maker,
         by=by,
         url=site.url,
         warning=await check_addresses(addresses, site, caller),
@@ -208,7 +209,7 @@ async def takeover(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     now = site.state.time.now()
-    work = partial(take_over, credentials=credentials, url=site.url, now=now, entropy=site.state.entropy)
+    work = partial(take_over, credentials=credentials, maker=caller.maker, url=site.url, now=now, entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)
     site.state.dispatcher.wake()
     return answer
@@ -222,9 +223,9 @@ async def fleet_status(
     beat, idle or paused.
 
     Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
-    last 20 beats with durations, a capsule preview, the alert targets, and how many alerts are not delivered yet. Returns
-    `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
+    last 20 beats with durations, a capsule preview, who made it, the alert targets, and how many alerts are not delivered
+    yet. Returns `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
     """
     lineage = cast(str, lineage_of(caller))
     page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
-    return await in_snapshot(site.storage, page)
+    return await with_makers(await in_snapshot(site.storage, page), site)

@@ -38,7 +38,8 @@ class Monitor(Tables, table=True):
 
     `capsules` is how many were ever stored, which determines the slot of the next; `fence` counts the takeovers.
     `expiry_told_at` is when the last notice of its deletion was raised. `minute` and `minute_beats` count the beats of the
-    current minute. `unverified`: the deadline was moved because of an outage of the recorder.
+    current minute. `unverified`: the deadline was moved because of an outage of the recorder. `made_by` is the `Caller.maker` of the
+    owner who registered it, changed it or took it over last.
     """
 
     __tablename__ = "monitor"
@@ -51,6 +52,7 @@ class Monitor(Tables, table=True):
     secret_digest: bytes
     badge_id: str = Field(unique=True)
     owner: str | None = Field(default=None, foreign_key="owner.lineage")
+    made_by: str | None = None
     name: str
     period: timedelta = Field(sa_type=Span)
     grace: timedelta = Field(sa_type=Span)

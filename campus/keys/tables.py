@@ -1,4 +1,4 @@
-"""The tables of keys: tokens, sales, browsers' sessions, connected clients, and a log of every change that only grows."""
+"""The tables of keys: tokens, sales, browsers' sessions and sent forms, connected clients, and a log of every change that only grows."""
 
 from datetime import datetime
 
@@ -79,6 +79,15 @@ class SessionRow(CoreTables, table=True):
     lineage: str
     opened_at: datetime = Field(sa_type=UtcDateTime)
     ends_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+class SentFormRow(CoreTables, table=True):
+    """An HTML form that was answered or is being answered, by the digest of its token."""
+
+    __tablename__ = "sent_forms"
+
+    digest: bytes = Field(primary_key=True)
+    sent_at: datetime = Field(sa_type=UtcDateTime, index=True)
 
 
 class ConnectedClientRow(CoreTables, table=True):

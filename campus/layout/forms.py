@@ -1,7 +1,7 @@
 """Tokens of HTML forms: a form without its visitor's token is refused, as another site would send it, and each does its work once.
 
 A token is a random text and a digest of it under a secret in a cookie that no other site can read: the session's after sign-in, before
-that one that only forms use. Only the tokens of forms that were answered are stored, in this process.
+that one that only forms use. Only the tokens of forms that were answered are stored, as digests, for as long as a session can last.
 """
 
 import hmac
@@ -9,12 +9,19 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
 
+import anyio
+from sqlmodel import col, delete
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
+from campus.keys.sessions import LONGEST_SESSION
+from campus.keys.tables import SentFormRow
 from campus.problems import form_expired, form_sent
+from campus.storage import Storage
 from twins import Problem
 
 FIELD = "form_token"
@@ -26,7 +33,6 @@ MAX_FIELDS = 200
 CHECKED = "campus.checked_form"
 """In a request's scope the token of its form, once it was checked."""
 NONCE_LENGTH = 24
-FORMS_KEPT = 10_000
 
 
 @dataclass(frozen=True)
@@ -86,30 +92,41 @@ def _digest_of(nonce: str, secret: str) -> str:
 
 
 class SentForms:
-    """The forms that this process has answered, by their tokens.
+    """The forms that were answered, by digests of their tokens, in campus's own database: every process knows them, also after a restart.
 
     A browser sends a form again when the page of its answer is reloaded, and two when its button is pressed twice.
     """
 
-    def __init__(self) -> None:
-        self._answered: dict[str, None] = {}
+    def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
+        self._storage = storage
+        self._now = now
 
     async def once(self, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to a checked form. Problem 409 if it was answered before, or is being; one that was refused may be sent again."""
         token: str = request.scope[CHECKED]
-        if token in self._answered:
-            raise form_sent()
-        self._answered[token] = None
-        if len(self._answered) > FORMS_KEPT:
-            del self._answered[next(iter(self._answered))]
+        digest = sha256(token.encode()).digest()
+        await self._take(digest)
         is_done = False
         try:
             response = await answer()
             is_done = response.status_code < 400
         finally:
             if not is_done:
-                self._answered.pop(token, None)
+                with anyio.CancelScope(shield=True):
+                    await self._give_back(digest)
         return response
+
+    async def _take(self, digest: bytes) -> None:
+        now = self._now()
+        async with self._storage.write() as session:
+            await session.exec(delete(SentFormRow).where(col(SentFormRow.sent_at) <= now - LONGEST_SESSION))
+            if await session.get(SentFormRow, digest) is not None:
+                raise form_sent()
+            session.add(SentFormRow(digest=digest, sent_at=now))
+
+    async def _give_back(self, digest: bytes) -> None:
+        async with self._storage.write() as session:
+            await session.exec(delete(SentFormRow).where(col(SentFormRow.digest) == digest))
 
 
 async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:

@@ -77,13 +77,13 @@ class Layout:
 
     name: str
     url: str
+    sent: SentForms
     navigation: Sequence[Link] = ()
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
     links: str = ""
     """The Link header of every page: where machines find the documents."""
     operator: bool = False
     """True for the pages of the operator's listener."""
-    sent: SentForms = field(default_factory=SentForms)
     tool_page: Callable[[str], str | None] = lambda path: None
     """The page of the tool that is served at a path; None if none is."""
 

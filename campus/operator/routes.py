@@ -41,7 +41,8 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     """The operator's pages of one campus, with their layout."""
     config = campus.plan.config
     now = campus.core.now
-    layout = Layout(config.server.name, f"http://{config.server.admin or 'localhost'}", navigation=NAVIGATION, operator=True)
+    url = f"http://{config.server.admin or 'localhost'}"
+    layout = Layout(config.server.name, url, campus.layout.sent, navigation=NAVIGATION, operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)

@@ -228,12 +228,13 @@ async def test_a_page_knows_its_visitor_by_the_key_of_the_building_and_of_no_oth
         assert ("paid-for-and-delivered" in paid.text) == (known is not None)
 
 
-def test_a_page_that_is_kept_is_rendered_anew_when_a_building_joins_the_navigation() -> None:
+async def test_a_page_that_is_kept_is_rendered_anew_when_a_building_joins_the_navigation(campus: TestCampus) -> None:
     class Explained(BaseModel, frozen=True):
         code: str = "x"
         explanation: str = "y"
 
-    layout, explained = Layout("campus", "http://campus.test", navigation=[Link("/a", "Early")]), Explained()
+    sent, explained = campus.service.layout.sent, Explained()
+    layout = Layout("campus", "http://campus.test", sent, navigation=[Link("/a", "Early")])
     request = Request({"type": "http", "method": "GET", "path": "/errors/x", "query_string": b"", "headers": [(b"accept", b"text/html")]})
     early = layout.own.page("explanation.html", request, explained=explained).body
     layout.navigation = [Link("/a", "Early"), Link("/b", "Late")]

@@ -56,6 +56,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
         mailbox: Mailbox | None = None,
         settings: Mapping[str, Any] | None = None,
         web: GuardedClient | None = None,
+        tables: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Recorder]:
         clock = clock or Clock(NOON)
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}} if mailbox else {}
@@ -69,6 +70,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
                     "buildings": {"recorder": {"registrations_per_minute": 10_000, **(settings or {})}},
                     "folder": Path(folder),
                     **mail,
+                    **(tables or {}),
                 }
             )
             async with AsyncExitStack() as stack:

@@ -12,13 +12,14 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
-from sqlalchemy import insert
+from sqlalchemy import func, insert, select
 from starlette.types import Message
 
 from buildings.recorder.jobs import tidy
 from buildings.recorder.pages import changed_lines
 from buildings.recorder.tables import DELIVERIES
-from campus import in_transaction
+from campus import in_snapshot, in_transaction
+from campus.storage import CoreTables
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
@@ -117,6 +118,44 @@ async def test_a_form_that_is_sent_again_does_nothing_twice_and_a_deletion_asks_
         assert re.search(confirmed, (await page_of(recorder, at, key)).text)
         deleted, again = await twice(f"{at}/delete", at)
         assert (deleted.status_code, again.status_code) == (303, 409)
+
+
+async def test_a_form_does_its_work_once_in_all_processes_and_after_a_restart(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
+        key = await one.campus.key("recorder")
+        headers = HTML | {"Authorization": f"Bearer {key}"}
+        token = re.search(r'name="form_token" value="(\w+)"', (await page_of(one, "/recorder", key)).text)
+        assert token is not None
+        fields = {"form_token": token[1], "name": "nightly"}
+        cookies = dict(one.campus.http.cookies)
+
+        async def sent_to(recorder: Recorder, webhook: str = receiver.url()) -> int:
+            recorder.campus.http.cookies.update(cookies)
+            answer = await recorder.campus.http.post("/recorder", data={**fields, "alert_webhook": webhook}, headers=headers)
+            assert answer.status_code != 409 or "nothing was done again" in answer.text
+            return answer.status_code
+
+        assert [await sent_to(recorder, "ftp://x") for recorder in (one, other)] == [422, 422], "what was refused may be sent again"
+        answered: list[int] = []
+
+        async def send(recorder: Recorder) -> None:
+            answered.append(await sent_to(recorder))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send, one)
+            tasks.start_soon(send, other)
+        assert sorted(answered) == [200, 409]
+    async with open_recorder(storage=storage_url, clock=one.clock) as restarted:
+        assert await sent_to(restarted) == 409
+        assert (await restarted.call("fleet_status", key=key)).data["count"] == 1
+        await restarted.pass_time(days=8)
+        made = await press(restarted, "/recorder", key, name="later", alert_webhook=receiver.url())
+        assert made.status_code == 200
+        kept = select(func.count()).select_from(CoreTables.metadata.tables["sent_forms"])
+        storage = restarted.campus.service.core.storage
+        assert await in_snapshot(storage, lambda connection: connection.scalar(kept)) == 1, "those of last week are deleted"
 
 
 async def test_a_key_sees_and_changes_no_monitor_of_another(open_recorder: OpenRecorder, receiver: Receiver) -> None:

@@ -17,7 +17,7 @@ from buildings.recorder.monitors.rows import stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
-from campus import Problem, Request, Response, among, in_snapshot
+from campus import Maker, Problem, Request, Response, among, in_snapshot
 from campus.alerts import masked_address, target_state
 
 MINUTE = timedelta(minutes=1)
@@ -54,6 +54,13 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
         monitors=tuple(_entry(row, related, url=url, now=now) for row in rows),
         next=rows[-1].id if more else None,
     )
+
+
+async def with_makers(fleet: Fleet, site: RecorderSite) -> Fleet:
+    """The fleet with who made each monitor, and whether that maker has ended."""
+    makers = await site.keys.makers({one.made_by.id for one in fleet.monitors})
+    shown = (one.model_copy(update={"made_by": makers[one.made_by.id].shown}) for one in fleet.monitors)
+    return fleet.model_copy(update={"monitors": tuple(shown)})
 
 
 def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
@@ -95,6 +102,7 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
+        made_by=Maker(row.made_by, "key", "", None).shown,  # its id; with_makers asks campus about the rest
         uptime=uptime(stored, now),
         beats=row.beats,
         last_beats=tuple(

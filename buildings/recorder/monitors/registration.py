@@ -46,6 +46,7 @@ class RegistrationRequest:
     schedule: Schedule
     addresses: Addresses
     key: Key | None
+    maker: str | None
     by: Registrant
     url: str
     warning: str | None = None
@@ -73,6 +74,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
             **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
             **{**request.schedule._asdict(), **state._asdict(), "registered_at": now},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
+            made_by=request.maker,
         )
     )
     targets = [one.id for one in (webhook, email) if one is not None]

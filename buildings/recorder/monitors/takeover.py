@@ -65,7 +65,7 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
     )
 
 
-def take_over(connection: Connection, credentials: Credentials, *, url: str, now: datetime, entropy: Entropy) -> Taken:
+def take_over(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, now: datetime, entropy: Entropy) -> Taken:
     """Give a dead monitor to the first caller who claims it, with its last capsule, a new secret and the next fence.
 
     Problem 409 `not_dead` for all others. A passed deadline counts even before the sweep notices it.
@@ -82,7 +82,7 @@ def take_over(connection: Connection, credentials: Credentials, *, url: str, now
     secret = new_secret(entropy)
     fence = row.fence + 1
     connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
-    store_change(connection, row, recovered, secret_digest=digest_of(secret), fence=fence)
+    store_change(connection, row, recovered, secret_digest=digest_of(secret), fence=fence, made_by=maker)
     (boundary, capsules), urls = _capsules(connection, row), MonitorUrls(url, row.id)
     return Taken(
         untrusted=UNTRUSTED.format(boundary=boundary),

@@ -56,6 +56,7 @@ async def update_monitor(
     addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
     update = MonitorUpdate(
+        maker=caller.maker,
         name=name,
         period=None if period_minutes is None else minutes(period_minutes),
         grace=None if grace_minutes is None else minutes(grace_minutes),

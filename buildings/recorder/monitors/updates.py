@@ -32,8 +32,9 @@ class NewTargets:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorUpdate:
-    """What changes of a monitor; None for what stays."""
+    """What changes of a monitor, and who changes it; None for what stays."""
 
+    maker: str | None
     name: str | None
     period: timedelta | None
     grace: timedelta | None
@@ -64,13 +65,14 @@ def owner_for_targets(connection: Connection, credentials: Credentials, addresse
 
 
 def update_stored(connection: Connection, credentials: Credentials, update: MonitorUpdate, *, now: datetime, entropy: Entropy) -> Updated:
-    """Change a monitor; returns it as it is then."""
+    """Change a monitor; returns it as it is then. Its owner is its maker from then on, not who has only its secret."""
     row = authorized_monitor(connection, credentials)
     before = stored_schedule(row)
     schedule = Schedule(before.period if update.period is None else update.period, before.grace if update.grace is None else update.grace)
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
     name = row.name if update.name is None else update.name
-    store_change(connection, row, Change(state), name=name, **schedule._asdict())
+    maker = update.maker if row.owner == credentials.lineage else row.made_by
+    store_change(connection, row, Change(state), name=name, made_by=maker, **schedule._asdict())
     replaced = Replaced()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)

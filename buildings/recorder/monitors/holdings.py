@@ -1,0 +1,26 @@
+"""What a key owns in the recorder that goes on after its calls: monitors, with where their alerts go."""
+
+from functools import partial
+
+from buildings.recorder.monitors.fleet import read_fleet
+from buildings.recorder.problems import MONITORS_PER_KEY
+from buildings.recorder.runtime import RecorderSite
+from campus import Holding, Key, ToolCall, in_snapshot
+
+
+async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
+    """The key's monitors. To keep one is to change its name to the one that it has."""
+    page = partial(read_fleet, lineage=key.lineage, after="", limit=MONITORS_PER_KEY, url=site.url, now=site.state.time.now())
+    fleet = await in_snapshot(site.storage, page)
+    return [
+        Holding(
+            id=one.monitor_id,
+            kind=", ".join(["monitor", *(f"{target.kind} {target.address}" for target in one.targets)]),
+            name=one.name,
+            made_at=one.registered_at,
+            made_by=one.made_by.id,
+            end=ToolCall("delete_monitor", {"monitor_id": one.monitor_id}),
+            keep=ToolCall("update_monitor", {"monitor_id": one.monitor_id, "name": one.name}),
+        )
+        for one in fleet.monitors
+    ]
