@@ -75,7 +75,7 @@ class McpClient(BaseModel):
     )
 
 
-class Known(BaseModel):
+class ClientTable(BaseModel):
     """A client's table in clients.toml: its templates, and what an entry of a server has beside the address and the header."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,8 +107,8 @@ class Texts:
 
     def __init__(self, source: str) -> None:
         tables = tomllib.loads(source)
-        self.clients = TypeAdapter(dict[ClientId, Known]).validate_python(tables.pop("clients"))
-        templates = {f"{name}.{field}": text for name, known in self.clients.items() for field, text in known if isinstance(text, str)}
+        self.clients = TypeAdapter(dict[ClientId, ClientTable]).validate_python(tables.pop("clients"))
+        templates = {f"{name}.{field}": text for name, table in self.clients.items() for field, text in table if isinstance(text, str)}
         self._environment = Environment(  # noqa: S701  # texts for shells and files, not HTML; pages escape them
             loader=DictLoader(tables | templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
         )
@@ -116,8 +116,8 @@ class Texts:
 
     def setup(self, name: ClientId, servers: Sequence[Server], *, signs_in: bool) -> Setup:
         """How to add the servers to a client."""
-        known = self.clients[name]
-        entries = {server.name: _entry(known, server) for server in servers}
+        table = self.clients[name]
+        entries = {server.name: _entry(table, server) for server in servers}
         with_key = any(server.sends_key for server in servers)
 
         def rendered(field: str, **more: object) -> str:
@@ -129,9 +129,9 @@ class Texts:
         return Setup(where=rendered("where"), text=rendered("text"), links=tuple(links), key=key)
 
 
-def _entry(known: Known, server: Server) -> Mapping[str, Any]:
-    headers = {"headers": {"Authorization": known.authorization}} if server.sends_key else {}
-    return {**known.entry, known.address: server.url, **headers}
+def _entry(table: ClientTable, server: Server) -> Mapping[str, Any]:
+    headers = {"headers": {"Authorization": table.authorization}} if server.sends_key else {}
+    return {**table.entry, table.address: server.url, **headers}
 
 
 def _base64(text: str) -> str:
@@ -141,7 +141,7 @@ def _base64(text: str) -> str:
 @cache
 def texts() -> Texts:
     """The package's own clients.toml."""
-    return Texts(files(__package__).joinpath("clients.toml").read_text())
+    return Texts(files(__package__).joinpath("clients.toml").read_text("utf-8"))
 
 
 def clients_of(directory: Directory) -> tuple[McpClient, ...]:
@@ -161,13 +161,13 @@ def _clients(bare: Sequence[Server], keyed: Sequence[Server], *, signs_in: bool)
     return tuple(
         McpClient(
             id=name,
-            name=known.name,
+            name=table.name,
             without_key=texts().setup(name, bare, signs_in=False),
             with_key=texts().setup(name, keyed, signs_in=signs_in),
-            documentation=known.documentation,
-            checked=known.checked,
+            documentation=table.documentation,
+            checked=table.checked,
         )
-        for name, known in texts().clients.items()
+        for name, table in texts().clients.items()
     )
 
 
@@ -175,7 +175,7 @@ def read_client(value: object) -> object:
     """A client's id from however it is spelled, such as Claude Code or claude_code; anything else is left as it is."""
     if not isinstance(value, str):
         return value
-    spelled = {_plain(spelling): name for name, known in texts().clients.items() for spelling in (name, known.name)}
+    spelled = {_plain(spelling): name for name, table in texts().clients.items() for spelling in (name, table.name)}
     return spelled.get(_plain(value), value)
 
 
