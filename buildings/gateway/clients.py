@@ -1,15 +1,25 @@
-"""The MCP clients that how_to_connect, /connect, how_to_pay and the start page explain, each without a key and with one."""
+"""The MCP clients that how_to_connect, /connect, how_to_pay and the start page explain, each without a key and with one.
 
+`clients.toml` has what is known of each client. Its templates know `servers`, of which `server` is the one that a link adds;
+`entries`, the dict of each server for files in JSON; `with_key`; and `signs_in`: whether a person enters the key at this service.
+"""
+
+import json
 import re
-from typing import Literal, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+import tomllib
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from jinja2 import DictLoader, Environment, StrictUndefined
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from buildings.gateway import programs, snippets
-from buildings.gateway.snippets import Server, Servers, Setup
-from campus import BuildingEntry, Directory
+from campus import Directory
 
+IN_ENVIRONMENT = "in the environment variable CAMPUS_KEY; the text names the variable, not the key"
 ClientId = Literal[
     "claude-code",
     "claude-desktop",
@@ -30,6 +40,26 @@ ClientId = Literal[
 Checked = Literal["run", "documentation"]
 
 
+class InstallLink(BaseModel):
+    """A link that opens the client and adds one server."""
+
+    model_config = ConfigDict(frozen=True)
+
+    server: str = Field(description="Name of the server.")
+    href: str = Field(description="The link. The client asks before it adds the server.")
+
+
+class Setup(BaseModel):
+    """One way to add the servers to a client."""
+
+    model_config = ConfigDict(frozen=True)
+
+    where: str = Field(description="Where the text goes: shell, the path of a file, a Python program, or the client's settings.")
+    text: str = Field(description="The command to run, the text to write, or the steps to take.")
+    links: tuple[InstallLink, ...] = Field(default=(), description="Links that add one server each; empty if the client has none.")
+    key: str | None = Field(default=None, description="Where the key is kept; null without a key.")
+
+
 class McpClient(BaseModel):
     """How to add the servers to one client."""
 
@@ -45,68 +75,99 @@ class McpClient(BaseModel):
     )
 
 
-class MakesSetup(Protocol):
-    """A function of snippets or programs."""
+class ClientTable(BaseModel):
+    """A client's table in clients.toml: its templates, and what an entry of a server has beside the address and the header."""
 
-    def __call__(self, servers: Servers, *, with_key: bool) -> Setup:
-        """The setup for the servers."""
-        ...
-
-
-class Known(NamedTuple):
-    """What is known of a client beside its texts."""
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    setup: MakesSetup
     documentation: str
     checked: Checked = "documentation"
+    where: str
+    text: str
+    link: str = ""
+    key: str = IN_ENVIRONMENT
+    address: str = "url"
+    entry: dict[str, str] = {}
+    authorization: str = ""
 
 
-CLIENTS: dict[ClientId, Known] = {
-    "claude-code": Known("Claude Code", snippets.claude_code, "https://code.claude.com/docs/en/mcp", "run"),
-    "claude-desktop": Known(
-        "Claude Desktop", snippets.claude_desktop, "https://modelcontextprotocol.io/docs/develop/connect-remote-servers"
-    ),
-    "claude-ai": Known("claude.ai", snippets.claude_ai, "https://claude.com/docs/connectors/building/directory-vs-custom"),
-    "chatgpt": Known("ChatGPT", snippets.chatgpt, "https://developers.openai.com/apps-sdk/deploy/connect-chatgpt"),
-    "openai-responses": Known(
-        "OpenAI Responses API", programs.responses_api, "https://developers.openai.com/api/docs/guides/tools-remote-mcp"
-    ),
-    "cursor": Known("Cursor", snippets.cursor, "https://cursor.com/docs/mcp/install-links"),
-    "vscode": Known("VS Code", snippets.vscode, "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration"),
-    "codex": Known("Codex CLI", snippets.codex, "https://developers.openai.com/codex/mcp", "run"),
-    "gemini-cli": Known("Gemini CLI", snippets.gemini_cli, "https://geminicli.com/docs/tools/mcp-server", "run"),
-    "windsurf": Known("Windsurf", snippets.windsurf, "https://docs.windsurf.com/windsurf/cascade/mcp"),
-    "zed": Known("Zed", snippets.zed, "https://zed.dev/docs/ai/mcp"),
-    "goose": Known("Goose", snippets.goose, "https://block.github.io/goose/docs/guides/config-files"),
-    "langchain": Known("LangChain", programs.langchain, "https://reference.langchain.com/python/langchain_mcp_adapters", "run"),
-    "pydantic-ai": Known("pydantic-ai", programs.pydantic_ai, "https://pydantic.dev/docs/ai/mcp/client/", "run"),
-    "openai-agents": Known("OpenAI Agents", programs.openai_agents, "https://openai.github.io/openai-agents-python/mcp/", "run"),
-}
+class Server(NamedTuple):
+    """A server to add. `connector` is its address for clients that send no key of their own; None if they are not to add it."""
 
-_made: WeakKeyDictionary[Directory, tuple[tuple[BuildingEntry, ...], tuple[McpClient, ...]]] = WeakKeyDictionary()
-"""The clients of each directory, made once for its entries."""
+    name: str
+    title: str
+    url: str
+    sends_key: bool
+    connector: str | None
+
+
+class Texts:
+    """What clients.toml contains."""
+
+    def __init__(self, source: str) -> None:
+        tables = tomllib.loads(source)
+        self.clients = TypeAdapter(dict[ClientId, ClientTable]).validate_python(tables.pop("clients"))
+        templates = {f"{name}.{field}": text for name, table in self.clients.items() for field, text in table if isinstance(text, str)}
+        self._environment = Environment(  # noqa: S701  # texts for shells and files, not HTML; pages escape them
+            loader=DictLoader(tables | templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+        )
+        self._environment.filters.update(base64=_base64, json=json.dumps, quote=lambda text: quote(text, safe=""))
+
+    def setup(self, name: ClientId, servers: Sequence[Server], *, signs_in: bool) -> Setup:
+        """How to add the servers to a client."""
+        table = self.clients[name]
+        entries = {server.name: _entry(table, server) for server in servers}
+        with_key = any(server.sends_key for server in servers)
+
+        def rendered(field: str, **more: object) -> str:
+            template = self._environment.get_template(f"{name}.{field}")
+            return template.render(servers=servers, entries=entries, with_key=with_key, signs_in=signs_in, **more).strip()
+
+        links = [InstallLink(server=server.name, href=href) for server in servers if (href := rendered("link", server=server))]
+        key = rendered("key") or None if with_key else None
+        return Setup(where=rendered("where"), text=rendered("text"), links=tuple(links), key=key)
+
+
+def _entry(table: ClientTable, server: Server) -> Mapping[str, Any]:
+    headers = {"headers": {"Authorization": table.authorization}} if server.sends_key else {}
+    return {**table.entry, table.address: server.url, **headers}
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+@cache
+def texts() -> Texts:
+    """The package's own clients.toml."""
+    return Texts(files(__package__).joinpath("clients.toml").read_text("utf-8"))
 
 
 def clients_of(directory: Directory) -> tuple[McpClient, ...]:
     """How to add the directory's servers to every client; the same objects until the directory changes."""
     entries = directory.buildings()
-    known, clients = _made.get(directory, ((), ()))
-    if len(known) != len(entries) or any(one is not other for one, other in zip(known, entries, strict=True)):
-        servers = [Server(one.name, one.title, one.mcp, one.key_scope is not None, directory.sign_in.get(one.name)) for one in entries]
-        clients = tuple(_client(name, known, servers) for name, known in CLIENTS.items())
-        _made[directory] = entries, clients
-    return clients
+    signs_in = any(entry.key_scope and entry.name in directory.sign_in for entry in entries)
+    bare = [Server(entry.name, entry.title, entry.mcp, sends_key=False, connector=entry.mcp) for entry in entries]
+    keyed = [
+        server._replace(sends_key=entry.key_scope is not None, connector=directory.sign_in.get(entry.name) if signs_in else entry.mcp)
+        for server, entry in zip(bare, entries, strict=True)
+    ]
+    return _clients(tuple(bare), tuple(keyed), signs_in=signs_in)
 
 
-def _client(name: ClientId, known: Known, servers: Servers) -> McpClient:
-    return McpClient(
-        id=name,
-        name=known.name,
-        without_key=known.setup(servers, with_key=False),
-        with_key=known.setup(servers, with_key=any(one.takes_key for one in servers)),
-        documentation=known.documentation,
-        checked=known.checked,
+@lru_cache(maxsize=8)
+def _clients(bare: Sequence[Server], keyed: Sequence[Server], *, signs_in: bool) -> tuple[McpClient, ...]:
+    return tuple(
+        McpClient(
+            id=name,
+            name=table.name,
+            without_key=texts().setup(name, bare, signs_in=False),
+            with_key=texts().setup(name, keyed, signs_in=signs_in),
+            documentation=table.documentation,
+            checked=table.checked,
+        )
+        for name, table in texts().clients.items()
     )
 
 
@@ -114,7 +175,7 @@ def read_client(value: object) -> object:
     """A client's id from however it is spelled, such as Claude Code or claude_code; anything else is left as it is."""
     if not isinstance(value, str):
         return value
-    spelled = {_plain(spelling): name for name, known in CLIENTS.items() for spelling in (name, known.name)}
+    spelled = {_plain(spelling): name for name, table in texts().clients.items() for spelling in (name, table.name)}
     return spelled.get(_plain(value), value)
 
 

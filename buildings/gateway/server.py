@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
-from campus import BuildingEntry, CurrentSite, ProductEntry, Site, free
+from campus import BuildingEntry, CurrentSite, Directory, ProductEntry, Site, free
 
 mcp = FastMCP(
     "Campus gateway",
@@ -83,8 +83,13 @@ async def list_buildings(site: Site = CurrentSite()) -> Buildings:
     costs, whether it is free, and its HTTP route. Next: add a server's address to your MCP client or call a route, and call
     how_to_pay for tools that are not free.
     """
-    entries = site.directory.buildings()
-    return Buildings(name=site.directory.name, url=site.url, count=len(entries), buildings=entries)
+    return buildings_of(site.directory)
+
+
+def buildings_of(directory: Directory) -> Buildings:
+    """Every server in the directory."""
+    entries = directory.buildings()
+    return Buildings(name=directory.name, url=directory.url, count=len(entries), buildings=entries)
 
 
 @mcp.tool(title="How to unlock paid tools", annotations=READ_ONLY, meta=free())
@@ -112,7 +117,7 @@ async def how_to_connect(
     text as it is. With a key, the text names an environment variable or the client's own secret storage, never the key: tell your
     user to set it there, and not to send it to you.
     """
-    return HowToConnect(clients=tuple(one for one in clients_of(site.directory) if client in (None, one.id)))
+    return HowToConnect(clients=tuple(each for each in clients_of(site.directory) if client in (None, each.id)))
 
 
 @mcp.tool(title="About this service", annotations=READ_ONLY, meta=free())

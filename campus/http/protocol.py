@@ -46,21 +46,29 @@ class ParserStop(Exception):
     """Raised in a callback of the parser, so that it reads no further."""
 
 
-class TimedProtocol(HttpToolsProtocol):
-    """Requests one after the other on a connection, and the time that a request head may take.
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection with all limits. They are attributes of the class; `with_limits` makes a class with others.
 
     A head must be complete `head_seconds` after the connection was opened, and after the first byte that follows a response;
     further bytes do not extend the time. A connection that sends nothing after a response is closed after the keep-alive time.
     One timer per connection serves both: a request only moves the deadline, which the timer reads when it fires.
     """
 
+    head_bytes = HEAD_BYTES
     head_seconds = HEAD_SECONDS
+    linger_seconds = LINGER_SECONDS
+    stop_seconds = STOP_SECONDS
+    connections_limit = CONNECTIONS
+    connections_per_address = CONNECTIONS_PER_ADDRESS
+    unread_limit = CALLS // UNREAD_SHARE
     unread_seconds = UNREAD_SECONDS
+    limits: ConnectionLimits
+    requests: RequestMetrics
     unread: WaitingCalls
     is_stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """Start the timer."""
+        """Start the timer, and admit the connection. At a limit it replaces an idle one, or is refused if all others are busy."""
         super().connection_made(transport)
         if self.client:  # a socket for both families reports IPv4 addresses mapped into IPv6
             self.client = (plain_address(self.client[0]), self.client[1])
@@ -68,11 +76,56 @@ class TimedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self.head_seconds
         self._awaits_head = True
         self._timer = self.loop.call_at(self._deadline, self._check_deadline)
+        self._received, self._is_read, self._is_refused = 0, False, False
+        self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
+        if not self.limits.admit(self):
+            if len(self.connections) - len(self.limits) > REFUSALS_ANSWERED:
+                self._is_refused = True
+                self.requests.refused("overloaded")
+                transport.abort()
+                return
+            self._refuse(too_many_connections())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Tell the app of the running request that the caller has left. Uvicorn would tell that of the latest one, which may be queued."""
+        self.limits.remove(self)
+        self._disconnect_running()
         self._timer.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Called by the server when it stops: the running request is the last, or one that arrives within a moment.
+
+        Closing an idle connection at once would lose a request that was sent and is not read yet: under load most have one.
+        """
+        self.is_stopping = True
+        self.head_seconds = self.stop_seconds
+        self.timeout_keep_alive = self.stop_seconds  # type: ignore[assignment]  # uvicorn's own is in whole seconds
+        if self._is_busy():
+            self.cycle.keep_alive = False
+        else:
+            self._close_in(self.stop_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, and wait for the rest of a head that is not complete."""
+        if self._is_refused:
+            return
+        self._received += len(data)
+        self._is_read = False
+        self._feed(data)
+        if self._is_read and not self._is_in_head():
+            self._received = 0
+        elif self._received > self.head_bytes + LARGEST_READ and not self._is_refused:
+            self._refuse(self._head_too_large())  # trailers are without end, too
+        if not (self._is_refused or self._awaits_head or self._is_busy()):
+            self._wait(is_for_head=True)  # also when it was the rest of a refused body
+
+    def on_body(self, body: bytes) -> None:
+        """Note that what arrives is a body, and in the scope how much of it has arrived."""
+        self._is_read = True
+        scope: Any = self.scope  # uvicorn's type has no keys of others
+        context_of(scope).arrived_bytes += len(body)
+        super().on_body(body)
 
     @property
     def idle_since(self) -> float:
@@ -96,7 +149,14 @@ class TimedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Start the request or queue it: as uvicorn does, but with `ResponseCycle`, for which uvicorn has no option."""
+        """Start the request or queue it: as uvicorn does, but with `ResponseCycle`, for which uvicorn has no option.
+
+        The head is measured exactly if the bytes received since it began may exceed the limit; the queue is limited too.
+        """
+        if self._received > self.head_bytes and self._head_size() > self.head_bytes:
+            self._problem = self._head_too_large()
+            raise ParserStop
+        self._is_read = True
         scope = self.scope
         parser = self.parser
         scope["method"] = parser.get_method().decode("ascii")
@@ -115,6 +175,8 @@ class TimedProtocol(HttpToolsProtocol):
         if was_busy:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+            if len(self.pipeline) > PIPELINED:
+                raise ParserStop
         else:
             self._run(self.cycle)
 
@@ -196,82 +258,6 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self._timer = self.loop.call_at(min(self._deadline, now + self.head_seconds), self._check_deadline)
-
-
-class LimitedProtocol(TimedProtocol):
-    """One connection with all limits. They are attributes of the class; `with_limits` makes a class with others."""
-
-    head_bytes = HEAD_BYTES
-    linger_seconds = LINGER_SECONDS
-    stop_seconds = STOP_SECONDS
-    connections_limit = CONNECTIONS
-    connections_per_address = CONNECTIONS_PER_ADDRESS
-    unread_limit = CALLS // UNREAD_SHARE
-    limits: ConnectionLimits
-    requests: RequestMetrics
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own signature
-        """Admit the connection. At a limit it replaces an idle one, or is refused if all others are busy."""
-        super().connection_made(transport)
-        self._received, self._is_read, self._is_refused = 0, False, False
-        self._problem = Problem(400, "invalid_http", "The request is not HTTP/1.1.")
-        if not self.limits.admit(self):
-            if len(self.connections) - len(self.limits) > REFUSALS_ANSWERED:
-                self._is_refused = True
-                self.requests.refused("overloaded")
-                transport.abort()
-                return
-            self._refuse(too_many_connections())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the app of the running request that the caller has left. Uvicorn would tell that of the latest one, which may be queued."""
-        self.limits.remove(self)
-        self._disconnect_running()
-        super().connection_lost(exc)
-
-    def shutdown(self) -> None:
-        """Called by the server when it stops: the running request is the last, or one that arrives within a moment.
-
-        Closing an idle connection at once would lose a request that was sent and is not read yet: under load most have one.
-        """
-        self.is_stopping = True
-        self.head_seconds = self.stop_seconds
-        self.timeout_keep_alive = self.stop_seconds  # type: ignore[assignment]  # uvicorn's own is in whole seconds
-        if self._is_busy():
-            self.cycle.keep_alive = False
-        else:
-            self._close_in(self.stop_seconds)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse what has arrived, and wait for the rest of a head that is not complete."""
-        if self._is_refused:
-            return
-        self._received += len(data)
-        self._is_read = False
-        self._feed(data)
-        if self._is_read and not self._is_in_head():
-            self._received = 0
-        elif self._received > self.head_bytes + LARGEST_READ and not self._is_refused:
-            self._refuse(self._head_too_large())  # trailers are without end, too
-        if not (self._is_refused or self._awaits_head or self._is_busy()):
-            self._wait(is_for_head=True)  # also when it was the rest of a refused body
-
-    def on_body(self, body: bytes) -> None:
-        """Note that what arrives is a body, and in the scope how much of it has arrived."""
-        self._is_read = True
-        scope: Any = self.scope  # uvicorn's type has no keys of others
-        context_of(scope).arrived_bytes += len(body)
-        super().on_body(body)
-
-    def on_headers_complete(self) -> None:
-        """Measure the head exactly if the bytes received since it began may exceed the limit; limit the queue."""
-        if self._received > self.head_bytes and self._head_size() > self.head_bytes:
-            self._problem = self._head_too_large()
-            raise ParserStop
-        super().on_headers_complete()
-        self._is_read = True
-        if len(self.pipeline) > PIPELINED:
-            raise ParserStop
 
     def _should_upgrade(self) -> bool:
         """Called by uvicorn. True leaves requests that offer an upgrade to `_feed`."""

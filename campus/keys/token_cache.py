@@ -1,20 +1,19 @@
 """How the key of a call's token is found: valid keys in memory, other tokens in the database; and when each key was last used.
 
-The valid keys take 220 bytes each. Every change of a key writes an entry of `key_events` in its transaction. The writers of all
+The valid keys take 400 bytes each. Every change of a key writes an entry of `key_events` in its transaction. The writers of all
 processes take turns, so the entries' numbers follow the order of the commits, and a process that reads those after the last one that
 it knows learns of every change. What is in memory is used for five seconds from the start of a successful reading; without the next
 one, each key is read again.
 
-Records are bytes: Python's garbage collector would look through 100,000 keys as objects, which stalls all calls for 30 ms. Only
-the keys that are in use are objects too.
+Records are plain tuples of texts and times, which Python's garbage collector leaves out: it would look through 100,000 objects of
+the class Key each time, which stalls all calls for 30 ms.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from math import inf
-from struct import Struct
+from sys import intern
 from typing import Any, NamedTuple
 
 import anyio
@@ -27,16 +26,16 @@ from campus.errors import StorageError
 from campus.keys.lookups import CACHE_SIZE, Lookups
 from campus.keys.tables import KeyRow
 from campus.keys.tokens import TOKEN_LENGTH, digest_of, is_well_formed
-from campus.storage import EPOCH, MICROSECOND, Storage, in_snapshot, is_postgres
+from campus.storage import Storage, in_snapshot, is_postgres
 
 CURRENT_SECONDS = 5.0
 FOLLOW_SECONDS = 1.0
-KEYS_IN_USE = 2_000
-"""How many keys are kept as objects, the most recently used ones: to make an object takes as long as to find the record."""
 ROWS_PER_READ = 1_000
 ROWS_AT_ONCE = 100
 """A third of a millisecond of Python, for which calls wait."""
-NUMBERS = Struct("<qqHH")
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+Record = tuple[str, str, str, str, datetime, datetime]
+"""The fields of a Key."""
 COLUMNS = "k.id, k.digest, k.product, k.scope, k.lineage, k.issued_at, k.expires_at"
 LAST_EVENT = text("SELECT id, at FROM key_events ORDER BY id DESC LIMIT 1")
 KEYS_AFTER = text(f"SELECT {COLUMNS} FROM keys k WHERE k.id > :after AND k.revoked_at IS NULL ORDER BY k.id LIMIT {ROWS_PER_READ}")  # noqa: S608  # our own texts
@@ -166,18 +165,17 @@ class ValidKeys:
         self._now = now
         self._monotonic = monotonic
         self._pace = pace
-        self._records: dict[bytes, bytes] = {}
-        self._names: dict[str, int] = {}
-        self._names_by_number: list[str] = []
+        self._records: dict[bytes, Record] = {}
         self._current_until = -inf
         self._last = BEGINNING
         self._changed_here: set[bytes] = set()
-        self._credential = lru_cache(maxsize=KEYS_IN_USE)(self._unpacked)
 
     def find(self, digest: bytes) -> Credential | None:
         """`valid` and the key, which may have ended; None if it is unknown or revoked, and for all while they are not up to date."""
         record = self._records.get(digest)
-        return None if record is None or self._monotonic() >= self._current_until else self._credential(record)
+        if record is None or self._monotonic() >= self._current_until:
+            return None
+        return Credential("valid", Key._make(record))
 
     def forget(self, digest: bytes) -> None:
         """This process changed the key: leave it out until the log is read again."""
@@ -197,7 +195,7 @@ class ValidKeys:
         newest = await self._rows(LAST_EVENT)
         self._last = LogPlace(*newest[0]) if newest else BEGINNING
         after = ""
-        now = (self._now() - EPOCH) // MICROSECOND
+        now = self._now()
         while rows := await self._rows(KEYS_AFTER, after=after):
             for place, row in enumerate(rows):
                 self._put(row, ending_after=now)
@@ -230,30 +228,14 @@ class ValidKeys:
     async def _rows(self, statement: TextClause, **values: Any) -> Sequence[Any]:
         return await in_snapshot(self._storage, lambda connection: connection.execute(statement, values).all())
 
-    def _put(self, row: Sequence[Any], *, ending_after: float = -inf) -> None:
+    def _put(self, row: Sequence[Any], *, ending_after: datetime = LONG_AGO) -> None:
         key_id, digest, product, scope, lineage, issued_at, expires_at = row
-        issued = _microseconds(issued_at)
-        expires = _microseconds(expires_at)
+        expires = _utc(expires_at)
         if expires > ending_after:
-            ids = key_id if lineage == key_id else f"{key_id} {lineage}"
-            self._records[digest] = NUMBERS.pack(issued, expires, self._number(product), self._number(scope)) + ids.encode()
-
-    def _number(self, name: str) -> int:
-        """A number for the name of a product or scope."""
-        if (number := self._names.get(name)) is None:
-            number = self._names[name] = len(self._names_by_number)
-            self._names_by_number.append(name)
-        return number
-
-    def _unpacked(self, record: bytes) -> Credential:
-        issued, expires, product, scope = NUMBERS.unpack_from(record)
-        key_id, _, lineage = record[NUMBERS.size :].decode().partition(" ")
-        names = self._names_by_number
-        times = EPOCH + issued * MICROSECOND, EPOCH + expires * MICROSECOND
-        return Credential("valid", Key(key_id, names[product], names[scope], lineage or key_id, *times))
+            lineage = key_id if lineage == key_id else lineage  # one object, as the names of products and scopes are
+            self._records[digest] = (key_id, intern(product), intern(scope), lineage, _utc(issued_at), expires)
 
 
-def _microseconds(value: datetime | str) -> int:
+def _utc(value: datetime | str) -> datetime:
     """A time as the driver returns it: SQLite stores text in UTC, and PostgreSQL's driver returns a datetime."""
-    at = datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
-    return (at - EPOCH) // MICROSECOND
+    return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value

@@ -233,7 +233,7 @@ class Pages:
             _current.reset(reset)
 
     def _find(self, key: StoredKey, variables: Mapping[str, Any]) -> Any:
-        """What was rendered from the very same objects the last time, with the same navigation."""
+        """What was rendered the last time, if that was from the same values, with the same navigation."""
         variables_then, made, navigation = self._stored.get(key, ({}, None, ()))
         if made is None or variables_then.keys() != variables.keys() or navigation is not self.layout.navigation:
             return None
@@ -263,7 +263,7 @@ def _is_same(one: Any, other: Any) -> bool:
         return True
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
-    return type(one) is type(other) and isinstance(one, str | int | float | date) and one == other
+    return type(one) is type(other) and isinstance(one, str | int | float | date | BaseModel) and one == other
 
 
 def _is_settled(value: Any) -> bool:

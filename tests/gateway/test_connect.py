@@ -13,8 +13,7 @@ import yaml
 from gateway.test_gateway import library
 
 from buildings.gateway import building as gateway
-from buildings.gateway.clients import CLIENTS, ClientId, McpClient, clients_of
-from buildings.gateway.snippets import Setup
+from buildings.gateway.clients import ClientId, McpClient, Setup, clients_of, texts
 from campus import BuildingEntry, Directory
 from campus.testing import Frame, open_campus
 
@@ -35,6 +34,7 @@ def directory(*, paid: bool = True, sign_in: Mapping[str, str] | None = None) ->
     return found
 
 
+CLIENTS = texts().clients
 CLIENTS_HERE = {one.id: one for one in clients_of(directory())}
 
 
