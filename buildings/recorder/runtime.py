@@ -19,8 +19,19 @@ from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, Recor
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
-from campus.alerts import AlertLimits, Dispatcher, RegistrationLimits, TokenBuckets, open_channels, open_dispatcher
+from campus import (
+    Entropy,
+    EventStreams,
+    GuardedClient,
+    Problem,
+    Site,
+    StorageUnavailable,
+    TokenBuckets,
+    in_snapshot,
+    in_transaction,
+    utc_text,
+)
+from campus.alerts import AlertLimits, Dispatcher, RegistrationLimits, open_channels, open_dispatcher
 
 log = logging.getLogger(__name__)
 

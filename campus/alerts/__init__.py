@@ -26,7 +26,6 @@ from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispa
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
-from campus.alerts.rates import TokenBuckets
 from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, visible_name, webhook_address
 from campus.alerts.targets import (
     Address,
@@ -70,7 +69,6 @@ __all__ = [
     "RegistrationLimits",
     "Slack",
     "TargetState",
-    "TokenBuckets",
     "WaitingAlert",
     "WakeUp",
     "Webhook",

@@ -1,20 +1,17 @@
 """The addresses of targets as callers send them: checked, and how often one sender may have addresses checked."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from math import ceil
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 
-import anyio
 import httpx
 
 from campus.alerts.message import Channel
-from campus.alerts.rates import TokenBuckets
 from campus.alerts.targets import Address, address_of
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import ascii_address
+from campus.shares import FairQueue, TokenBuckets
 from twins import Problem
 
 UNREACHABLE = "The host of {} cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
@@ -75,26 +72,16 @@ class RegistrationLimits:
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._buckets = TokenBuckets(per_minute)
-        self._limiters: dict[str, anyio.CapacityLimiter] = {}
-        self._waiting: Counter[str] = Counter()
+        self._checks = FairQueue(per_holder=CONCURRENT_CHECKS)
 
     def count(self, sender: str, now: datetime) -> None:
         """Count a registration. Problem 429 `too_many_registrations` beyond the limit."""
         if not self._buckets.take(sender, now):
-            raise _too_many_registrations(self._buckets.next_at(sender, now) - now, limit=self._per_minute)
+            raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
 
-    @asynccontextmanager
-    async def checking(self, sender: str) -> AsyncIterator[None]:
+    def checking(self, sender: str) -> AbstractAsyncContextManager[bool]:
         """Wait until fewer webhooks of the sender are being checked."""
-        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(CONCURRENT_CHECKS))
-        self._waiting[sender] += 1
-        try:
-            async with limiter:
-                yield
-        finally:
-            self._waiting[sender] -= 1
-            if not self._waiting[sender]:
-                del self._waiting[sender], self._limiters[sender]
+        return self._checks.turn(sender)
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:
@@ -102,9 +89,8 @@ def _target_refused(refused: TargetRefused, argument: str) -> Problem:
     return Problem(422, "target_refused", f"{argument} cannot be used: {refused}", rule=refused.rule)
 
 
-def _too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
+def _too_many_registrations(seconds: int, *, limit: int) -> Problem:
     """For more registrations in a minute than one key, or one address without a key, may send."""
-    seconds = max(ceil(wait.total_seconds()), 1)
     return Problem(
         429,
         "too_many_registrations",

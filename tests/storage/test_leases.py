@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.storage import Backoff, Lease, is_held
+from campus.backoff import Backoff
+from campus.storage import Lease, is_held
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LENGTHS = st.timedeltas(timedelta(milliseconds=10), timedelta(days=1))
