@@ -190,27 +190,23 @@ def _wait(state: Unanswered) -> timedelta:
     return RETRIES.wait(state.failures - FIRST_TRIES + 1)
 
 
+@dataclass(frozen=True)
 class Turns:
     """Decides which lanes begin, and counts those that are running."""
 
-    def __init__(self, under_way: UnderWay, pace: Pace) -> None:
-        self.under_way = under_way
-        self._pace = pace
+    under_way: UnderWay
+    pace: Pace
 
     def choose(self, waiting: Sequence[Lane], health: Health, now: datetime, *, most: int) -> tuple[list[Lane], dict[str, datetime]]:
         """Which of the waiting lanes begin now, counted as begun; and by target id, when those that must wait are next due."""
         later: dict[str, datetime] = {}
 
         def may_begin(lane: Lane) -> bool:
-            if (at := self._pace.begin(lane, now)) is not None:
+            if (at := self.pace.begin(lane, now)) is not None:
                 later[lane.target_id] = at
             return at is None
 
         return self.under_way.choose(waiting, health, may_begin=may_begin, most=most), later
-
-    def doubted(self, now: datetime) -> list[str]:
-        """Senders whose new targets come after those of other senders."""
-        return self._pace.doubted(now)
 
     def is_short(self, health: Health) -> bool:
         """Whether less than half of a share is free, so that other targets may have to wait."""
@@ -220,11 +216,3 @@ class Turns:
         """Stop counting lanes that were chosen but got no message."""
         for lane in lanes:
             self.under_way.end(lane)
-
-    def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
-        """Note the outcome of a message; returns True if the sender's other messages to its host need not wait any longer."""
-        return self._pace.note(lane, now, taken=taken)
-
-    def end(self, lane: Lane) -> None:
-        """Count a delivery that has ended."""
-        self.under_way.end(lane)
