@@ -16,6 +16,7 @@ from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.pricing import access, free
 from campus.secrets import Entropy, random_base62, random_id, seal, unseal
+from campus.shares import TokenBuckets
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import (
     EPOCH,
@@ -73,6 +74,7 @@ __all__ = [
     "StorageUnavailable",
     "StreamingResponse",
     "TargetRefused",
+    "TokenBuckets",
     "ToolCall",
     "ToolEntry",
     "Unstorable",

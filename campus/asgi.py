@@ -12,11 +12,11 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
-from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.catalog.absent import absent_paths, absent_server
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
+from campus.catalog.remotes import RECONNECTS
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
 from campus.connect.routes import Connect
@@ -36,11 +36,11 @@ from campus.paywall.http import http_gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware
 from campus.paywall.selling import Selling
 from campus.problems import EXPLAINED_AT
+from campus.shares import TokenBuckets
 from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
-FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
@@ -206,10 +206,10 @@ class Endpoints:
             await remote.watch()
 
     async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
-        wait = FIRST_WAIT
+        failures = 0
         while True:
-            await anyio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
+            failures += 1
+            await RECONNECTS.sleep(failures)
             try:
                 plan = self._campus.plan
                 return await open_server(loaded, per_call=plan.pricing is not None, url=plan.config.url, seconds=LATE_SECONDS)

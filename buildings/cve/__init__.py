@@ -54,7 +54,7 @@ building = Building(
         Page(f"GET {LIST}/methodology", methodology),
         Page(f"GET|POST {WATCHES}", show_watches),
         Page(f"POST {WATCHES}/{{watch_id}}/delete", remove_watch),
-        *email_pages(EMAIL_PAGES, OUTBOX, lambda site: site.state.watching.dispatcher),
+        *email_pages(EMAIL_PAGES, lambda site: site.state.watching.dispatcher),
         Page(f"GET {LIST}/{{cve_id}}", verdict),
         Page("GET /v1/feeds/{name}", public_feed),
         Page("GET /v1/feeds/{secret}/{name}", full_feed),

@@ -32,7 +32,7 @@ building = Building(
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
-        *email_pages(EMAIL_PAGES, OUTBOX, lambda site: site.state.dispatcher),
+        *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
     checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
     problems=PROBLEMS,

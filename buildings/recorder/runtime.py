@@ -19,8 +19,8 @@ from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, Recor
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, EventStreams, GuardedClient, Problem, Site, StorageUnavailable, in_snapshot, in_transaction, utc_text
-from campus.alerts import AlertLimits, Dispatcher, RegistrationLimits, TokenBuckets, open_channels, open_dispatcher
+from campus import Entropy, EventStreams, Problem, Site, StorageUnavailable, TokenBuckets, in_snapshot, in_transaction, utc_text
+from campus.alerts import AlertLimits, Dispatcher, Registrations, open_channels
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +37,13 @@ SWEEP_IS_LATE = timedelta(seconds=30)
 class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
-    `checks` is the client that checks webhooks at registration. It resolves names in its own threads, so that a name server that
-    does not answer delays no alerts. `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor.
+    `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
     sweep: Callable[[ClockReading], Awaitable[SweepResult]]
     time: RecorderClock
-    checks: GuardedClient
-    registration_limits: RegistrationLimits
+    registrations: Registrations
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
     streams: EventStreams = field(default_factory=EventStreams)
@@ -87,20 +85,19 @@ async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
     """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
         time = RecorderClock(site.clock, site.elapsed)
-        limits = RegistrationLimits(site.settings.registrations_per_minute)
-        yield Runtime(LimitedBeats(beat).put, sweep, time, site.web.apart(), limits, _dispatcher_of(site, time))
+        dispatcher = _dispatcher_of(site, time)
+        registrations = Registrations(dispatcher.channels, site.web, per_minute=site.settings.registrations_per_minute)
+        yield Runtime(LimitedBeats(beat).put, sweep, time, registrations, dispatcher)
 
 
 def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:
     settings = site.settings
-    return open_dispatcher(
+    return Dispatcher(
         OUTBOX,
         MonitorAlerts(site.url),
-        storage=site.storage,
-        web=site.web,
+        site,
         channels=open_channels(site, links=EMAIL_PAGES),
         now=time.now,
-        count=site.count,
         limits=AlertLimits(
             per_target=settings.alerts_per_target,
             per_host=settings.alerts_per_host,
@@ -113,8 +110,6 @@ def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:
 async def watch(site: RecorderSite) -> None:
     """Sweep and deliver until the process ends. If it returns, it is started again."""
     await agree_on_time(site)
-    if site.alone:  # otherwise another process may hold the leases
-        await in_transaction(site.storage, OUTBOX.void_leases)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_sweep_forever, site)
         tasks.start_soon(partial(site.state.dispatcher.run, every=LONGEST_WAIT))

@@ -22,33 +22,22 @@ from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.slack import Slack
 from campus.alerts.channels.webhook import Webhook, signing_secret
-from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp, open_dispatcher
+from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
-from campus.alerts.outbox import CONFIRM, AlertTarget, DeliveredAlert, Outbox, WaitingAlert, masked_address
-from campus.alerts.rates import TokenBuckets
-from campus.alerts.registration import RegistrationLimits, check_webhook, email_address, visible_name, webhook_address
-from campus.alerts.targets import (
-    Address,
-    ClaimedTarget,
-    Registrant,
-    TargetState,
-    address_of,
-    ask_to_confirm,
-    claim_target,
-    delete_target,
-    enable_target,
-    make_room,
-    sender_of,
-    target_state,
-)
+from campus.alerts.outbox import CONFIRM, Outbox
+from campus.alerts.registration import UNCONFIRMED, Addresses, Registrations, check_webhook, email_address, visible_name, webhook_address
+from campus.alerts.tables import AlertTarget, DeliveredAlert, WaitingAlert
+from campus.alerts.targets import Address, ClaimedTarget, Registrant, TargetState, address_of, masked_address, sender_of, target_state
 
 __all__ = [
     "CHANNELS",
     "CHAT_SERVICES",
     "CONFIRM",
     "KINDS",
+    "UNCONFIRMED",
     "Address",
+    "Addresses",
     "AlertContents",
     "AlertLimits",
     "AlertTarget",
@@ -67,25 +56,18 @@ __all__ = [
     "Outcome",
     "Question",
     "Registrant",
-    "RegistrationLimits",
+    "Registrations",
     "Slack",
     "TargetState",
-    "TokenBuckets",
     "WaitingAlert",
     "WakeUp",
     "Webhook",
     "address_of",
-    "ask_to_confirm",
     "check_webhook",
-    "claim_target",
-    "delete_target",
     "email_address",
     "email_pages",
-    "enable_target",
-    "make_room",
     "masked_address",
     "open_channels",
-    "open_dispatcher",
     "post",
     "sender_of",
     "signing_secret",

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
-    Delete,
     Row,
     Update,
     bindparam,
@@ -24,6 +24,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    true,
     type_coerce,
     update,
 )
@@ -31,7 +32,7 @@ from sqlalchemy import (
 from campus.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
 from campus.alerts.outbox import CONFIRM, Outbox
 from campus.alerts.rates import NextStep
-from campus.alerts.turns import MOST_CHOSEN, Turns, UnderWay
+from campus.alerts.turns import MOST_CHOSEN, Turns
 from campus.secrets import Entropy, random_id
 from campus.storage import MICROSECOND, Lease, Moment, among
 
@@ -48,75 +49,8 @@ LONGEST_ROUNDS = 20
 LEAST_WAIT = timedelta(milliseconds=50)
 BURST = timedelta(minutes=1)
 """In this time one target is sent a limited number of messages; further alerts wait and become a digest."""
-
-
-@dataclass(frozen=True)
-class Claimer:
-    """Claims messages of one outbox for one process; `turns` decides which come next."""
-
-    outbox: Outbox
-    contents: AlertContents
-    turns: Turns
-    entropy: Entropy
-
-    def claim(self, connection: Connection, now: datetime) -> list[Message]:
-        """Lease the next messages that are due; `turns` counts them as begun."""
-        begun: list[Lane] = []
-        try:
-            messages = self._claimed(connection, now, begun)
-        except BaseException:
-            self.turns.give_back(begun)
-            raise
-        taken = {message.target_id for message in messages}
-        self.turns.give_back(lane for lane in begun if lane.target_id not in taken)
-        return messages
-
-    def _claimed(self, connection: Connection, now: datetime, begun: list[Lane]) -> list[Message]:
-        for _ in range(LONGEST_ROUNDS):
-            lanes, later = self._take_turns(connection, now)
-            begun += lanes
-            _postpone(connection, self.outbox, later, now)
-            if lanes or not later:
-                break
-        if not begun:
-            return []
-        ids = [lane.target_id for lane in begun]
-        targets = _targets(connection, self.outbox, ids)
-        waiting = _waiting(connection, self.outbox, self.contents, ids)
-        chosen = [_with_message(lane, targets[lane.target_id], waiting.get(lane.target_id, ()), self.entropy) for lane in begun]
-        _lease(connection, self.outbox, chosen, now)
-        return self._messages(connection, [one for one in chosen if one.alerts])
-
-    def _take_turns(self, connection: Connection, now: datetime) -> tuple[list[Lane], dict[str, datetime]]:
-        """Lanes that begin now, proven ones first; and by target id, when those that must wait are next due."""
-        lanes: list[Lane] = []
-        later: dict[str, datetime] = {}
-        for health in HEALTHS:
-            most = MOST_CHOSEN
-            for senders in _in_order(health, self.turns.doubted(now)):
-                if most and self.turns.under_way.free(health) > 0:
-                    due = _due_lanes(connection, self.outbox, health, now, self.turns.under_way, senders)
-                    chosen, postponed = self.turns.choose(due, health, now, most=most)
-                    most -= len(chosen)
-                    lanes += chosen
-                    later |= postponed
-        return lanes, later
-
-    def _messages(self, connection: Connection, chosen: Sequence["Chosen"]) -> list[Message]:
-        rows = [row for one in chosen for row in one.alerts]
-        loaded = iter(self.contents.load(connection, rows) if rows else ())
-        return [
-            Message(
-                id=one.message_id,
-                lane=one.lane,
-                kind=one.target.kind,
-                address=one.target.address,
-                secret=one.target.secret,
-                alerts=tuple(next(loaded) for _ in one.alerts),
-                failing_since=one.target.failing_since,
-            )
-            for one in chosen
-        ]
+NOW = bindparam("now", type_=Moment())
+"""In statements: when a result was noted."""
 
 
 class Chosen(NamedTuple):
@@ -128,81 +62,113 @@ class Chosen(NamedTuple):
     alerts: Sequence[Row[Any]]
 
 
-class Senders(NamedTuple):
-    """All senders except these, or only these."""
+@dataclass(frozen=True)
+class Claimer:
+    """Claims messages of one outbox for one process; `turns` decides which come next."""
 
-    names: Sequence[str]
-    only: bool
+    outbox: Outbox
+    contents: AlertContents
+    turns: Turns
+    entropy: Entropy
 
+    def claim(self, connection: Connection, now: datetime, begun: list[Lane]) -> list[Message]:
+        """Lease the next messages that are due. `begun` gains the lanes that `turns` counts as begun; some of them may have no message."""
+        for _ in range(LONGEST_ROUNDS):
+            later = self._take_turns(connection, now, begun)
+            if later:
+                rows = [{"key": target_id, "at": max(at, now + LEAST_WAIT)} for target_id, at in later.items()]
+                connection.execute(self._change_each(next_try_at=bindparam("at", type_=Moment())), rows)
+            if begun or not later:
+                break
+        if not begun:
+            return []
+        ids = [lane.target_id for lane in begun]
+        target = self.outbox.targets
+        targets = {row.id: row for row in connection.execute(select(target).where(among(connection, target.c.id, ids)))}
+        waiting = self._waiting(connection, ids)
+        chosen = [self._with_message(lane, targets[lane.target_id], waiting.get(lane.target_id, ())) for lane in begun]
+        if idle := [choice.lane.target_id for choice in chosen if not choice.alerts]:  # no longer due
+            connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
+        return self._leased(connection, [choice for choice in chosen if choice.alerts], now)
 
-def _in_order(health: Health, doubted: Sequence[str]) -> Sequence[Senders]:
-    """The order of senders: new targets of doubted senders come after those of all others."""
-    return [Senders(doubted, only=False), Senders(doubted, only=True)] if health == "new" and doubted else [Senders((), only=False)]
+    def _take_turns(self, connection: Connection, now: datetime, begun: list[Lane]) -> dict[str, datetime]:
+        """Begin lanes, proven ones first, and new ones of doubted senders last; returns when those that must wait are next due, by target.
 
+        `begun` gains the lanes one query after the other, so that none is lost when the next query fails.
+        """
+        later: dict[str, datetime] = {}
+        for health in HEALTHS:
+            most = MOST_CHOSEN
+            names = self.turns.pace.doubted(now) if health == "new" else ()
+            doubted = among(connection, self.outbox.targets.c.sender, names)
+            for senders in (~doubted, doubted) if names else (true(),):
+                if most and self.turns.under_way.free(health) > 0:
+                    due = self._due_lanes(connection, health, now, senders)
+                    chosen, postponed = self.turns.choose(due, health, now, most=most)
+                    most -= len(chosen)
+                    begun += chosen
+                    later |= postponed
+        return later
 
-def _due_lanes(connection: Connection, outbox: Outbox, health: Health, now: datetime, under_way: UnderWay, senders: Senders) -> list[Lane]:
-    """The due targets of one health, the longest due first. Senders at their limit, in all or at a host, are left out."""
-    target = outbox.targets.c
-    free = target.leased_until.is_(None) | (target.leased_until <= now)
-    due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free
-    for column, full in ((target.sender, under_way.full_senders()), (target.sender + " " + target.host, under_way.full_pairs(health))):
-        if full:
-            due &= ~among(connection, column, full)
-    if senders.names:
-        named = among(connection, target.sender, senders.names)
-        due &= named if senders.only else ~named
-    columns = (target.id, target.health, target.sender, target.host, target.owner, target.answered_at, target.attempts)
-    rows = connection.execute(select(*columns).where(due).order_by(target.next_try_at).limit(CANDIDATES))
-    return [Lane(name, health, sender, host, owner is not None, at is not None, tries) for name, _, sender, host, owner, at, tries in rows]
+    def _due_lanes(self, connection: Connection, health: Health, now: datetime, senders: ColumnElement[bool]) -> list[Lane]:
+        """The due targets of one health, the longest due first. Senders at their limit, in all or at a host, are left out."""
+        target = self.outbox.targets.c
+        under_way = self.turns.under_way
+        free = target.leased_until.is_(None) | (target.leased_until <= now)
+        due = (target.health == health) & (target.next_try_at <= now) & target.disabled_at.is_(None) & free & senders
+        for column, full in ((target.sender, under_way.full_senders()), (target.sender + " " + target.host, under_way.full_pairs(health))):
+            if full:
+                due &= ~among(connection, column, full)
+        has_owner, has_answered = target.owner.is_not(None), target.answered_at.is_not(None)
+        columns = (target.id, target.health, target.sender, target.host, has_owner, has_answered, target.attempts)
+        return [Lane(*row) for row in connection.execute(select(*columns).where(due).order_by(target.next_try_at).limit(CANDIDATES))]
 
+    def _waiting(self, connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+        """The first alerts of each target; for an unconfirmed target only the question for confirmation."""
+        target = self.outbox.targets.c
+        alert = self.outbox.alerts
+        other = alert.alias()
+        allowed = target.verified_at.is_not(None) | (alert.c.kind == CONFIRM)
+        may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == CONFIRM))
+        last = select(other.c.id).where(may_be_next).order_by(other.c.id).offset(LARGEST_DIGEST - 1).limit(1).scalar_subquery()
+        joined = self.contents.joined(self.outbox.targets.join(alert, alert.c.target_id == target.id))
+        few = alert.c.id <= func.coalesce(last.correlate(self.outbox.targets), LARGEST_ID)
+        statement = select(alert, *self.contents.columns).select_from(joined)
+        chosen = statement.where(among(connection, target.id, ids), allowed, few).order_by(alert.c.target_id, alert.c.id)
+        return {target_id: list(rows) for target_id, rows in groupby(connection.execute(chosen).all(), key=lambda row: str(row.target_id))}
 
-def _postpone(connection: Connection, outbox: Outbox, later: Mapping[str, datetime], now: datetime) -> None:
-    if later:
-        soonest = now + LEAST_WAIT
-        target = outbox.targets
-        moved = update(target).where(target.c.id == bindparam("key")).values(next_try_at=bindparam("at", type_=Moment()))
-        connection.execute(moved, [{"key": target_id, "at": max(at, soonest)} for target_id, at in later.items()])
+    def _with_message(self, lane: Lane, target: Row[Any], waiting: Sequence[Row[Any]]) -> Chosen:
+        """The lane with the message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
+        if target.message_id is not None and (under_way := [alert for alert in waiting if alert.message_id == target.message_id]):
+            return Chosen(lane, target, target.message_id, under_way)
+        return Chosen(lane, target, random_id("msg", self.entropy), waiting if len(waiting) > MOST_SENT_SINGLY else waiting[:1])
 
+    def _leased(self, connection: Connection, chosen: Sequence[Chosen], now: datetime) -> list[Message]:
+        """The messages, with what the building loads for their alerts; their targets are leased, and their ids stored."""
+        if not chosen:
+            return []
+        alert = self.outbox.alerts
+        named = update(alert).where(alert.c.id == bindparam("key")).values(message_id=bindparam("message"))
+        leased = self._change_each(message_id=bindparam("message"), leased_until=LEASE.end(now))
+        connection.execute(leased, [{"key": choice.lane.target_id, "message": choice.message_id} for choice in chosen])
+        connection.execute(named, [{"key": row.id, "message": choice.message_id} for choice in chosen for row in choice.alerts])
+        loaded = iter(self.contents.load(connection, [row for choice in chosen for row in choice.alerts]))
+        return [
+            Message(
+                id=choice.message_id,
+                lane=choice.lane,
+                kind=choice.target.kind,
+                address=choice.target.address,
+                secret=choice.target.secret,
+                alerts=tuple(next(loaded) for _ in choice.alerts),
+                failing_since=choice.target.failing_since,
+            )
+            for choice in chosen
+        ]
 
-def _targets(connection: Connection, outbox: Outbox, ids: Sequence[str]) -> Mapping[str, Row[Any]]:
-    found = connection.execute(select(outbox.targets).where(among(connection, outbox.targets.c.id, ids)))
-    return {row.id: row for row in found}
-
-
-def _waiting(connection: Connection, outbox: Outbox, contents: AlertContents, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
-    """The first alerts of each target; for an unconfirmed target only the question for confirmation."""
-    target = outbox.targets.c
-    alert = outbox.alerts
-    other = outbox.alerts.alias()
-    allowed = target.verified_at.is_not(None) | (alert.c.kind == CONFIRM)
-    may_be_next = (other.c.target_id == target.id) & (target.verified_at.is_not(None) | (other.c.kind == CONFIRM))
-    last = select(other.c.id).where(may_be_next).order_by(other.c.id).offset(LARGEST_DIGEST - 1).limit(1).scalar_subquery()
-    joined = contents.joined(outbox.targets.join(alert, alert.c.target_id == target.id))
-    few = alert.c.id <= func.coalesce(last.correlate(outbox.targets), LARGEST_ID)
-    statement = select(alert, *contents.columns).select_from(joined)
-    chosen = statement.where(among(connection, target.id, ids), allowed, few).order_by(alert.c.target_id, alert.c.id)
-    return {target_id: list(rows) for target_id, rows in groupby(connection.execute(chosen).all(), key=lambda row: str(row.target_id))}
-
-
-def _with_message(lane: Lane, target: Row[Any], waiting: Sequence[Row[Any]], entropy: Entropy) -> Chosen:
-    """The lane with the message whose last try failed; otherwise a new one with the first alert, or with all if they are many."""
-    if target.message_id is not None and (under_way := [one for one in waiting if one.message_id == target.message_id]):
-        return Chosen(lane, target, target.message_id, under_way)
-    return Chosen(lane, target, random_id("msg", entropy), waiting if len(waiting) > MOST_SENT_SINGLY else waiting[:1])
-
-
-def _lease(connection: Connection, outbox: Outbox, chosen: Sequence[Chosen], now: datetime) -> None:
-    """Lease the targets whose message is sent now; those without a waiting alert are no longer due."""
-    target = outbox.targets
-    alert = outbox.alerts
-    if idle := [one.lane.target_id for one in chosen if not one.alerts]:
-        connection.execute(update(target).where(among(connection, target.c.id, idle)).values(next_try_at=None, message_id=None))
-    if not (sent := [one for one in chosen if one.alerts]):
-        return
-    leased = update(target).where(target.c.id == bindparam("key")).values(message_id=bindparam("message"), leased_until=LEASE.end(now))
-    connection.execute(leased, [{"key": one.lane.target_id, "message": one.message_id} for one in sent])
-    named = update(alert).where(alert.c.id == bindparam("key")).values(message_id=bindparam("message"))
-    connection.execute(named, [{"key": row.id, "message": one.message_id} for one in sent for row in one.alerts])
+    def _change_each(self, **values: Any) -> Update:
+        """Changes the target `key` of each row of parameters."""
+        return update(self.outbox.targets).where(self.outbox.targets.c.id == bindparam("key")).values(**values)
 
 
 @dataclass(frozen=True)
@@ -233,106 +199,78 @@ class Failed:
 
 def store_results(connection: Connection, results: Sequence[Delivered | Failed], *, outbox: Outbox, most: int) -> list[Exception | None]:
     """Store a batch of results. One target is sent at most `most` messages a minute."""
-    statements = _statements_of(outbox)
-    if delivered := [one for one in results if isinstance(one, Delivered)]:
-        ended = [{"target": one.lane.target_id, "message": one.message_id, "now": one.at} for one in delivered]
-        if sent := [row for row, one in zip(ended, delivered, strict=True) if not one.withheld]:
+    if delivered := [result for result in results if isinstance(result, Delivered)]:
+        ended = [{"target": result.lane.target_id, "message": result.message_id, "now": result.at} for result in delivered]
+        if sent := [row for row, result in zip(ended, delivered, strict=True) if not result.withheld]:
             outbox.keep(connection, sent)
-        connection.execute(statements.delete, ended)
-        connection.execute(statements.close, [_closed(one, most=most) for one in delivered])
-        for one in delivered:
-            if one.reopens:
-                connection.execute(statements.reopen, {"by": one.lane.sender, "at": one.lane.host, "now": one.at})
-    if failed := [_postponed(one) for one in results if isinstance(one, Failed)]:
-        connection.execute(statements.postpone, failed)
+        alert = outbox.alerts.c
+        same_message = (alert.target_id == bindparam("target")) & (alert.message_id == bindparam("message"))
+        connection.execute(outbox.alerts.delete().where(same_message), ended)
+        more = [{"burst_began": result.at - BURST, "lane_health": result.health, "most": most} for result in delivered]
+        connection.execute(_closing(outbox), [row | values for row, values in zip(ended, more, strict=True)])
+        for result in delivered:
+            if result.reopens:
+                connection.execute(_reopening(outbox), {"by": result.lane.sender, "at": result.lane.host, "now": result.at})
+    if failed := [result for result in results if isinstance(result, Failed)]:
+        connection.execute(_postponing(outbox), [_postponed(result) for result in failed])
     return [None] * len(results)
 
 
-class _Statements(NamedTuple):
-    """The SQL statements for one outbox, built once."""
-
-    delete: Delete
-    close: Update
-    postpone: Update
-    reopen: Update
-
-
 @cache
-def _statements_of(outbox: Outbox) -> _Statements:
-    target = outbox.targets
-    alert = outbox.alerts
-    now = bindparam("now", type_=Moment())
-    same_message = (target.c.id == bindparam("target")) & (target.c.message_id == bindparam("message"))
-    unanswered = (target.c.owner.is_(None), target.c.answered_at.is_(None), target.c.next_try_at > now)
-    return _Statements(
-        delete=alert.delete().where(alert.c.target_id == bindparam("target"), alert.c.message_id == bindparam("message")),
-        close=update(target).where(same_message).values(**_closing(outbox)),
-        postpone=update(target)
-        .where(same_message)
-        .values(
-            attempts=target.c.attempts + 1,
-            health="suspect",
-            failing_since=func.coalesce(target.c.failing_since, now),
-            last_error=bindparam("reason"),
-            tried_at=now,
-            leased_until=None,
-            next_try_at=bindparam("try_at", type_=Moment()),
-            hold_until=bindparam("hold_until", type_=Moment()),
-            disabled_at=bindparam("disabled_at", type_=Moment()),
-            disabled_because=bindparam("because"),
-        ),
-        reopen=update(target)
-        .where(target.c.sender == bindparam("by"), target.c.host == bindparam("at"), *unanswered)
-        .values(next_try_at=case((target.c.hold_until > now, target.c.hold_until), else_=now)),
-    )
-
-
-def _closing(outbox: Outbox) -> dict[str, Any]:
+def _closing(outbox: Outbox) -> Update:
     """What a delivered message changes: its target has no lease, counts it in its burst, and is due again if alerts wait."""
     target = outbox.targets.c
-    now = bindparam("now", type_=Moment())
     more = exists().where(outbox.alerts.c.target_id == target.id)
     in_burst = target.burst_since > bindparam("burst_began", type_=Moment())
     sent = case((in_burst, target.burst + 1), else_=1)
-    since = case((in_burst, target.burst_since), else_=now)
+    since = case((in_burst, target.burst_since), else_=NOW)
     full = bindparam("most") <= sent
     next_burst = type_coerce(since + literal(BURST // MICROSECOND, BigInteger()), Moment())
-    return {
-        "message_id": None,
-        "attempts": 0,
-        "failing_since": None,
-        "last_error": None,
-        "leased_until": None,
-        "health": bindparam("lane_health"),
-        "answered_at": now,
-        "tried_at": now,
-        "burst": sent,
-        "burst_since": since,
-        "hold_until": case((full, next_burst), else_=None),
-        "next_try_at": case((~more, None), (full, next_burst), else_=now),
-    }
+    return _sent_target(outbox).values(
+        **{"message_id": None, "attempts": 0, "failing_since": None, "last_error": None, "leased_until": None},
+        **{"health": bindparam("lane_health"), "answered_at": NOW, "tried_at": NOW, "burst": sent, "burst_since": since},
+        hold_until=case((full, next_burst), else_=None),
+        next_try_at=case((~more, None), (full, next_burst), else_=NOW),
+    )
 
 
-def _closed(delivered: Delivered, *, most: int) -> dict[str, Any]:
-    return {
-        "target": delivered.lane.target_id,
-        "message": delivered.message_id,
-        "now": delivered.at,
-        "burst_began": delivered.at - BURST,
-        "lane_health": delivered.health,
-        "most": most,
-    }
+@cache
+def _postponing(outbox: Outbox) -> Update:
+    """What a message that was not delivered changes."""
+    target = outbox.targets.c
+    return _sent_target(outbox).values(
+        attempts=target.attempts + 1,
+        health="suspect",
+        failing_since=func.coalesce(target.failing_since, NOW),
+        last_error=bindparam("reason"),
+        tried_at=NOW,
+        leased_until=None,
+        next_try_at=bindparam("try_at", type_=Moment()),
+        hold_until=bindparam("until", type_=Moment()),
+        disabled_at=bindparam("gone_at", type_=Moment()),
+        disabled_because=bindparam("because"),
+    )
+
+
+@cache
+def _reopening(outbox: Outbox) -> Update:
+    """Makes the other messages of a sender to a host due that waited because it had never accepted one."""
+    target = outbox.targets.c
+    unanswered = (target.owner.is_(None), target.answered_at.is_(None), target.next_try_at > NOW)
+    reopened = update(outbox.targets).where(target.sender == bindparam("by"), target.host == bindparam("at"), *unanswered)
+    return reopened.values(next_try_at=case((target.hold_until > NOW, target.hold_until), else_=NOW))
+
+
+def _sent_target(outbox: Outbox) -> Update:
+    """Changes the target of a message, if no other was begun for it meanwhile."""
+    target = outbox.targets.c
+    return update(outbox.targets).where(target.id == bindparam("target"), target.message_id == bindparam("message"))
 
 
 def _postponed(failed: Failed) -> dict[str, Any]:
     because = failed.next.disabled_because
     return {
-        "target": failed.target_id,
-        "message": failed.message_id,
-        "now": failed.at,
-        "reason": failed.reason,
-        "try_at": failed.next.try_at,
-        "hold_until": failed.next.hold_until,
-        "disabled_at": failed.at if because else None,
-        "because": because,
+        **{"target": failed.target_id, "message": failed.message_id, "now": failed.at, "reason": failed.reason},
+        **{"try_at": failed.next.try_at, "until": failed.next.hold_until},
+        **{"gone_at": failed.at if because else None, "because": because},
     }

@@ -5,23 +5,22 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
-from sqlalchemy import Connection
 
 from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
-from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Message, Outcome, Question
+from campus.alerts.mailboxes import Mailboxes
+from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.rates import step_after
-from campus.alerts.targets import confirm_target
 from campus.alerts.turns import Pace, Shares, Turns, UnderWay
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient
-from campus.secrets import Entropy
 from campus.storage import Storage, in_transaction
 
 log = logging.getLogger(__name__)
@@ -102,26 +101,39 @@ class Clients:
         return cls(by_health, by_health["new"].within(HURRIED_SECONDS))
 
 
-@dataclass(frozen=True)
 class Dispatcher:
-    """Sends the alerts of one outbox; `open_dispatcher` makes one for each process.
+    """Sends the alerts of one outbox, in one process. Keep it in the building's state, and await its `run` in a service of the building."""
 
-    `entropy` returns random bytes, and `chance` a number in 0..1 that spreads the tries.
-    """
+    def __init__(
+        self,
+        outbox: Outbox,
+        contents: AlertContents,
+        site: Any,
+        *,
+        channels: Sequence[Channel],
+        now: Callable[[], datetime] | None = None,
+        limits: AlertLimits | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`site` is the building's Site. The most specific of `channels` comes first. `now` is the site's, unless the building has its own.
 
-    outbox: Outbox
-    contents: AlertContents
-    _: KW_ONLY
-    storage: Storage
-    channels: Sequence[Channel]
-    clients: Clients
-    turns: Turns
-    limits: AlertLimits
-    now: Callable[[], datetime]
-    count: Callable[..., None]
-    entropy: Entropy = secrets.token_bytes
-    chance: Callable[[], float] = random.random
-    wake_up: WakeUp = field(default_factory=WakeUp)
+        `chance` returns a number in 0..1 that spreads the tries.
+        """
+        self.outbox = outbox
+        self.storage: Storage = site.storage
+        self.mailboxes: Mailboxes = site.mailboxes
+        self.channels = channels
+        self.now: Callable[[], datetime] = now or site.now
+        self.wake_up = WakeUp()
+        self.limits = limits = limits or AlertLimits()
+        hosts = limits.shared_hosts
+        self.turns = Turns(UnderWay(Shares(limits.at_once, shared_hosts=hosts)), Pace(limits.per_host, shared_hosts=hosts))
+        self._contents = contents
+        self._claimer = Claimer(outbox, contents, self.turns, secrets.token_bytes)
+        self._clients = Clients.of(site.web, limits)
+        self._count: Callable[..., None] = site.count
+        self._alone: bool = site.alone
+        self._chance = chance
 
     def wake(self) -> None:
         """Look at the outbox now, because alerts were raised."""
@@ -140,6 +152,8 @@ class Dispatcher:
 
     async def run(self, *, every: float) -> None:
         """Deliver until cancelled; looks at the outbox when it is woken, and every `every` seconds."""
+        if self._alone:  # otherwise another process may hold the leases
+            await in_transaction(self.storage, self.outbox.void_leases)
         async with self._storing() as store, anyio.create_task_group() as tasks:
             while True:
                 await self.wake_up.until_released()
@@ -155,18 +169,14 @@ class Dispatcher:
 
     async def claim(self) -> list[Message]:
         """Claim the next messages; each counts as running in `turns` until its delivery has ended."""
-        claimed: list[Message] = []
-        claimer = Claimer(self.outbox, self.contents, self.turns, self.entropy)
-
-        def work(connection: Connection) -> None:
-            claimed.extend(claimer.claim(connection, self.now()))
-
+        begun: list[Lane] = []
+        messages: list[Message] = []
         try:
-            await in_transaction(self.storage, work)
-        except BaseException:  # not committed, so none of them is sent
-            self.turns.give_back(message.lane for message in claimed)
-            raise
-        return claimed
+            messages = await in_transaction(self.storage, lambda connection: self._claimer.claim(connection, self.now(), begun))
+        finally:  # what is not committed is not sent
+            sent = {message.target_id for message in messages}
+            self.turns.give_back(lane for lane in begun if lane.target_id not in sent)
+        return messages
 
     @asynccontextmanager
     async def _storing(self) -> AsyncIterator[StoreResult]:
@@ -195,23 +205,23 @@ class Dispatcher:
             began = anyio.current_time()
             outcome = await self._sent(message)
             slow = anyio.current_time() - began > SLOW_SECONDS
-            self.count("alerts", channel=message.kind, result=outcome.result)
+            self._count("alerts", channel=message.kind, result=outcome.result)
             if outcome.confirms:
-                confirm = partial(confirm_target, outbox=self.outbox, target_id=message.target_id, now=self.now())
+                confirm = partial(self.outbox.confirm, target_id=message.target_id, now=self.now())
                 await in_transaction(self.storage, confirm)
             await store(self._result(message, outcome, slow=slow))
         finally:
-            self.turns.end(message.lane)
+            self.turns.under_way.end(message.lane)
 
     def _result(self, message: Message, outcome: Outcome, *, slow: bool) -> Delivered | Failed:
         now = self.now()
         withheld = outcome.result == "withheld"
         taken = withheld or outcome.result == "delivered"
-        reopens = self.turns.note(message.lane, now, taken=taken)
+        reopens = self.turns.pace.note(message.lane, now, taken=taken)
         if taken:
             return Delivered(message.lane, message.id, now, "suspect" if slow else "proven", reopens=reopens, withheld=withheld)
-        attempts = message.attempts + 1
-        step = step_after(outcome, attempts=attempts, failing_since=message.failing_since, now=now, chance=self.chance())
+        attempts = message.lane.attempts + 1
+        step = step_after(outcome, attempts=attempts, failing_since=message.failing_since, now=now, chance=self._chance())
         log.info(
             "alert not delivered",
             extra={"target": message.target_id, "channel": message.kind, "attempts": attempts, "reason": outcome.reason},
@@ -221,42 +231,12 @@ class Dispatcher:
     async def _sent(self, message: Message) -> Outcome:
         health = message.lane.health
         hurries = health == "new" and self.turns.is_short(health)
-        client = self.clients.hurried if hurries else self.clients.by_health[health]
+        client = self._clients.hurried if hurries else self._clients.by_health[health]
         try:
             channel = next(one for one in self.channels if one.kind == message.kind)
             attempt = Attempt(message, client, self.now())
-            content = self.contents.compose(message.alerts)
+            content = self._contents.compose(message.alerts)
             return await (channel.ask(attempt, content) if isinstance(content, Question) else channel.send(attempt, content))
         except Exception as error:  # the border: one message that cannot be made must not stop the others
             log.exception("alert not sent", extra={"target": message.target_id})
             return Outcome("retry", f"it could not be sent ({type(error).__name__})")
-
-
-def open_dispatcher(
-    outbox: Outbox,
-    contents: AlertContents,
-    *,
-    storage: Storage,
-    web: GuardedClient,
-    channels: Sequence[Channel],
-    now: Callable[[], datetime],
-    count: Callable[..., None],
-    limits: AlertLimits | None = None,
-) -> Dispatcher:
-    """Make a building's dispatcher. Keep it in the building's state, and await its `run` in a service of the building.
-
-    `storage`, `web`, `now` and `count` are those of the building's Site. The most specific of `channels` comes first.
-    """
-    limits = limits or AlertLimits()
-    hosts = limits.shared_hosts
-    return Dispatcher(
-        outbox,
-        contents,
-        storage=storage,
-        channels=channels,
-        clients=Clients.of(web, limits),
-        turns=Turns(UnderWay(Shares(limits.at_once, shared_hosts=hosts)), Pace(limits.per_host, shared_hosts=hosts)),
-        limits=limits,
-        now=now,
-        count=count,
-    )

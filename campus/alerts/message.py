@@ -2,7 +2,7 @@
 
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -62,11 +62,6 @@ class Message:
         """The id of its target."""
         return self.lane.target_id
 
-    @property
-    def attempts(self) -> int:
-        """How often it was tried so far."""
-        return self.lane.attempts
-
 
 @dataclass(frozen=True)
 class AlertText:
@@ -113,10 +108,11 @@ class Outcome:
 
 DELIVERED = Outcome("delivered")
 WITHHELD = Outcome("withheld")
+JSON = {"content-type": "application/json"}
 
 
 class AlertContents(ABC):
-    """Composes a building's alerts. A building derives one class from it and passes an instance to `open_dispatcher`."""
+    """Composes a building's alerts. A building derives one class from it and passes an instance to its `Dispatcher`."""
 
     columns: ClassVar[Sequence[ColumnElement[Any]]] = ()
     """Further columns that `load` needs with each alert's row. `joined` adds their tables."""
@@ -161,6 +157,11 @@ class Channel(ABC):
         if cls.confirms and cls.ask is Channel.ask:
             raise TypeError(f"{cls.__name__} sets confirms = True and has no method `ask`; add one that sends the question")
 
+    @classmethod
+    def of(cls, site: Any, *, links: str) -> "Channel":
+        """The channel of a building, from its Site: see `open_channels`."""
+        return cls()
+
     @abstractmethod
     def recognizes(self, address: str) -> bool:
         """Whether this channel can send to an address, decided without a connection. The first channel that recognizes it is used."""
@@ -201,11 +202,12 @@ def plain_path(path: str) -> str:
     return posixpath.normpath("/" + unquote(path).lstrip("/"))
 
 
-async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: dict[str, str]) -> httpx.Response | Outcome:
-    """Send one POST; returns the response, or an Outcome if there is none."""
+async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: Mapping[str, str] = JSON) -> httpx.Response | Outcome:
+    """Send one POST; returns its Outcome, or the response if that refuses the message."""
     try:
-        return await client.post(url, content=body, headers=headers)
+        answer = await client.post(url, content=body, headers=dict(headers))
     except TargetRefused as refused:
         return Outcome("retry", f"its address may not be used: {refused}")
     except httpx.TransportError as error:
         return Outcome("retry", f"it cannot be reached ({type(error).__name__})")
+    return DELIVERED if answer.is_success else answer

@@ -1,34 +1,21 @@
-"""The outbox: alerts are raised here, in the building's own transaction; and its tables, which a building adds to its registry.
+"""The outbox: alerts are raised here, in the building's own transaction, and targets claimed, confirmed, disabled and deleted.
 
 `Outbox.raise_alerts` stores alerts in the transaction of the change that they report: either both are committed, or neither.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import groupby
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Index,
-    Table,
-    and_,
-    bindparam,
-    case,
-    exists,
-    func,
-    insert,
-    literal,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.orm import declared_attr
-from sqlmodel import Field, SQLModel
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, case, exists, func, insert, literal, select, update
+from sqlmodel import SQLModel
 
 from campus.alerts.message import Health
+from campus.alerts.targets import Address, ClaimedTarget, Registrant, masked_address
+from campus.errors import TargetRefused
+from campus.secrets import Entropy, random_id
 from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 
 CONFIRM = "confirm"
@@ -41,110 +28,8 @@ MOST_KEPT = 200
 """How many delivered alerts of one target are kept."""
 EARLY_RETRY = timedelta(seconds=30)
 """A failing target is tried again this soon after a new alert for it, even if the retry policy says later."""
-
-
-def masked_address(address: str) -> str:
-    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
-
-
-class AlertTarget(SQLModel):
-    """Where alerts go: `class Target(AlertTarget, Tables, table=True)`. The alerts for one target are sent one after the other.
-
-    `identity` is the digest of owner and address (see targets.Address): a target without an owner has one user. `secret` signs
-    the messages. `next_try_at` is when the target is next due, null while no alert waits. `message_id` is the id of the message
-    that is being sent, and of its alerts; `attempts` counts its tries. While `leased_until` is in the future, no other process
-    sends it. `failing_since` is when the first try failed since the last message was delivered.
-
-    Which target comes next depends on `host`, `sender` (the owner, or the network of the caller who registered it) and
-    `health`: see message.Health. `answered_at` is when the last message was delivered, `burst` how many were delivered in the
-    minute that began at `burst_since`.
-    """
-
-    __tablename__ = "target"
-
-    @declared_attr.directive
-    def __table_args__(cls) -> tuple[Index, ...]:  # noqa: N805  # SQLAlchemy passes the class
-        indexes = {
-            "ix_target_due": (["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL"),
-            "ix_target_sender": (["sender", "host"], "owner IS NULL"),
-            # for the operator, who looks often and among many
-            "ix_target_failing": (["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL"),
-            "ix_target_disabled": (["disabled_at", "id"], "disabled_at IS NOT NULL"),
-            "ix_target_unconfirmed": (["id"], "verified_at IS NULL AND disabled_at IS NULL"),
-        }
-        return tuple(
-            Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
-            for name, (columns, condition) in indexes.items()
-        )
-
-    id: str = Field(primary_key=True)
-    kind: str
-    address: str
-    identity: bytes = Field(unique=True)
-    secret: bytes
-    owner: str | None = None
-    verified_at: datetime | None = Field(default=None, sa_type=Moment)
-    disabled_at: datetime | None = Field(default=None, sa_type=Moment)
-    disabled_because: str | None = None
-    next_try_at: datetime | None = Field(default=None, sa_type=Moment)
-    tried_at: datetime | None = Field(default=None, sa_type=Moment)
-    hold_until: datetime | None = Field(default=None, sa_type=Moment)
-    leased_until: datetime | None = Field(default=None, sa_type=Moment)
-    message_id: str | None = None
-    attempts: int = 0
-    failing_since: datetime | None = Field(default=None, sa_type=Moment)
-    last_error: str | None = None
-    host: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    sender: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    health: str = Field(default="new", sa_column_kwargs={"server_default": "new"})
-    answered_at: datetime | None = Field(default=None, sa_type=Moment)
-    burst: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    burst_since: datetime | None = Field(default=None, sa_type=Moment)
-
-
-class WaitingAlert(SQLModel):
-    """One alert for one target, until it is delivered: `class Alert(WaitingAlert, Tables, table=True)`.
-
-    The building adds columns for what the alert says. `message_id` is set when the alert is first sent, alone or in a digest.
-    `omitted` counts the older alerts that this one replaces, because too many waited (see Outbox.thin), and `omitted_since` is when
-    the first of them was raised. The building's AlertContents says so.
-    """
-
-    __tablename__ = "alert"
-
-    @declared_attr.directive
-    def __table_args__(cls) -> tuple[object, ...]:  # noqa: N805
-        return (Index("ix_alert_target_id", "target_id", "id"),)
-
-    id: int | None = Field(default=None, primary_key=True)
-    target_id: str = Field(foreign_key="target.id")
-    kind: str
-    at: datetime = Field(sa_type=Moment)
-    message_id: str | None = None
-    omitted: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    omitted_since: datetime | None = Field(default=None, sa_type=Moment)
-
-
-class DeliveredAlert(SQLModel):
-    """One alert that was delivered to a target with an owner: `class Delivery(DeliveredAlert, Tables, table=True)`.
-
-    The building may add columns of its alerts; they are copied. The newest `MOST_KEPT` of each target are kept.
-    """
-
-    __tablename__ = "delivery"
-
-    @declared_attr.directive
-    def __table_args__(cls) -> tuple[object, ...]:  # noqa: N805
-        return (Index("ix_delivery_target_id", "target_id", "id"),)
-
-    id: int | None = Field(default=None, primary_key=True)
-    target_id: str = Field(foreign_key="target.id", ondelete="CASCADE")
-    kind: str
-    at: datetime = Field(sa_type=Moment)
-    message_id: str
-    delivered_at: datetime = Field(sa_type=Moment)
+SIGNING_BYTES = 32
+ENABLED = {"disabled_at": None, "disabled_because": None, "attempts": 0, "failing_since": None}
 
 
 class TroubledTarget(NamedTuple):
@@ -270,6 +155,79 @@ class Outbox:
             self.thin(connection, alert.target_id == target_id)
         return count
 
+    def claim(self, connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
+        """The target at an address: created if there is none, enabled again if it was disabled.
+
+        Without an owner a target has one user, and a sender has a limited number at one host: raises TargetRefused with the rule
+        `in_use` or `host_limit`.
+        """
+        target = self.targets
+        row = connection.execute(select(target).where(target.c.identity == address.identity(by.owner))).one_or_none()
+        if row is None:
+            return self._new_target(connection, address, by, now=now, entropy=entropy)
+        if by.owner is None:
+            raise TargetRefused("in_use", "Another user has this target.")
+        confirmed = address.is_confirmed or (row.disabled_at is None and row.verified_at is not None)
+        if row.disabled_at is not None or (row.verified_at is None and confirmed):
+            self.enable(connection, row, verified_at=row.verified_at or now if confirmed else None, now=now)
+        return ClaimedTarget(row.id, row.secret, confirmed)
+
+    def _new_target(self, connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
+        target = self.targets
+        if by.owner is None and address.host not in by.shared_hosts:
+            mine = target.c.owner.is_(None) & (target.c.sender == by.sender) & (target.c.host == address.host)
+            if (connection.scalar(select(func.count()).where(mine)) or 0) >= by.per_host:
+                raise TargetRefused("host_limit", f"You have {by.per_host} targets at {address.host}, the maximum.")
+        secret = entropy(SIGNING_BYTES)
+        target_id = random_id("tgt", entropy)
+        row = insert(target).values(id=target_id, kind=address.channel.kind, address=address.text, identity=address.identity(by.owner))
+        row = row.values(secret=secret, owner=by.owner, sender=by.sender, host=address.host, health=_first_health(by.owner))
+        connection.execute(row.values(attempts=0, burst=0, verified_at=now if address.is_confirmed else None))
+        return ClaimedTarget(target_id, secret, address.is_confirmed)
+
+    def enable(self, connection: Connection, row: Row[Any], *, verified_at: datetime | None, now: datetime) -> None:
+        """Enable the target in a row; what waits for it is sent, once it is confirmed, and without the question if it is."""
+        fresh = {"last_error": None, "health": _first_health(row.owner), "next_try_at": now, "verified_at": verified_at, **ENABLED}
+        self._change(connection, row.id, **fresh)
+        if verified_at is not None:
+            connection.execute(self.alerts.delete().where(self._question(row.id)))
+
+    def make_room(self, connection: Connection, target_ids: Sequence[str]) -> None:
+        """Let no address be refused because of these targets, which have one user, who replaces them in this transaction."""
+        for target_id in target_ids:
+            self._change(connection, target_id, identity=sha256(f"replaced\n{target_id}".encode()).digest(), host="")
+
+    def ask_to_confirm(self, connection: Connection, target: ClaimedTarget, *, now: datetime, **columns: object) -> None:
+        """Raise the question for a target that is not confirmed, unless one waits; `columns` are the building's own columns of an alert.
+
+        Its channel decides when it is sent: see mailboxes.
+        """
+        waits = select(self.alerts.c.id).where(self._question(target.id)).limit(1)
+        if not target.confirmed and connection.scalar(waits) is None:
+            self.raise_alerts(connection, [{"target_id": target.id, "kind": CONFIRM, "at": now, **columns}], now=now)
+
+    def confirm(self, connection: Connection, target_id: str, *, now: datetime) -> None:
+        """Confirm a target: alerts are sent there from now on."""
+        connection.execute(self.alerts.delete().where(self._question(target_id)))
+        self._change(connection, target_id, **ENABLED, verified_at=now, next_try_at=now, message_id=None, leased_until=None)
+
+    def unsubscribe(self, connection: Connection, target_id: str, *, now: datetime) -> None:
+        """Delete what waits for a target, and disable it until it is claimed and confirmed again."""
+        connection.execute(self.alerts.delete().where(self.alerts.c.target_id == target_id))
+        gone = {"disabled_at": now, "disabled_because": "its reader unsubscribed"}
+        self._change(connection, target_id, **gone, next_try_at=None, message_id=None, verified_at=None)
+
+    def delete_target(self, connection: Connection, target_id: str) -> None:
+        """Delete a target that has no user, with the alerts that wait for it."""
+        connection.execute(self.alerts.delete().where(self.alerts.c.target_id == target_id))
+        connection.execute(self.targets.delete().where(self.targets.c.id == target_id))
+
+    def _change(self, connection: Connection, target_id: str, **values: object) -> None:
+        connection.execute(update(self.targets).where(self.targets.c.id == target_id).values(**values))
+
+    def _question(self, target_id: str) -> ColumnElement[bool]:
+        return (self.alerts.c.target_id == target_id) & (self.alerts.c.kind == CONFIRM)
+
     def void_leases(self, connection: Connection) -> None:
         """End all leases, for a process that starts and is the only one. On PostgreSQL they end by themselves."""
         if not is_postgres(connection):
@@ -345,3 +303,8 @@ class Outbox:
         asleep = target.next_try_at.is_(None) & target.disabled_at.is_(None) & target.verified_at.is_not(None)
         forgotten = select(target.id).where(asleep, target.id.in_(select(self.alerts.c.target_id)))
         return await in_snapshot(storage, lambda connection: connection.scalars(forgotten).all())
+
+
+def _first_health(owner: str | None) -> Health:
+    """The first alert of a key does not wait among those of callers without one, until its target proves slow."""
+    return "new" if owner is None else "proven"

@@ -1,25 +1,26 @@
 """The addresses of targets as callers send them: checked, and how often one sender may have addresses checked."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-import anyio
 import httpx
 
 from campus.alerts.message import Channel
-from campus.alerts.rates import TokenBuckets
 from campus.alerts.targets import Address, address_of
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import ascii_address
+from campus.shares import FairQueue, TokenBuckets
 from twins import Problem
 
 UNREACHABLE = "The host of {} cannot be found or reached at the moment. Check its name: alerts are lost unless it can be reached."
 JOINERS = dict.fromkeys((0x200C, 0x200D))
 """Leaves out the zero-width non-joiner and joiner, which say how their neighbours are drawn: many emoji and Persian need them."""
+UNCONFIRMED = (
+    "No {what} is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
+    " and never if it refused: {tool} says why no question was sent."
+)
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 
@@ -69,32 +70,39 @@ async def check_webhook(address: Address, web: GuardedClient, *, argument: str =
     return None
 
 
-class RegistrationLimits:
-    """Limits the registrations of one sender to this process, per minute and concurrent."""
+@dataclass(frozen=True)
+class Addresses:
+    """The addresses that a call named; None for those that it did not."""
 
-    def __init__(self, per_minute: int) -> None:
+    webhook: Address | None
+    email: Address | None
+
+
+class Registrations:
+    """The addresses that callers name in one process, for a building's channels: recognized, counted and checked.
+
+    Webhooks are checked by a client that resolves names in its own threads, so that a slow name server delays no alert.
+    """
+
+    def __init__(self, channels: Sequence[Channel], web: GuardedClient, *, per_minute: int) -> None:
+        """`per_minute` registrations of one sender (see targets.sender_of) are accepted."""
+        self._channels = channels
+        self._web = web.apart()
         self._per_minute = per_minute
         self._buckets = TokenBuckets(per_minute)
-        self._limiters: dict[str, anyio.CapacityLimiter] = {}
-        self._waiting: Counter[str] = Counter()
+        self._checks = FairQueue(per_holder=CONCURRENT_CHECKS)
 
-    def count(self, sender: str, now: datetime) -> None:
-        """Count a registration. Problem 429 `too_many_registrations` beyond the limit."""
+    async def addresses(self, webhook: str | None, email: str | None, sender: str) -> Addresses:
+        """The addresses in a sender's call; an empty text is none. Problem 422 for one that cannot be used."""
+        to_mail = await email_address(email, self._channels).for_sender(sender) if email else None
+        return Addresses(webhook_address(webhook, self._web, self._channels) if webhook else None, to_mail)
+
+    async def check(self, webhook: Address | None, sender: str, now: datetime) -> str | None:
+        """Count a registration and check its webhook; returns a warning about it. Problem 429 `too_many_registrations` beyond the limit."""
         if not self._buckets.take(sender, now):
-            raise _too_many_registrations(self._buckets.next_at(sender, now) - now, limit=self._per_minute)
-
-    @asynccontextmanager
-    async def checking(self, sender: str) -> AsyncIterator[None]:
-        """Wait until fewer webhooks of the sender are being checked."""
-        limiter = self._limiters.setdefault(sender, anyio.CapacityLimiter(CONCURRENT_CHECKS))
-        self._waiting[sender] += 1
-        try:
-            async with limiter:
-                yield
-        finally:
-            self._waiting[sender] -= 1
-            if not self._waiting[sender]:
-                del self._waiting[sender], self._limiters[sender]
+            raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
+        async with self._checks.turn(sender):
+            return await check_webhook(webhook, self._web) if webhook else None
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:
@@ -102,9 +110,8 @@ def _target_refused(refused: TargetRefused, argument: str) -> Problem:
     return Problem(422, "target_refused", f"{argument} cannot be used: {refused}", rule=refused.rule)
 
 
-def _too_many_registrations(wait: timedelta, *, limit: int) -> Problem:
+def _too_many_registrations(seconds: int, *, limit: int) -> Problem:
     """For more registrations in a minute than one key, or one address without a key, may send."""
-    seconds = max(ceil(wait.total_seconds()), 1)
     return Problem(
         429,
         "too_many_registrations",

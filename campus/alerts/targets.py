@@ -1,21 +1,24 @@
-"""Targets of alerts: claimed for an address, confirmed by the owner of the address, disabled and deleted."""
+"""Targets of alerts, before and after they are stored: their addresses, who registers them, and how they do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+from sqlalchemy import Row
 
-from campus.alerts.message import Channel, Health
-from campus.alerts.outbox import CONFIRM, Outbox
+from campus.alerts.message import Channel
 from campus.alerts.rates import LONGEST_FAILING
-from campus.errors import TargetRefused
 from campus.observability import utc_text
-from campus.secrets import Entropy, random_id
 
-SIGNING_BYTES = 32
+TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
+
+
+def masked_address(address: str) -> str:
+    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
 
 
 def sender_of(lineage: str | None, network: str) -> str:
@@ -57,9 +60,6 @@ def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     return Address(channel, text) if channel else None
 
 
-TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
-
-
 def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | None]:
     """The state of the target in a row, and why nobody knows that alerts reach it; `to_enable` says what enables a disabled one again."""
     if row.disabled_at is not None:
@@ -94,106 +94,3 @@ class ClaimedTarget:
     id: str
     secret: bytes
     confirmed: bool
-
-
-def claim_target(
-    connection: Connection, address: Address, by: Registrant, *, outbox: Outbox, now: datetime, entropy: Entropy
-) -> ClaimedTarget:
-    """The target at an address: created if there is none, enabled again if it was disabled.
-
-    Without an owner a target has one user, and a sender has a limited number at one host: raises TargetRefused with the rule
-    `in_use` or `host_limit`.
-    """
-    target = outbox.targets
-    row = connection.execute(select(target).where(target.c.identity == address.identity(by.owner))).one_or_none()
-    if row is None:
-        return _new_target(connection, address, by, outbox=outbox, now=now, entropy=entropy)
-    if by.owner is None:
-        raise TargetRefused("in_use", "Another user has this target.")
-    confirmed = address.is_confirmed or (row.disabled_at is None and row.verified_at is not None)
-    if row.disabled_at is not None or (row.verified_at is None and confirmed):
-        enable_target(connection, outbox, row, verified_at=row.verified_at or now if confirmed else None, now=now)
-    return ClaimedTarget(row.id, row.secret, confirmed)
-
-
-def enable_target(connection: Connection, outbox: Outbox, row: Row[Any], *, verified_at: datetime | None, now: datetime) -> None:
-    """Enable the target in a row; what waits for it is sent, once it is confirmed, and without the question if it is."""
-    fresh = {"last_error": None, "health": _first_health(row.owner), "next_try_at": now, "verified_at": verified_at, **ENABLED}
-    connection.execute(update(outbox.targets).where(outbox.targets.c.id == row.id).values(**fresh))
-    if verified_at is not None:
-        connection.execute(outbox.alerts.delete().where(_question(outbox, row.id)))
-
-
-ENABLED = {"disabled_at": None, "disabled_because": None, "attempts": 0, "failing_since": None}
-
-
-def _new_target(
-    connection: Connection, address: Address, by: Registrant, *, outbox: Outbox, now: datetime, entropy: Entropy
-) -> ClaimedTarget:
-    target = outbox.targets
-    if by.owner is None and address.host not in by.shared_hosts:
-        mine = target.c.owner.is_(None) & (target.c.sender == by.sender) & (target.c.host == address.host)
-        if (connection.scalar(select(func.count()).where(mine)) or 0) >= by.per_host:
-            raise TargetRefused("host_limit", f"You have {by.per_host} targets at {address.host}, the maximum.")
-    secret = entropy(SIGNING_BYTES)
-    target_id = random_id("tgt", entropy)
-    values = {
-        "id": target_id,
-        "kind": address.channel.kind,
-        "address": address.text,
-        "identity": address.identity(by.owner),
-        "secret": secret,
-    }
-    place = {"owner": by.owner, "sender": by.sender, "host": address.host, "health": _first_health(by.owner)}
-    verified_at = now if address.is_confirmed else None
-    connection.execute(insert(target).values(**values, **place, attempts=0, burst=0, verified_at=verified_at))
-    return ClaimedTarget(target_id, secret, verified_at is not None)
-
-
-def _first_health(owner: str | None) -> Health:
-    """The first alert of a key does not wait among those of callers without one, until its target proves slow."""
-    return "new" if owner is None else "proven"
-
-
-def make_room(connection: Connection, outbox: Outbox, target_ids: Sequence[str]) -> None:
-    """Let no address be refused because of these targets, which have one user, who replaces them in this transaction."""
-    for target_id in target_ids:
-        unused = sha256(f"replaced\n{target_id}".encode()).digest()
-        connection.execute(update(outbox.targets).where(outbox.targets.c.id == target_id).values(identity=unused, host=""))
-
-
-def ask_to_confirm(connection: Connection, outbox: Outbox, target: ClaimedTarget, *, now: datetime, **columns: object) -> None:
-    """Raise the question for a target that is not confirmed, unless one waits; `columns` are the building's own columns of an alert.
-
-    Its channel decides when it is sent: see mailboxes.
-    """
-    waits = select(outbox.alerts.c.id).where(_question(outbox, target.id)).limit(1)
-    if not target.confirmed and connection.scalar(waits) is None:
-        outbox.raise_alerts(connection, [{"target_id": target.id, "kind": CONFIRM, "at": now, **columns}], now=now)
-
-
-def _question(outbox: Outbox, target_id: str) -> ColumnElement[bool]:
-    return (outbox.alerts.c.target_id == target_id) & (outbox.alerts.c.kind == CONFIRM)
-
-
-def confirm_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
-    """Confirm a target: alerts are sent there from now on."""
-    target = outbox.targets
-    connection.execute(outbox.alerts.delete().where(_question(outbox, target_id)))
-    fresh = {**ENABLED, "verified_at": now, "next_try_at": now, "message_id": None, "leased_until": None}
-    connection.execute(update(target).where(target.c.id == target_id).values(**fresh))
-
-
-def unsubscribe_target(connection: Connection, *, outbox: Outbox, target_id: str, now: datetime) -> None:
-    """Delete what waits for a target, and disable it until it is claimed and confirmed again."""
-    target = outbox.targets
-    alert = outbox.alerts
-    connection.execute(alert.delete().where(alert.c.target_id == target_id))
-    gone = {"disabled_at": now, "disabled_because": "its reader unsubscribed", "next_try_at": None, "message_id": None, "verified_at": None}
-    connection.execute(update(target).where(target.c.id == target_id).values(**gone))
-
-
-def delete_target(connection: Connection, outbox: Outbox, target_id: str) -> None:
-    """Delete a target that has no user, with the alerts that wait for it."""
-    connection.execute(outbox.alerts.delete().where(outbox.alerts.c.target_id == target_id))
-    connection.execute(outbox.targets.delete().where(outbox.targets.c.id == target_id))

@@ -8,14 +8,15 @@ Without a key anyone may name any host. So messages to a host are limited per mi
 never accepted a message of a sender gets a few first tries, and then one message at a time, by the retry policy.
 """
 
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
 from campus.alerts.message import Health, Lane
-from campus.alerts.rates import MAX_NAMES, RETRIES, TokenBuckets
+from campus.alerts.rates import RETRIES
+from campus.shares import MAX_NAMES, Counts, LatestEntries, TokenBuckets
 
 PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspect": (1, 8)}
 """Shares of all deliveries. Proven targets are quick and need few; new ones may hang, and need most."""
@@ -53,33 +54,34 @@ class Shares:
         return max(self.at_once * part // whole, 1)
 
 
-@dataclass
 class UnderWay:
     """The deliveries that run now."""
 
-    shares: Shares
-    total: int = 0
-    by_health: Counter[Health] = field(default_factory=Counter)
-    by_sender: Counter[str] = field(default_factory=Counter)
-    by_host: Counter[str] = field(default_factory=Counter)
-    unproven: Counter[str] = field(default_factory=Counter)
-    by_pair: Counter[str] = field(default_factory=Counter)
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self.by_health: Counts[str] = Counts()
+        self.by_sender: Counts[str] = Counts(per_holder=shares.sender)
+        self.by_host: Counts[str] = Counts(per_holder=shares.host)
+        self.unproven: Counts[str] = Counts(per_holder=shares.unproven)
+        self.by_pair: Counts[str] = Counts()
 
     def begin(self, lane: Lane) -> None:
         """Count a delivery that begins."""
-        self._count(lane, 1)
+        for counts, name in self._counted(lane):
+            counts.add(name)
 
     def end(self, lane: Lane) -> None:
         """Count a delivery that has ended."""
-        self._count(lane, -1)
+        for counts, name in self._counted(lane):
+            counts.remove(name)
 
     def free(self, health: Health) -> int:
         """How many deliveries to targets of this health may begin."""
-        return min(self.shares.at_once - self.total, self.shares.of(health) - self.by_health[health])
+        return min(self.shares.at_once - self.by_health.total, self.shares.of(health) - self.by_health[health])
 
     def full_senders(self) -> list[str]:
         """Senders at their limit."""
-        return [sender for sender, count in self.by_sender.items() if count >= self.shares.sender]
+        return [sender for sender in self.by_sender if not self.by_sender.has_room(sender)]
 
     def full_pairs(self, health: Health) -> list[str]:
         """Pairs of sender and host (see Lane.pair) that may begin no more deliveries to targets of this health."""
@@ -109,20 +111,11 @@ class UnderWay:
     def _has_room(self, pair: str, host: str, health: Health) -> bool:
         if host in self.shares.shared_hosts or not self.by_pair[pair]:
             return True
-        if health != "proven" and self.unproven[host] >= self.shares.unproven:
-            return False
-        return self.by_host[host] < self.shares.host
+        return self.by_host.has_room(host) and (health == "proven" or self.unproven.has_room(host))
 
-    def _count(self, lane: Lane, step: int) -> None:
-        self.total += step
-        self.by_health[lane.health] += step
-        counted = [(self.by_sender, lane.sender), (self.by_host, lane.host), (self.by_pair, lane.pair)]
-        if lane.health != "proven":
-            counted.append((self.unproven, lane.host))
-        for counter, name in counted:
-            counter[name] += step
-            if not counter[name]:
-                del counter[name]
+    def _counted(self, lane: Lane) -> list[tuple[Counts[str], str]]:
+        counted = [(self.by_health, lane.health), (self.by_sender, lane.sender), (self.by_host, lane.host), (self.by_pair, lane.pair)]
+        return counted if lane.health == "proven" else [*counted, (self.unproven, lane.host)]
 
 
 @dataclass(slots=True)
@@ -141,15 +134,15 @@ class Pace:
         self._shared_hosts = shared_hosts
         self._pairs = TokenBuckets(per_minute)
         self._hosts = TokenBuckets(per_minute * SENDERS_PER_HOST)
-        self._unanswered: OrderedDict[str, Unanswered] = OrderedDict()
-        self._doubted: OrderedDict[str, datetime] = OrderedDict()
+        self._unanswered: LatestEntries[str, Unanswered] = LatestEntries(MAX_NAMES)
+        self._doubted: LatestEntries[str, datetime] = LatestEntries(MAX_DOUBTED)
 
     def begin(self, lane: Lane, now: datetime) -> datetime | None:
         """Count a message that is sent now and return None; if it must wait, return when to ask again."""
         if lane.keyed:
             return None
         pair = lane.pair
-        if (held := self._held_until(lane, pair, now)) is not None:
+        if (held := self._held_until(lane, now)) is not None:
             return held
         if (left := self._pairs.left(pair, now)) < 1:
             return self._pairs.queued_at(pair, now)
@@ -169,8 +162,8 @@ class Pace:
             state = self._unanswered.pop(lane.pair, None)
             return state is not None and state.failures >= FIRST_TRIES
         if not lane.answered:
-            self._doubt(lane.sender, now)
-            self._note_failure(lane, lane.pair, now)
+            self._doubted[lane.sender] = now
+            self._note_failure(lane, now)
         return False
 
     def doubted(self, now: datetime) -> list[str]:
@@ -179,54 +172,41 @@ class Pace:
             self._doubted.popitem(last=False)
         return list(self._doubted)
 
-    def _doubt(self, sender: str, now: datetime) -> None:
-        self._doubted[sender] = now
-        self._doubted.move_to_end(sender)
-        if len(self._doubted) > MAX_DOUBTED:
-            self._doubted.popitem(last=False)
-
-    def _held_until(self, lane: Lane, pair: str, now: datetime) -> datetime | None:
-        state = self._unanswered.get(pair)
+    def _held_until(self, lane: Lane, now: datetime) -> datetime | None:
+        state = self._unanswered.get(lane.pair)
         if lane.answered or state is None or state.failures < FIRST_TRIES:
             return None
         longest = now + _wait(state)  # so that no wait gets longer when the clock is set back
         return min(state.until, longest) if now < state.until else None
 
-    def _note_failure(self, lane: Lane, pair: str, now: datetime) -> None:
-        state = self._unanswered.setdefault(pair, Unanswered(0, now))
+    def _note_failure(self, lane: Lane, now: datetime) -> None:
+        state = self._unanswered[lane.pair] = self._unanswered.get(lane.pair) or Unanswered(0, now)
         if lane.attempts == 0 or state.failures >= FIRST_TRIES:
             state.failures += 1
         state.until = now + _wait(state)
-        self._unanswered.move_to_end(pair)
-        if len(self._unanswered) > MAX_NAMES:
-            self._unanswered.popitem(last=False)
 
 
 def _wait(state: Unanswered) -> timedelta:
     return RETRIES.wait(state.failures - FIRST_TRIES + 1)
 
 
+@dataclass(frozen=True)
 class Turns:
     """Decides which lanes begin, and counts those that are running."""
 
-    def __init__(self, under_way: UnderWay, pace: Pace) -> None:
-        self.under_way = under_way
-        self._pace = pace
+    under_way: UnderWay
+    pace: Pace
 
     def choose(self, waiting: Sequence[Lane], health: Health, now: datetime, *, most: int) -> tuple[list[Lane], dict[str, datetime]]:
         """Which of the waiting lanes begin now, counted as begun; and by target id, when those that must wait are next due."""
         later: dict[str, datetime] = {}
 
         def may_begin(lane: Lane) -> bool:
-            if (at := self._pace.begin(lane, now)) is not None:
+            if (at := self.pace.begin(lane, now)) is not None:
                 later[lane.target_id] = at
             return at is None
 
         return self.under_way.choose(waiting, health, may_begin=may_begin, most=most), later
-
-    def doubted(self, now: datetime) -> list[str]:
-        """Senders whose new targets come after those of other senders."""
-        return self._pace.doubted(now)
 
     def is_short(self, health: Health) -> bool:
         """Whether less than half of a share is free, so that other targets may have to wait."""
@@ -236,11 +216,3 @@ class Turns:
         """Stop counting lanes that were chosen but got no message."""
         for lane in lanes:
             self.under_way.end(lane)
-
-    def note(self, lane: Lane, now: datetime, *, taken: bool) -> bool:
-        """Note the outcome of a message; returns True if the sender's other messages to its host need not wait any longer."""
-        return self._pace.note(lane, now, taken=taken)
-
-    def end(self, lane: Lane) -> None:
-        """Count a delivery that has ended."""
-        self.under_way.end(lane)

@@ -19,6 +19,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import MCPError
 from referencing import Registry
 
+from campus.backoff import Backoff
 from campus.errors import Unreachable
 from campus.observability import origin_of, redacted
 from campus.problems import upstream_unavailable
@@ -27,7 +28,8 @@ from twins import Problem, is_refusal
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0
-FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+RECONNECTS = Backoff.doubling(1.0, longest=30.0)
+"""The waits between attempts to reach a server that does not answer."""
 INVALID_ARGUMENTS = re.compile(r"\d+ validation errors? for |Input validation error|MCP error -32602")
 """How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 log = logging.getLogger(__name__)
@@ -77,9 +79,9 @@ class ProxiedServer:
 
     async def watch(self) -> None:
         """Probe it from time to time, until cancelled."""
-        wait = FIRST_WAIT
+        failures = 1
         while True:
-            await anyio.sleep(wait if self.failure else BETWEEN_PROBES)
+            await (RECONNECTS.sleep(failures) if self.failure else anyio.sleep(BETWEEN_PROBES))
             if self.failure or self.is_probed:
                 try:
                     with anyio.fail_after(PROBE_SECONDS):
@@ -87,7 +89,7 @@ class ProxiedServer:
                     self.mark_reachable()
                 except Exception as error:  # as above
                     self.mark_unreachable(error)
-            wait = min(2 * wait, LONGEST_WAIT) if self.failure else FIRST_WAIT
+            failures = failures + 1 if self.failure else 1
 
 
 class RemoteTools(ProxyProvider):

@@ -7,7 +7,6 @@ recognises them. A client id that is an https URL names a client id metadata doc
 import hmac
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pydantic import AnyUrl, BaseModel, Field, ValidationError
 
 from campus.errors import TargetRefused, one_line
 from campus.outbound.http_clients import GuardedClient
+from campus.shares import LatestEntries
 
 START = "campus_client_"
 LONGEST_ID = 4_096
@@ -148,8 +148,8 @@ class ClientDocuments:
     def __init__(self, web: GuardedClient, *, elapsed: Callable[[], float]) -> None:
         self._web = web.apart(lookups=FETCHES).within(FETCH_SECONDS)
         self._elapsed = elapsed
-        self._usable: OrderedDict[str, _Known] = OrderedDict()
-        self._refused: OrderedDict[str, _Known] = OrderedDict()
+        self._usable: LatestEntries[str, _Known] = LatestEntries(MOST_DOCUMENTS)
+        self._refused: LatestEntries[str, _Known] = LatestEntries(MOST_DOCUMENTS)
         self._fetches = anyio.Semaphore(FETCHES)
         self._hosts: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
 
@@ -224,6 +224,4 @@ class ClientDocuments:
         self._refused.pop(url, None)
         kept = self._refused if found.client is None else self._usable
         kept[url] = found
-        if len(kept) > MOST_DOCUMENTS:
-            kept.popitem(last=False)
         return found

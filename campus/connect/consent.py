@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.addresses import network_of
-from campus.alerts import TokenBuckets
 from campus.connect.clients import ClientRefused, is_local
 from campus.connect.parameters import authorization_fault, described
 from campus.connect.provider import ConnectRequest, Provider
@@ -28,6 +27,7 @@ from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
 from campus.pages.keys import PATH as KEYS_PATH
 from campus.pages.keys import WHY_NOT, SignInLimit
+from campus.shares import TokenBuckets
 from twins import Problem
 
 FETCHES_PER_MINUTE = 10

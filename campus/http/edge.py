@@ -17,9 +17,10 @@ from campus.http.hosts import Hosts, Proxies
 from campus.http.limits import (
     BODY_SECONDS,
     CALLS,
+    HELD_BYTES,
+    HELD_PER_ADDRESS,
     WAITING_SHARE,
     HeldBody,
-    HeldBytes,
     LimitedBody,
     body_problem,
     has_body,
@@ -32,6 +33,7 @@ from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability import RequestMetrics
 from campus.problems import storage_unavailable
+from campus.shares import Counts
 from twins import Problem
 
 log = logging.getLogger(__name__)
@@ -89,7 +91,7 @@ class Edge:
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
         self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
-        self._held = HeldBytes()
+        self._held: Counts[str] = Counts(HELD_BYTES, HELD_PER_ADDRESS)
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = random_ids()

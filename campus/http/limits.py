@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Container, Mapping
-from heapq import nsmallest
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Protocol
 
 import anyio
@@ -13,6 +12,7 @@ from campus.addresses import network_of
 from campus.context import context_of
 from campus.http.response import OutgoingResponse, caller_of
 from campus.http.waiting import WaitingCalls
+from campus.shares import Counts, Places
 from twins import Begun, Problem
 
 CALLS = 1_000
@@ -26,10 +26,6 @@ UNCOUNTED_BYTES = 16 * 1024
 """Bodies up to this size that came with their heads need no limits: the number of calls bounds them."""
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
-NETWORKS_TRIED = 16
-"""How many networks are searched for an idle connection, the one with the most connections first."""
-CLOSED_SHARE = 64
-"""When room is needed, this share of the idle connections of proxies is closed: one of 64, the longest idle first."""
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
@@ -89,53 +85,28 @@ def too_many_connections() -> Problem:
     return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
 
 
-class HeldBytes:
-    """The bytes of the bodies of running calls: at most `limit`, and at most `per_address` of one address (the /64 of an IPv6 address)."""
-
-    def __init__(self, *, limit: int = HELD_BYTES, per_address: int = HELD_PER_ADDRESS) -> None:
-        self._limit = limit
-        self._per_address = per_address
-        self._by_network: dict[str, int] = {}
-        self._held = 0
-
-    def take(self, network: str, size: int) -> bool:
-        """Count the bytes; False, counting nothing, if they are too many."""
-        held = self._by_network.get(network, 0) + size
-        if held > self._per_address or self._held + size > self._limit:
-            return False
-        self._by_network[network] = held
-        self._held += size
-        return True
-
-    def release(self, network: str, size: int) -> None:
-        """Their call was answered."""
-        self._held -= size
-        self._by_network[network] -= size
-        if not self._by_network[network]:
-            del self._by_network[network]
-
-
 class HeldBody:
-    """The part of the `HeldBytes` that one call takes: what has arrived of its body."""
+    """What one call takes of the bytes of all bodies, which its network holds: what has arrived of its body."""
 
     __slots__ = ("_held", "_network", "_size")
 
-    def __init__(self, held: HeldBytes, address: str) -> None:
+    def __init__(self, held: Counts[str], address: str) -> None:
         self._held = held
         self._network = network_of(address)
         self._size = 0
 
     def take(self, size: int) -> bool:
         """Count more bytes of the body; False if they are too many."""
-        if not self._held.take(self._network, size):
+        if not self._held.has_room(self._network, size):
             return False
+        self._held.add(self._network, size)
         self._size += size
         return True
 
     def release(self) -> None:
         """The call was answered."""
         if self._size:
-            self._held.release(self._network, self._size)
+            self._held.remove(self._network, self._size)
 
 
 class LimitedBody:
@@ -226,85 +197,19 @@ class ConnectionLimits:
     """
 
     def __init__(self, *, limit: int, per_address: int, proxies: Container[str] = ()) -> None:
-        self._limit = limit
-        self._per_address = per_address
         self._proxies = proxies
-        self._networks: dict[OpenConnection, str | None] = {}
-        self._from_proxies: set[OpenConnection] = set()
-        self._by_network: dict[str, set[OpenConnection]] = {}
-        self._by_size: dict[int, dict[str, None]] = {}
-        self._largest = 0
+        self._places: Places[OpenConnection] = Places(
+            limit=limit, per_holder=per_address, since=attrgetter("idle_since"), end=methodcaller("close_idle")
+        )
 
     def __len__(self) -> int:
-        return len(self._networks)
+        return len(self._places)
 
     def admit(self, connection: OpenConnection) -> bool:
         """Make room for a connection and count it; False when every connection that could be closed is busy."""
         address = connection.client[0] if connection.client else ""
-        network = None if address in self._proxies else network_of(address)
-        if network is not None and len(self._by_network.get(network, ())) >= self._per_address and not self._close_one(network):
-            return False
-        if len(self._networks) >= self._limit and not self._make_room():
-            return False
-        self._networks[connection] = network
-        if network is None:
-            self._from_proxies.add(connection)
-            return True
-        connections = self._by_network.setdefault(network, set())
-        connections.add(connection)
-        self._resized(network, len(connections) - 1, len(connections))
-        return True
+        return self._places.take(connection, None if address in self._proxies else network_of(address))
 
     def remove(self, connection: OpenConnection) -> None:
         """Stop counting a connection; one that is not counted changes nothing."""
-        network = self._networks.pop(connection, None)
-        if network is None:
-            self._from_proxies.discard(connection)
-            return
-        connections = self._by_network[network]
-        connections.discard(connection)
-        self._resized(network, len(connections) + 1, len(connections))
-        if not connections:
-            del self._by_network[network]
-
-    def _make_room(self) -> bool:
-        return self._close_one_of_the_largest() or self._close_some_of_proxies()
-
-    def _close_one_of_the_largest(self) -> bool:
-        tried = 0
-        for size in range(self._largest, 0, -1):
-            for network in self._by_size.get(size, ()):
-                if self._close_one(network):
-                    return True
-                tried += 1
-                if tried == NETWORKS_TRIED:
-                    return False
-        return False
-
-    def _close_some_of_proxies(self) -> bool:
-        """Close the longest idle connections of proxies: several, because all of them have to be compared."""
-        idle = [connection for connection in self._from_proxies if connection.idle_since < math.inf]
-        for connection in nsmallest(len(idle) // CLOSED_SHARE + 1, idle, key=attrgetter("idle_since")):
-            self._close(connection)
-        return bool(idle)
-
-    def _close_one(self, network: str) -> bool:
-        """Close the longest idle connection of a network; False when all are busy."""
-        connection = min(self._by_network[network], key=attrgetter("idle_since"))
-        if connection.idle_since == math.inf:
-            return False
-        self._close(connection)
-        return True
-
-    def _close(self, connection: OpenConnection) -> None:
-        self.remove(connection)
-        connection.close_idle()
-
-    def _resized(self, network: str, before: int, after: int) -> None:
-        """Keep the networks sorted by their number of connections, in constant time: a number changes by one."""
-        if before:
-            del self._by_size[before][network]
-        if after:
-            self._by_size.setdefault(after, {})[network] = None
-        if after > self._largest or not self._by_size[self._largest]:
-            self._largest = after if after > before else self._largest - 1
+        self._places.release(connection)

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import anyio
 
+from campus.backoff import Backoff
 from campus.errors import CampusError
 from campus.jobs.task import describe_error
-from campus.storage import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ServiceRunner:
             steady = anyio.current_time() - started_at >= self._steady_seconds
             count = 1 if steady or before is None else before.count + 1
             failures = self._failures[task] = _Failures(count, reason)
-            await anyio.sleep(self._restarts.wait(count).total_seconds())
+            await self._restarts.sleep(count)
             failures.restarted_at = anyio.current_time()
 
 

@@ -14,9 +14,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
+from campus.backoff import Backoff
 from campus.errors import CampusError
 from campus.observability import redacted, utc_text
-from campus.storage import Backoff, Lease, is_held
+from campus.storage import Lease, is_held
 
 DAY = timedelta(days=1)
 OVERDUE = timedelta(minutes=5)

@@ -1,10 +1,11 @@
 """Values looked up by digest: callers that wait share the next statement, and what it found is kept for five seconds."""
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import anyio
+
+from campus.shares import LatestEntries
 
 V = TypeVar("V")
 
@@ -41,8 +42,7 @@ class Lookups(Generic[V]):
     ) -> None:
         self._read = read
         self._monotonic = monotonic
-        self._size = size
-        self._known: OrderedDict[bytes, tuple[float, V]] = OrderedDict()
+        self._known: LatestEntries[bytes, tuple[float, V]] = LatestEntries(size)
         self._next_reading: Reading[V] = Reading()
         self._readings = anyio.Semaphore(READINGS)
 
@@ -85,16 +85,10 @@ class Lookups(Generic[V]):
                 read_at = self._monotonic()
                 reading.found = await self._read(reading.digests)
                 for digest, value in reading.found.items():
-                    self._remember(digest, value, until=read_at + CACHE_SECONDS)
+                    self._known[digest] = read_at + CACHE_SECONDS, value
         except Exception as error:
             reading.error = error
         finally:
             if self._next_reading is reading:
                 self._next_reading = Reading()
             reading.done.set()
-
-    def _remember(self, digest: bytes, value: V, *, until: float) -> None:
-        self._known[digest] = (until, value)
-        self._known.move_to_end(digest)
-        if len(self._known) > self._size:
-            self._known.popitem(last=False)

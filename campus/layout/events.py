@@ -1,6 +1,5 @@
 """Server-sent events by which a page updates itself: `changed` when it would look different, `ended` when it is no longer shown."""
 
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
@@ -8,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from campus.errors import StorageUnavailable
+from campus.shares import Counts
 from twins import Problem
 
 LOOK_SECONDS = 2.0
@@ -30,14 +30,12 @@ class EventStreams:
     """
 
     def __init__(self, *, most: int = STREAMS_PER_VISITOR, in_all: int = STREAMS, look_seconds: float = LOOK_SECONDS) -> None:
-        self._most = most
-        self._in_all = in_all
         self._look_seconds = look_seconds
-        self._open: Counter[str] = Counter()
+        self._open: Counts[str] = Counts(in_all, most)
 
     def __len__(self) -> int:
         """How many streams are open."""
-        return self._open.total()
+        return self._open.total
 
     def response(self, request: Request, visitor: str, fingerprint: Callable[[], Awaitable[bytes]], *, stopping: anyio.Event) -> Response:
         """A stream for a visitor; Problem 429 at a limit. It ends when `stopping` is set.
@@ -45,25 +43,22 @@ class EventStreams:
         `fingerprint` returns a digest of what the page shows. Its Problem 401, 402 or 403 ends the stream; any other is waited out, and
         so is a lost database.
         """
-        if not self._has_room(visitor):
-            mine = self._open[visitor] >= self._most
-            whose = f"a visitor has at most {self._most}" if mine else f"all visitors together have at most {self._in_all}"
+        if not self._open.has_room(visitor):
+            most, in_all = self._open.per_holder, self._open.limit
+            mine = self._open[visitor] >= most
+            whose = f"a visitor has at most {most}" if mine else f"all visitors together have at most {in_all}"
             detail = f"{whose} open streams of events; close a page that shows them, or try again later"
             raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "30"})
         known = request.headers.get("last-event-id") or request.query_params.get("seen", "")
         return StreamingResponse(self._events(visitor, fingerprint, known, stopping), media_type="text/event-stream", headers=HEADERS)
 
-    def _has_room(self, visitor: str) -> bool:
-        return self._open[visitor] < self._most and len(self) < self._in_all
-
     async def _events(
         self, visitor: str, fingerprint: Callable[[], Awaitable[bytes]], known: str, stopping: anyio.Event
     ) -> AsyncIterator[bytes]:
-        if not self._has_room(visitor):  # others began at the same moment
+        if not self._open.has_room(visitor):  # others began at the same moment
             return
-        self._open[visitor] += 1
         ends_at = anyio.current_time() + STREAM_SECONDS  # no cancel scope, which must not be left by a `yield`
-        try:
+        with self._open.added(visitor):
             yield b"retry: 2000\n\n"
             while not stopping.is_set() and anyio.current_time() < ends_at:
                 try:
@@ -81,7 +76,3 @@ class EventStreams:
                     known = seen
                 with anyio.move_on_after(self._look_seconds):
                     await stopping.wait()
-        finally:
-            self._open[visitor] -= 1
-            if not self._open[visitor]:
-                del self._open[visitor]

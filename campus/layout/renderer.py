@@ -2,7 +2,6 @@
 
 import inspect
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from campus.layout.assets import Asset, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, columns, sparkline
 from campus.layout.markdown import markdown_of
+from campus.shares import LatestEntries
 from twins import etag_of
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -158,7 +158,7 @@ class Pages:
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
         self._environment = environment
-        self._stored: OrderedDict[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = OrderedDict()
+        self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
         """A sentence for each of the building's templates that Jinja cannot read."""
@@ -243,9 +243,6 @@ class Pages:
         """Keep it, unless it holds a visitor's token or was made of objects that can change."""
         if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
             self._stored[key] = variables, made, self.layout.navigation
-            self._stored.move_to_end(key)
-            if len(self._stored) > STORED_PAGES:
-                self._stored.popitem(last=False)
 
 
 def _unless_known(response: Response, request: Request) -> Response:

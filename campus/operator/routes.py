@@ -11,7 +11,6 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.alerts import TokenBuckets
 from campus.app import Campus
 from campus.http.service_routes import own_page
 from campus.layout.events import EventStreams
@@ -21,6 +20,7 @@ from campus.operator.pages import OperatorPages
 from campus.operator.payments import PaymentPages
 from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
+from campus.shares import TokenBuckets
 from twins import Problem, RouteEntry
 
 TEMPLATES = Path(__file__).parent / "templates"

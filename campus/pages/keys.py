@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.addresses import network_of
-from campus.alerts import TokenBuckets
 from campus.caller import Credential, Key
 from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
@@ -22,6 +21,7 @@ from campus.layout.renderer import Pages
 from campus.pages.holdings import owned_by
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import ALL
+from campus.shares import TokenBuckets
 from twins import Problem
 
 PATH = "/keys"
@@ -58,7 +58,7 @@ class SignInLimit:
     def _count(self, attempts: TokenBuckets, name: str, which: str) -> None:
         now = self.now()
         if not attempts.take(name, now):
-            seconds = max(1, round((attempts.next_at(name, now) - now).total_seconds()))
+            seconds = attempts.seconds_left(name, now)
             detail = f"Too many attempts to sign in {which}; try again in {seconds} s."
             raise Problem(429, "too_many_sign_ins", detail, headers={"Retry-After": str(seconds)})
 

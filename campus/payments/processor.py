@@ -25,14 +25,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.ledger import Event, Ledger
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.queue import FairQueue, WorthlessPayments
+from campus.payments.queue import PaymentQueue, WorthlessPayments
 from campus.payments.reconciler import Reconciler
 from campus.payments.reservations import Reservations, as_sold, receipt_of, stored_answer, transfer_of
-from campus.payments.settlement import Load, Pauses, Settlement, uninterrupted
+from campus.payments.settlement import Load, Settlement, uninterrupted
 from campus.payments.states import (
     Step,
     already_used,
@@ -51,7 +52,8 @@ from twins import Problem
 
 WAIT_SECONDS = 75.0
 """How long a call waits for another call that presented the same payment before: clients are told to wait for 90 seconds."""
-FIRST_PAUSE = 0.05
+PAUSES = Backoff.doubling(0.05, longest=1.0)
+"""Between two looks at a payment that another call presented before."""
 Run = Callable[[str], Awaitable[StoredAnswer]]
 Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswer]]
 """Charges a stored answer's payment, or finds out that it was charged: see Settlement."""
@@ -81,7 +83,7 @@ class PaymentProcessor:
         self._chain = chain
         self._now = now
         self._wait_seconds = wait_seconds
-        self._queue = FairQueue()
+        self._queue = PaymentQueue()
         self._worthless = WorthlessPayments(now)
 
     async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
@@ -95,8 +97,7 @@ class PaymentProcessor:
             return await self._process(payment, sale, run)
 
     async def _process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
-        pauses = Pauses(FIRST_PAUSE, seconds=self._wait_seconds)
-        while True:
+        async for _ in Tries(PAUSES, seconds=self._wait_seconds):
             step, row = await self._step(payment, sale)
             match step:
                 case "reserve":
@@ -119,9 +120,7 @@ class PaymentProcessor:
                     raise used_elsewhere()
                 case "reused":
                     raise key_reused()
-            if pauses.are_over:
-                raise in_flight()
-            await pauses.pause()
+        raise in_flight()
 
     async def recall(self, sale: Sale) -> PaidAnswer | None:
         """Return the answer that this sale's Idempotency-Key bought before, for a call without a payment; None if it bought nothing.
@@ -146,16 +145,13 @@ class PaymentProcessor:
 
     async def _step_after_another(self, sale: Sale) -> tuple[Step, PaymentRow | None]:
         """The next step of a purchase once the call that pays for it is answered, or after the time that this one may wait."""
-        pauses = Pauses(FIRST_PAUSE, seconds=self._wait_seconds)
-        while True:
+        async for _ in Tries(PAUSES, seconds=self._wait_seconds):
             step, row = await self._step(None, sale)
             if step == "look" and row is not None:
                 await self._reconciler.look(row)
             elif step != "wait":
-                return step, row
-            if pauses.are_over:
-                return step, row
-            await pauses.pause()
+                break
+        return step, row
 
     async def _step(self, payment: Payment | None, sale: Sale) -> tuple[Step, PaymentRow | None]:
         return next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())

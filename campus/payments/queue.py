@@ -3,21 +3,15 @@
 A call is counted before anything is read for it, and one too many of its address is refused: it costs the database nothing.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
-from math import ceil
-from typing import TypeVar
 
-import anyio
-
-from campus.alerts import TokenBuckets
 from campus.payments.states import RETRY_AFTER, in_flight
+from campus.shares import Counts, FairQueue, TokenBuckets
 from twins import Problem
 
-T = TypeVar("T")
 Authorization = tuple[str, str]
 """A payment's payer and nonce."""
 
@@ -50,48 +44,28 @@ class QueueLimits:
     worthless_per_payer: int = 10
 
 
-@dataclass(slots=True, eq=False)
-class _Place:
-    client: str
-    payer: str
-    decided: anyio.Event = field(default_factory=anyio.Event)
-    admitted: bool = False
-
-
-class FairQueue:
-    """Grants turns in rounds: each waiting client address gets one per round, and the wallets at an address take turns."""
+class PaymentQueue:
+    """Counts the calls with a payment, and grants turns to check one: in rounds over the client addresses, and over their wallets."""
 
     def __init__(self, limits: QueueLimits | None = None) -> None:
-        self._limits = limits or QueueLimits()
-        self._at_once = 0
-        self._of_client: Counter[str] = Counter()
-        self._of_payer: Counter[tuple[str, str]] = Counter()
-        self._waiting: dict[str, dict[str, list[_Place]]] = {}  # in the order of the next turns
-        self._calls: Counter[Authorization] = Counter()
-        self._calls_of_client: Counter[str] = Counter()
-        self._copies: Counter[str] = Counter()
+        self._limits = limits = limits or QueueLimits()
+        self._turns = FairQueue(limit=limits.at_once, per_holder=limits.at_once_per_client, per_part=limits.at_once_per_payer)
+        self._calls: Counts[Authorization] = Counts()
+        self._of_client: Counts[str] = Counts()
+        self._copies: Counts[str] = Counts(limits.copies, limits.copies_per_client)
         self._in_check: set[Authorization] = set()
 
     @contextmanager
     def call(self, client: str, authorization: Authorization) -> Iterator[None]:
         """Count a call with a payment. Problem 429 for one call too many of the address, 409 `payment_in_flight` for one copy too many."""
-        is_full = self._calls_of_client.total() >= self._limits.calls
-        if self._calls_of_client[client] >= (self._limits.calls_per_client_then if is_full else self._limits.calls_per_client):
+        is_full = self._of_client.total >= self._limits.calls
+        if self._of_client[client] >= (self._limits.calls_per_client_then if is_full else self._limits.calls_per_client):
             raise too_many_of_one()
-        is_copy = authorization in self._calls
-        if is_copy:
-            if self._copies[client] >= self._limits.copies_per_client or self._copies.total() >= self._limits.copies:
-                raise in_flight()
-            self._copies[client] += 1
-        self._calls[authorization] += 1
-        self._calls_of_client[client] += 1
-        try:
+        is_copy = self._calls[authorization] > 0
+        if is_copy and not self._copies.has_room(client):
+            raise in_flight()
+        with self._calls.added(authorization), self._of_client.added(client), self._copies.added(client) if is_copy else nullcontext():
             yield
-        finally:
-            _count_down(self._calls, authorization)
-            _count_down(self._calls_of_client, client)
-            if is_copy:
-                _count_down(self._copies, client)
 
     def is_in_check(self, authorization: Authorization) -> bool:
         """Whether a call with this payment has its turn, or waits for it."""
@@ -100,64 +74,14 @@ class FairQueue:
     @asynccontextmanager
     async def turn(self, client: str, authorization: Authorization) -> AsyncIterator[None]:
         """Wait for the turn to check a payment that is not in check. Problem 503 if it does not come in time."""
-        place = _Place(client, authorization[0])
-        self._waiting.setdefault(client, {}).setdefault(place.payer, []).append(place)
         self._in_check.add(authorization)
-        self._admit()
         try:
-            with anyio.move_on_after(self._limits.wait_seconds):
-                await place.decided.wait()
-            if not place.admitted:
-                raise too_many_payments()
-            yield
+            async with self._turns.turn(client, authorization[0], seconds=self._limits.wait_seconds) as granted:
+                if not granted:
+                    raise too_many_payments()
+                yield
         finally:
             self._in_check.discard(authorization)
-            self._leave(place)
-
-    def _admit(self) -> None:
-        while self._at_once < self._limits.at_once and (place := self._next()) is not None:
-            self._remove(place)
-            self._to_the_end(place)
-            self._at_once += 1
-            self._of_client[place.client] += 1
-            self._of_payer[place.client, place.payer] += 1
-            place.admitted = True
-            place.decided.set()
-
-    def _next(self) -> _Place | None:
-        for client, payers in self._waiting.items():
-            if self._of_client[client] < self._limits.at_once_per_client:
-                for payer, places in payers.items():
-                    if self._of_payer[client, payer] < self._limits.at_once_per_payer:
-                        return places[0]
-        return None
-
-    def _to_the_end(self, place: _Place) -> None:
-        """Move the address, and the wallet among its wallets, to the end: they have had their turn in this round."""
-        if (payers := self._waiting.pop(place.client, None)) is not None:
-            self._waiting[place.client] = payers
-            if (places := payers.pop(place.payer, None)) is not None:
-                payers[place.payer] = places
-
-    def _leave(self, place: _Place) -> None:
-        if not place.admitted:
-            self._remove(place)
-            return
-        self._at_once -= 1
-        _count_down(self._of_client, place.client)
-        _count_down(self._of_payer, (place.client, place.payer))
-        self._admit()
-
-    def _remove(self, place: _Place) -> None:
-        payers = self._waiting.get(place.client, {})
-        places = payers.get(place.payer, [])
-        if place not in places:
-            return
-        places.remove(place)
-        if not places:
-            del payers[place.payer]
-        if not payers:
-            del self._waiting[place.client]
 
 
 class WorthlessPayments:
@@ -174,7 +98,7 @@ class WorthlessPayments:
         now = self._now()
         for buckets, name in ((self._of_client, client), *([(self._of_payer, payer)] if payer else [])):
             if buckets.left(name, now) < 1:
-                raise too_many_worthless(ceil((buckets.next_at(name, now) - now).total_seconds()))
+                raise too_many_worthless(buckets.seconds_left(name, now))
 
     def count(self, client: str, payer: str | None = None) -> None:
         """One more of the address; `payer` is named only if that wallet has signed it, since anybody can name another's."""
@@ -190,7 +114,7 @@ def too_many_worthless(seconds: int) -> Problem:
         "too_many_worthless_payments",
         "too many payments from your network address or wallet were refused within a minute; this one was not looked at, and not charged."
         " Find out why they are refused: a wrong signature, a wallet without funds, or a used nonce. Then send it again",
-        headers={"Retry-After": str(max(1, seconds))},
+        headers={"Retry-After": str(seconds)},
     )
 
 
@@ -214,9 +138,3 @@ def too_many_payments() -> Problem:
         " again in a few seconds",
         headers=RETRY_AFTER,
     )
-
-
-def _count_down(counts: Counter[T], key: T) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]

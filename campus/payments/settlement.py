@@ -1,4 +1,4 @@
-"""Settlement: has payments charged by the facilitator, and waits until the chain shows the charge; and the pauses between questions.
+"""Settlement: has payments charged by the facilitator, and waits until the chain shows the charge.
 
 A settlement that was begun is not interrupted: `uninterrupted` delays a cancellation.
 """
@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from math import inf
 from typing import TypeVar
 
 import anyio
 
+from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
@@ -22,30 +22,12 @@ from campus.payments.states import in_flight, refused
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 1.0
+PAUSES = Backoff.doubling(0.1, longest=1.0)
+"""Between two questions to the chain."""
 T = TypeVar("T")
 Load = Callable[[], Awaitable[Facilitator]]
 """Returns the facilitator once its library is loaded."""
 log = logging.getLogger(__name__)
-
-
-class Pauses:
-    """The pauses of a loop that asks again: each is twice as long as the one before, up to a second, for `seconds` in all."""
-
-    def __init__(self, first: float, *, seconds: float = inf) -> None:
-        self._next = first
-        self._ends_at = anyio.current_time() + seconds
-
-    @property
-    def are_over(self) -> bool:
-        """Whether the time has passed: ask no more."""
-        return anyio.current_time() >= self._ends_at
-
-    async def pause(self) -> None:
-        """Wait before the next question."""
-        await anyio.sleep(self._next)
-        self._next = min(2 * self._next, LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +101,11 @@ class Settlement:
 
     async def _search(self, row: PaymentRow, *, seconds: float) -> Outcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""
-        pauses = Pauses(FIRST_PAUSE, seconds=seconds)
-        while True:
+        async for _ in Tries(PAUSES, seconds=seconds):
             outcome = await self._ask_chain(row)
-            if outcome.state != "unknown" or pauses.are_over:
-                return outcome
-            await pauses.pause()
+            if outcome.state != "unknown":
+                break
+        return outcome
 
     async def _proof_of(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
         """The proof of a settlement that the facilitator reported in this transaction, or without `ends_at` its report alone."""
@@ -144,13 +125,11 @@ class Settlement:
     async def _wait_for(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
         outcome = Outcome("unknown", reason="the chain does not show it yet")
-        pauses = Pauses(FIRST_PAUSE)
         with anyio.move_on_at(anyio.current_time() + self._timeouts.proof if ends_at is None else ends_at):
-            while True:
+            async for _ in Tries(PAUSES):
                 outcome = await self._chain.shown(transaction, transfer_of(row))
                 if outcome.state != "unknown" or (self._chain.trouble is not None and ends_at is None):
                     break
-                await pauses.pause()
         return outcome
 
     async def _conclude(self, row: PaymentRow, outcome: Outcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:

@@ -2,13 +2,12 @@
 
 from campus.storage.database import NoStorage, Storage, in_snapshot, in_transaction, try_write
 from campus.storage.databases import Databases
-from campus.storage.leases import Backoff, Lease, is_held
+from campus.storage.leases import Lease, is_held
 from campus.storage.tables import EPOCH, MICROSECOND, CoreTables, Json, Moment, Span, UtcDateTime, among, is_postgres, registry
 
 __all__ = [
     "EPOCH",
     "MICROSECOND",
-    "Backoff",
     "CoreTables",
     "Databases",
     "Json",

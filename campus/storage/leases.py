@@ -1,10 +1,9 @@
-"""Leases and backoff: how long shared work belongs to one process, and when failed work is tried again.
+"""Leases: how long shared work belongs to one process.
 
-Pure: time and chance are arguments. A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
+Pure: time is an argument. A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
 the work alone while that lease `is_held`. A process that stops renewing, because it died or hangs, loses the work when the lease ends.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -31,21 +30,3 @@ class Lease:
 def is_held(lease_end: datetime | None, now: datetime) -> bool:
     """Whether a process holds the lease, which ends at `lease_end`."""
     return lease_end is not None and now < lease_end
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait after each failure in a row: one of `waits` after the other, then always the last, ± a fraction `spread`."""
-
-    waits: Sequence[timedelta]
-    spread: float = 0.0
-
-    def wait(self, failures: int, *, chance: float = 0.5) -> timedelta:
-        """The wait after so many failures in a row; `chance` is a random number in 0..1."""
-        place = min(max(failures, 1), len(self.waits)) - 1
-        return self.waits[place] * (1 - self.spread + 2 * self.spread * chance)
-
-    @property
-    def longest(self) -> timedelta:
-        """The longest wait there can be."""
-        return max(self.waits) * (1 + self.spread)

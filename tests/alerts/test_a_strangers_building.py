@@ -138,7 +138,7 @@ async def test_no_target_of_a_doubted_sender_is_chosen_while_more_of_others_wait
     dispatcher = state_of(floods).dispatcher
     for number in range(1, 2 * MOST_CHOSEN, 2):
         failed = Lane(f"gone{number}", "new", f"net:{number}", "gone.dev", keyed=False, answered=False, attempts=0)
-        dispatcher.turns.note(failed, clock(), taken=False)
+        dispatcher.turns.pace.note(failed, clock(), taken=False)
     await in_transaction(floods.site.storage, fill)
     first = [message.target_id for message in await dispatcher.claim()]
     assert sorted(first) == sorted(f"honest{number}" for number in range(0, 2 * MOST_CHOSEN, 2)), "all of the others, and no more"

@@ -1,4 +1,4 @@
-"""Turns, shares and rates: nobody has more than a share, and whoever has least comes first."""
+"""Turns, shares and pace: nobody has more than a share, and whoever has least comes first."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from campus import Caller
 from campus.alerts.message import HEALTHS, Health, Lane
-from campus.alerts.rates import LONGEST_WAIT, WAITS, TokenBuckets
+from campus.alerts.rates import WAITS
 from campus.alerts.targets import sender_of
 from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, Pace, Shares, UnderWay
+from campus.shares import Counts
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
@@ -45,7 +46,7 @@ def test_no_share_is_exceeded_and_none_is_left_empty_while_someone_may_begin(lan
     under_way, begun = UnderWay(SHARES), list[Lane]()
     for health in HEALTHS:
         begun += choose(under_way, lanes, health)
-    assert len(begun) == under_way.total <= SHARES.at_once
+    assert len(begun) == under_way.by_health.total <= SHARES.at_once
     assert max(Counter(one.sender for one in begun).values(), default=0) <= SHARES.sender
     for health in HEALTHS:
         assert sum(one.health == health for one in begun) <= SHARES.of(health)
@@ -55,7 +56,7 @@ def test_no_share_is_exceeded_and_none_is_left_empty_while_someone_may_begin(lan
         assert sum(one.host == host for one in begun) <= SHARES.host + senders
     for one in begun:
         under_way.end(one)
-    assert under_way == UnderWay(SHARES)
+    assert not any([*counts] for counts in vars(under_way).values() if isinstance(counts, Counts))
 
 
 @given(st.lists(LANES, max_size=60), st.sampled_from(HEALTHS))
@@ -102,54 +103,7 @@ def test_lanes_that_must_wait_take_no_room() -> None:
     lanes = [lane(number, host="shared.dev") for number in range(9)]
     chosen = under_way.choose(lanes, "new", may_begin=lambda one: one in lanes[6:])
     assert chosen == lanes[6:]
-    assert under_way.total == 3
-
-
-def test_a_bucket_gives_as_many_a_minute_and_fills_while_it_is_quiet() -> None:
-    buckets = TokenBuckets(6)
-    assert [buckets.take("a", NOON) for _ in range(7)] == [True] * 6 + [False]
-    assert buckets.take("b", NOON)
-    assert buckets.next_at("a", NOON) == seconds(10)
-    assert [buckets.queued_at("a", NOON) for _ in range(3)] == [seconds(10), seconds(20), seconds(30)]
-    assert not buckets.take("a", seconds(9))
-    assert buckets.take("a", seconds(10))
-    assert [buckets.take("a", seconds(900)) for _ in range(7)] == [True] * 6 + [False]
-    assert not buckets.take("a", seconds(0)), "a clock that goes back fills nothing"
-    assert buckets.take("a", seconds(11)), "and takes nothing"
-
-
-def test_nobody_who_waits_is_looked_at_later_for_having_been_asked_about_often() -> None:
-    buckets = TokenBuckets(6)
-    assert [buckets.take("a", NOON) for _ in range(6)] == [True] * 6
-    moments = [buckets.queued_at("a", NOON) for _ in range(1_000)]
-    assert moments == sorted(moments)
-    assert moments[-1] == NOON + LONGEST_WAIT
-    assert moments.count(moments[-1]) == 1_000 - LONGEST_WAIT // timedelta(seconds=10) + 1
-
-
-def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_the_time_that_it_showed() -> None:
-    buckets, ahead = TokenBuckets(6), NOON + timedelta(days=400)
-    assert [buckets.take("a", ahead) for _ in range(7)] == [True] * 6 + [False]
-    assert [buckets.queued_at("a", ahead) - ahead for _ in range(2)] == [timedelta(seconds=10), timedelta(seconds=20)]
-    assert buckets.left("a", NOON) == 0
-    assert buckets.queued_at("a", NOON) == seconds(30)
-    assert buckets.left("a", seconds(20)) == 2
-
-
-@given(st.lists(st.floats(0, 300), min_size=1, max_size=200), st.integers(1, 20))
-def test_in_any_minute_a_bucket_gives_no_more_than_twice_its_rate(moments: list[float], rate: int) -> None:
-    buckets = TokenBuckets(rate)
-    taken = [moment for moment in sorted(moments) if buckets.take("a", seconds(moment))]
-    for start in taken:
-        assert sum(start <= moment < start + 60 for moment in taken) <= 2 * rate
-
-
-def test_no_more_buckets_are_remembered_than_may_be() -> None:
-    buckets = TokenBuckets(1, names=10)
-    for number in range(1_000):
-        buckets.take(str(number), NOON)
-    assert len(buckets) == 10
-    assert not buckets.take("999", NOON)
+    assert under_way.by_health.total == 3
 
 
 def test_a_host_that_takes_nothing_from_a_sender_is_asked_by_one_at_a_time() -> None:

@@ -9,9 +9,9 @@ from fastmcp import FastMCP
 from patience import patience
 
 from campus import Building, Service
+from campus.backoff import Backoff
 from campus.errors import CampusError
 from campus.jobs import ServiceRunner, ServiceTask
-from campus.storage import Backoff
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = Backoff([timedelta(0)])

@@ -12,7 +12,7 @@ from payments.seller import Seller
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.payments.payment import Payment
-from campus.payments.queue import FairQueue, QueueLimits
+from campus.payments.queue import PaymentQueue, QueueLimits
 from campus.storage import Storage
 from campus.testing.payments import new_wallet
 from twins import Problem
@@ -24,7 +24,7 @@ class Turns:
     """Whose turns came, in order, and how each caller's wait ended."""
 
     def __init__(self, **limits: Any) -> None:
-        self.queue = FairQueue(QueueLimits(**{"wait_seconds": 60.0, **limits}))
+        self.queue = PaymentQueue(QueueLimits(**{"wait_seconds": 60.0, **limits}))
         self.turns: list[str] = []
         self.refused: list[str] = []
         self.most: Counter[str] = Counter()
@@ -103,11 +103,10 @@ async def test_a_call_that_waits_too_long_or_is_cancelled_leaves_no_trace() -> N
         seen.go_on()
     async with seen.queue.turn("c", ("w", "0x1")):
         assert seen.turns == ["a"]
-    assert vars(seen.queue)["_waiting"] == {}
-    assert not vars(seen.queue)["_of_client"]
+    assert len(vars(seen.queue)["_turns"]) == 0
 
 
-def begun(queue: FairQueue, calls: ExitStack, client: str, payment: tuple[str, str]) -> str:
+def begun(queue: PaymentQueue, calls: ExitStack, client: str, payment: tuple[str, str]) -> str:
     """How a call begins that lasts as long as `calls`."""
     try:
         calls.enter_context(queue.call(client, payment))
@@ -117,7 +116,7 @@ def begun(queue: FairQueue, calls: ExitStack, client: str, payment: tuple[str, s
 
 
 def test_copies_of_a_payment_are_few_of_one_address_and_in_all() -> None:
-    queue = FairQueue(QueueLimits(copies=3, copies_per_client=2))
+    queue = PaymentQueue(QueueLimits(copies=3, copies_per_client=2))
     payments = [("0xab", "0x1"), ("0xab", "0x2")]
     refused = "409 payment_in_flight"
     for _ in range(2):  # what has ended is not counted
@@ -130,7 +129,7 @@ def test_copies_of_a_payment_are_few_of_one_address_and_in_all() -> None:
 
 
 def test_an_address_with_too_many_calls_is_refused_and_others_are_not() -> None:
-    queue = FairQueue(QueueLimits(calls_per_client=3, calls=5, calls_per_client_then=1))
+    queue = PaymentQueue(QueueLimits(calls_per_client=3, calls=5, calls_per_client_then=1))
     nonces = count()
     for _ in range(2):  # what has ended is not counted
         with ExitStack() as calls:
@@ -178,7 +177,7 @@ async def test_a_worthless_payment_sent_many_times_at_once_reads_and_writes_litt
 
 async def test_worthless_payments_write_nothing_and_beyond_the_share_of_their_address_read_nothing(seller: Seller) -> None:
     nobody, storage, processor = new_wallet(), CountedStorage(seller.storage), seller.payments.processor
-    processor._queue = FairQueue(QueueLimits(calls_per_client=20))
+    processor._queue = PaymentQueue(QueueLimits(calls_per_client=20))
     processor._reservations._storage = storage  # type: ignore[assignment]  # it has no batches, which are not used there
     payments = [seller.pay(by=nobody) for _ in range(25)]
     found = await send_at_once(seller, payments)

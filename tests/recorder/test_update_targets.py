@@ -73,7 +73,7 @@ async def test_an_alert_that_is_being_sent_to_the_former_webhook_reaches_the_new
         await until(lambda: len(receiver.requests) == 2)
         await recorder.beat(monitor)
         await until(lambda: len(receiver.requests) == 3)
-        await until(lambda: recorder.campus.site.state.dispatcher.turns.under_way.total == 0)
+        await until(lambda: recorder.campus.site.state.dispatcher.turns.under_way.by_health.total == 0)
     assert [(one.path, one.json["type"]) for one in sorted(receiver.requests, key=lambda one: one.path == new)] == [
         ("/held", "monitor.failed"),
         (new, "monitor.failed"),

@@ -2,30 +2,19 @@
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Connection, FromClause, Row
+from sqlalchemy import ColumnElement, FromClause, Row
 
 from buildings.cve.models import Part
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.models import SHOWN_ENTRIES, NewsEntry
-from campus import GuardedClient, Site, in_transaction, utc_text
-from campus.alerts import (
-    CONFIRM,
-    AlertContents,
-    AlertText,
-    Content,
-    Dispatcher,
-    Question,
-    RegistrationLimits,
-    open_channels,
-    open_dispatcher,
-)
+from campus import Site, utc_text
+from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Dispatcher, Question, Registrations, open_channels
 
 NEWS, PAUSED = "news", "paused"
 EMAIL_PAGES = "/v1/watches/email"
@@ -85,22 +74,6 @@ class WatchDigest(Part):
     events: tuple[NewsEvent | PausedEvent, ...] = Field(description="The events in their order.")
 
 
-@dataclass(frozen=True)
-class WatchAlert:
-    """One message as it was raised. Only news have a watch, a number, a day and entries; `key_ends_at` is that of the target's owner."""
-
-    kind: str
-    at: datetime
-    watch_id: str | None
-    name: str | None
-    number: int | None
-    day: date | None
-    count: int | None
-    entries: tuple[NewsEntry, ...]
-    omitted: int
-    key_ends_at: datetime
-
-
 class WatchAlerts(AlertContents):
     """Composes the messages of watches; `url` is the public URL of the service."""
 
@@ -120,29 +93,11 @@ class WatchAlerts(AlertContents):
         owned = waiting.join(WATCH_OWNERS, TARGETS.c.owner == WATCH_OWNERS.c.lineage)
         return owned.outerjoin(WATCHES, ALERTS.c.watch_id == WATCHES.c.id).outerjoin(WATCH_NEWS, ALERTS.c.news == WATCH_NEWS.c.number)
 
-    def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[WatchAlert]:
-        """Each alert with the entries of its news."""
-        return [
-            WatchAlert(
-                kind=row.kind,
-                at=row.at,
-                watch_id=row.watch_id,
-                name=row.name,
-                number=row.news,
-                day=row.day,
-                count=row.found,
-                entries=unpack_entries(row.entries)[:SHOWN_ENTRIES] if row.entries else (),
-                omitted=row.omitted,
-                key_ends_at=row.ends_at,
-            )
-            for row in rows
-        ]
-
-    def compose(self, alerts: Sequence[WatchAlert]) -> Content | Question:
+    def compose(self, alerts: Sequence[Row[Any]]) -> Content | Question:
         """An event, or a digest of events; or the question to a new address."""
         if alerts[0].kind == CONFIRM:
             return Question(QUESTION.format(name=alerts[0].name or "of your key"))
-        events = [event_of(alert, url=self._url) for alert in alerts]
+        events = [event_of(row, url=self._url) for row in alerts]
         texts = tuple(_text(event) for event in events)
         if len(events) == 1:
             return Content(events[0], texts[0].headline, texts)
@@ -150,18 +105,18 @@ class WatchAlerts(AlertContents):
         return Content(digest, f"News of {len(events)} watches", texts)
 
 
-def event_of(alert: WatchAlert, *, url: str) -> NewsEvent | PausedEvent:
-    """The event of one alert; it is the same at each try."""
-    if alert.kind == PAUSED or alert.watch_id is None or alert.day is None:
-        return PausedEvent(timestamp=alert.at, key_ended_at=alert.key_ends_at, notice=_notice(alert.key_ends_at))
+def event_of(row: Row[Any], *, url: str) -> NewsEvent | PausedEvent:
+    """The event of one alert, a row with `WatchAlerts.columns`; it is the same at each try."""
+    if row.kind == PAUSED or row.watch_id is None or row.day is None:
+        return PausedEvent(timestamp=row.at, key_ended_at=row.ends_at, notice=_notice(row.ends_at))
     return NewsEvent(
-        timestamp=alert.at,
-        watch=WatchPart(id=alert.watch_id, name=alert.name or ""),
-        day=alert.day,
-        count=alert.count or 0,
-        entries=alert.entries,
-        omitted=alert.omitted,
-        news_url=f"{url}/v1/watches/news?since={(alert.number or 1) - 1}&watch_id={alert.watch_id}",
+        timestamp=row.at,
+        watch=WatchPart(id=row.watch_id, name=row.name or ""),
+        day=row.day,
+        count=row.found,
+        entries=unpack_entries(row.entries)[:SHOWN_ENTRIES],
+        omitted=row.omitted,
+        news_url=f"{url}/v1/watches/news?since={row.news - 1}&watch_id={row.watch_id}",
     )
 
 
@@ -197,24 +152,19 @@ class Watching:
 
     def __init__(self, site: Site[CveSettings, Any]) -> None:
         self._site = site
-        self.limits = RegistrationLimits(site.settings.watches_per_minute)
 
     @cached_property
-    def checks(self) -> GuardedClient:
-        """The client that checks webhooks. It resolves names in its own threads, so that a slow name server delays no message."""
-        return self._site.web.apart()
+    def registrations(self) -> Registrations:
+        """Recognizes and checks addresses."""
+        return Registrations(self.dispatcher.channels, self._site.web, per_minute=self._site.settings.watches_per_minute)
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
         """Sends the messages."""
         site = self._site
-        channels = open_channels(site, links=EMAIL_PAGES)
-        contents = WatchAlerts(site.url)
-        return open_dispatcher(OUTBOX, contents, storage=site.storage, web=site.web, channels=channels, now=site.now, count=site.count)
+        return Dispatcher(OUTBOX, WatchAlerts(site.url), site, channels=open_channels(site, links=EMAIL_PAGES))
 
 
 async def deliver(site: Site[CveSettings, Any]) -> None:
     """Send the messages of watches until the process ends."""
-    if site.alone:  # otherwise another process may hold the leases
-        await in_transaction(site.storage, OUTBOX.void_leases)
     await site.state.watching.dispatcher.run(every=LONGEST_WAIT)

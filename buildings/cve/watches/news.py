@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
 
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
@@ -143,32 +143,27 @@ async def list_matching(storage: Storage, edition: Edition, last: Edition | None
     return ListMatching(matcher, now)
 
 
-async def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
     """The lineages of the keys that own watches, in parts: a server follows them every minute, and all at once would delay its calls."""
-    owners = await in_snapshot(storage, partial(_owners_after, last=""))
-    while owners:
-        yield owners
-        owners = await in_snapshot(storage, partial(_owners_after, last=owners[-1]))
+    owner = WATCH_OWNERS.c.lineage
+    return _in_parts(storage, owner, select(owner).where(exists().where(WATCHES.c.lineage == owner)))
 
 
-def _owners_after(connection: Connection, last: str) -> Sequence[str]:
-    lineage = WATCH_OWNERS.c.lineage
-    chosen = select(lineage).where(lineage > last, exists().where(WATCHES.c.lineage == lineage))
-    return connection.scalars(chosen.order_by(lineage).limit(OWNERS_PER_READ)).all()
-
-
-async def makers_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
+def makers_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
     """The ids of the makers of watches that have not stopped, in parts."""
-    makers = await in_snapshot(storage, partial(_makers_after, last=""))
-    while makers:
-        yield makers
-        makers = await in_snapshot(storage, partial(_makers_after, last=makers[-1]))
-
-
-def _makers_after(connection: Connection, last: str) -> Sequence[str]:
     maker = WATCHES.c.made_by
-    chosen = select(maker).where(maker > last, WATCHES.c.stopped_at.is_(None)).group_by(maker)
-    return connection.scalars(chosen.order_by(maker).limit(OWNERS_PER_READ)).all()
+    return _in_parts(storage, maker, select(maker).where(WATCHES.c.stopped_at.is_(None)).group_by(maker))
+
+
+async def _in_parts(storage: Storage, column: ColumnElement[str], chosen: Select[Any]) -> AsyncIterator[Sequence[str]]:
+    last = ""
+
+    def read(connection: Connection) -> Sequence[str]:
+        return connection.scalars(chosen.where(column > last).order_by(column).limit(OWNERS_PER_READ)).all()
+
+    while part := await in_snapshot(storage, read):
+        yield part
+        last = part[-1]
 
 
 def stop_watches(connection: Connection, makers: Sequence[str], *, now: datetime) -> int:

@@ -11,19 +11,7 @@ from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNE
 from buildings.cve.watches.matching import CRITERIA, Criteria
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
 from campus import Entropy, Key, Maker, Problem, among, random_id
-from campus.alerts import (
-    Address,
-    Channel,
-    ClaimedTarget,
-    Registrant,
-    address_of,
-    ask_to_confirm,
-    claim_target,
-    delete_target,
-    masked_address,
-    sender_of,
-    target_state,
-)
+from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, masked_address, sender_of, target_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,14 +150,14 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
     by = Registrant(key.lineage, sender_of(key.lineage, ""), per_host=0, shared_hosts=frozenset())
 
     def claimed(address: Address | None) -> ClaimedTarget | None:
-        return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy) if address else None
+        return OUTBOX.claim(connection, address, by, now=now, entropy=entropy) if address else None
 
     webhook = claimed(wanted.webhook)
     email = claimed(wanted.email)
     links = {"webhook_id": webhook.id if webhook else None, "email_id": email.id if email else None}
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(**links))
     if email is not None:
-        ask_to_confirm(connection, OUTBOX, email, now=now, watch_id=watch_id)
+        OUTBOX.ask_to_confirm(connection, email, now=now, watch_id=watch_id)
     row = connection.execute(watches_with_owner().where(WATCHES.c.id == watch_id)).one()
     return Stored(next(_views(connection, [row])), webhook, email)
 
@@ -181,7 +169,7 @@ def _release(connection: Connection, target_ids: Sequence[str], *, of_watch: str
             select(WATCHES.c.id).where(or_(WATCHES.c.webhook_id == target_id, WATCHES.c.email_id == target_id))
         ).all()
         if not users:
-            delete_target(connection, OUTBOX, target_id)
+            OUTBOX.delete_target(connection, target_id)
         elif of_watch is not None and of_watch not in users:
             connection.execute(ALERTS.delete().where(ALERTS.c.target_id == target_id, ALERTS.c.watch_id == of_watch))
 

@@ -31,12 +31,8 @@ from buildings.cve.watches.models import (
 from buildings.cve.watches.news import read_news
 from buildings.cve.watches.store import Owner, Stored, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
-from campus.alerts import Address, check_webhook, email_address, sender_of, signing_secret, webhook_address
+from campus.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
 
-UNCONFIRMED = (
-    "No news is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
-    " and never if it refused: list_watches says why no question was sent."
-)
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
 MOST_SUGGESTIONS = 2
 __all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news"]
@@ -74,10 +70,8 @@ async def create_watch(
     )
     if not criteria.names_cves and least_score is None:
         raise _nothing_named()
-    webhook = _webhook(alert_webhook, site)
-    email = await _email(alert_email, site, caller)
-    warning = await _checked(webhook, site, caller)
-    return await _stored(Wanted(name=name, criteria=criteria, webhook=webhook, email=email), None, warning, site, caller)
+    to, warning = await _checked(alert_webhook, alert_email, site, caller)
+    return await _stored(Wanted(name=name, criteria=criteria, webhook=to.webhook, email=to.email), None, warning, site, caller)
 
 
 @mcp.tool(title="Change a watch", annotations=SETS, meta=route("PATCH /v1/watches/{watch_id}") | access())
@@ -107,9 +101,9 @@ async def update_watch(
     criteria = replace(before.criteria, **changed, least_score=least_score or before.criteria.least_score)
     if not criteria.names_cves and least_score is None and before.criteria.names_cves:
         raise _nothing_named()
-    webhook = before.webhook if alert_webhook is None else _webhook(alert_webhook, site)
-    email = before.email if alert_email is None else await _email(alert_email, site, caller)
-    warning = await _checked(webhook if alert_webhook else None, site, caller)
+    to, warning = await _checked(alert_webhook, alert_email, site, caller)
+    webhook = before.webhook if alert_webhook is None else to.webhook
+    email = before.email if alert_email is None else to.email
     wanted = Wanted(name=name or before.name, criteria=criteria, webhook=webhook, email=email)
     return await _stored(wanted, watch_id, warning, site, caller)
 
@@ -161,7 +155,7 @@ async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, .
 def _made(stored: Stored, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
     signs = wanted.webhook is not None and wanted.webhook.channel.signs
     notes = [*warnings, *_unknown_names(wanted.criteria, site)]
-    notes += [UNCONFIRMED] if stored.email is not None and not stored.email.confirmed else []
+    notes += [UNCONFIRMED.format(what="news", tool="list_watches")] if stored.email is not None and not stored.email.confirmed else []
     notes += [ONLY_POLLED] if stored.webhook is None and stored.email is None else []
     return WatchMade(
         ok=True,
@@ -190,26 +184,17 @@ def _note(kind: str, name: str, plain: str, known: Mapping[str, str]) -> str:
     return f"KEV has no {kind} {name!r} so far: a CVE fits if NVD names it, or once KEV does.{hint}"
 
 
-def _webhook(text: str | None, site: CveSite) -> Address | None:
-    return webhook_address(text, site.web, site.state.watching.dispatcher.channels) if text else None
+async def _checked(webhook: str | None, email: str | None, site: CveSite, caller: Caller) -> tuple[Addresses, str | None]:
+    """The addresses that were sent, counted and checked, and a warning about the webhook.
 
-
-async def _email(text: str | None, site: CveSite, caller: Caller) -> Address | None:
-    if text and site.mail is None:
+    Problem 429 beyond the limit, 422 for an address that is refused.
+    """
+    if email and site.mail is None:
         raise Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")
-    if not text:
-        return None
-    address = email_address(text, site.state.watching.dispatcher.channels)
-    return await address.for_sender(sender_of(lineage_in(caller), caller.network))
-
-
-async def _checked(webhook: Address | None, site: CveSite, caller: Caller) -> str | None:
-    """Count the call and check a webhook; returns a warning about it. Problem 429 beyond the limit, 422 for an address that is refused."""
-    watching = site.state.watching
     sender = sender_of(lineage_in(caller), caller.network)
-    watching.limits.count(sender, site.now())
-    async with watching.limits.checking(sender):
-        return await check_webhook(webhook, watching.checks) if webhook else None
+    registrations = site.state.watching.registrations
+    addresses = await registrations.addresses(webhook, email, sender)
+    return addresses, await registrations.check(addresses.webhook, sender, site.now())
 
 
 def _nothing_named() -> Problem:

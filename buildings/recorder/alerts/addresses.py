@@ -1,20 +1,10 @@
 """The addresses of alerts in a call: which are refused, and how often one sender may have them checked."""
 
-from dataclasses import dataclass
-
 from buildings.recorder.monitors.credentials import lineage_of
 from buildings.recorder.problems import key_needed_for_email, no_mail_here
 from buildings.recorder.runtime import RecorderSite
 from campus import Caller
-from campus.alerts import Address, Registrant, check_webhook, email_address, sender_of, webhook_address
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """The addresses that a call named; None for those that it did not."""
-
-    webhook: Address | None
-    email: Address | None
+from campus.alerts import Addresses, Registrant, sender_of
 
 
 async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
@@ -23,19 +13,12 @@ async def addresses_in(webhook: str | None, email: str | None, site: RecorderSit
         raise no_mail_here()
     if email and caller.key is None:
         raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
-    channels = site.state.dispatcher.channels
-    sender = sender_of(lineage_of(caller), caller.network)
-    to_mail = await email_address(email, channels).for_sender(sender) if email else None
-    to_web = webhook_address(webhook, site.web, channels) if webhook else None
-    return Addresses(to_web, to_mail)
+    return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
 
 
 async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Caller) -> str | None:
     """Count the call and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
-    sender = sender_of(lineage_of(caller), caller.network)
-    site.state.registration_limits.count(sender, site.now())
-    async with site.state.registration_limits.checking(sender):
-        return await check_webhook(addresses.webhook, site.state.checks) if addresses.webhook else None
+    return await site.state.registrations.check(addresses.webhook, sender_of(lineage_of(caller), caller.network), site.now())
 
 
 def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, Row, exists, insert, literal, or_, select
 from buildings.recorder.problems import earlier_test_waits, no_target_ready
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus import Moment, among
-from campus.alerts import enable_target
 
 TEST = "test"
 """The kind of an alert that was asked for: nothing happened."""
@@ -73,7 +72,7 @@ def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
     for target in targets:
         if target.disabled_at is not None:
             connection.execute(ALERTS.delete().where(tests, ALERTS.c.target_id == target.id))
-            enable_target(connection, OUTBOX, target, verified_at=target.verified_at, now=now)
+            OUTBOX.enable(connection, target, verified_at=target.verified_at, now=now)
     if connection.scalar(select(ALERTS.c.id).where(tests, ALERTS.c.target_id.in_(ready)).limit(1)) is not None:
         raise earlier_test_waits()
     raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at, ready)], now=now)

@@ -10,23 +10,9 @@ from sqlalchemy import Connection, Row, exists, insert, or_, select
 from buildings.recorder.problems import host_limit_reached, target_in_use
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Entropy, TargetRefused
-from campus.alerts import (
-    CONFIRM,
-    Address,
-    Channel,
-    ClaimedTarget,
-    Registrant,
-    ask_to_confirm,
-    claim_target,
-    delete_target,
-    enable_target,
-    make_room,
-)
+from campus.alerts import CONFIRM, UNCONFIRMED, Address, Channel, ClaimedTarget, Registrant
 
-UNCONFIRMED = (
-    "No alert is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
-    " and never if it refused: fleet_status says why no question was sent."
-)
+UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
 
 
 @dataclass(frozen=True)
@@ -75,10 +61,10 @@ def _claim_instead(
         return claim(connection, address, by, now=now, entropy=entropy)
     same = next((row for row in before if row.address == address.text), None)
     if same is None:
-        make_room(connection, OUTBOX, [row.id for row in before])
+        OUTBOX.make_room(connection, [row.id for row in before])
         return claim(connection, address, by, now=now, entropy=entropy)
     if same.disabled_at is not None:
-        enable_target(connection, OUTBOX, same, verified_at=same.verified_at, now=now)
+        OUTBOX.enable(connection, same, verified_at=same.verified_at, now=now)
     return ClaimedTarget(same.id, same.secret, confirmed=same.verified_at is not None)
 
 
@@ -103,7 +89,7 @@ def _redirect(connection: Connection, monitor_id: str, target_id: str, to: str, 
 def claim(connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
     """The target at an address. Without an owner it has one monitor: Problem 409 `target_in_use` or `monitor_limit_reached`."""
     try:
-        return claim_target(connection, address, by, outbox=OUTBOX, now=now, entropy=entropy)
+        return OUTBOX.claim(connection, address, by, now=now, entropy=entropy)
     except TargetRefused as refused:
         in_use = refused.rule == "in_use"
         raise (target_in_use() if in_use else host_limit_reached(address.host, most=by.per_host)) from None
@@ -111,7 +97,7 @@ def claim(connection: Connection, address: Address, by: Registrant, *, now: date
 
 def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: str, now: datetime) -> None:
     """Raise the question for a target that is not confirmed."""
-    ask_to_confirm(connection, OUTBOX, target, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
+    OUTBOX.ask_to_confirm(connection, target, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 
 def release(connection: Connection, target_ids: Sequence[str]) -> None:
@@ -119,4 +105,4 @@ def release(connection: Connection, target_ids: Sequence[str]) -> None:
     for target_id in target_ids:
         users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:
-            delete_target(connection, OUTBOX, target_id)
+            OUTBOX.delete_target(connection, target_id)

@@ -1,9 +1,8 @@
 """What the recorder's alerts say: the JSON of webhooks, whose models are its documentation, and the text of Discord and e-mail."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, func, select
@@ -29,25 +28,14 @@ SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
 QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
 
 
-@dataclass(frozen=True)
-class MonitorAlert:
-    """One alert as it was raised. An alert about the recorder itself has no monitor and no name."""
+class MonitorAlert(NamedTuple):
+    """One alert as it was raised, with what `MonitorAlerts.columns` adds, and the monitor's last capsule before it.
 
-    kind: str
-    monitor_id: str | None
-    name: str | None
-    at: datetime
-    since: datetime
-    until: datetime | None
-    reason: str
-    last_beat_at: datetime | None
-    deadline_at: datetime | None
-    owned: bool
-    capsule: str | None
-    taken_at: datetime | None
-    key_ends_at: datetime | None
-    omitted: int
-    omitted_since: datetime | None
+    An alert about the recorder itself has no monitor and no name.
+    """
+
+    row: Row[Any]
+    capsule: Row[Any, Any, Any] | None
 
 
 class Part(BaseModel):
@@ -121,20 +109,21 @@ TYPES: dict[str, EventType] = {
 
 def event_of(alert: MonitorAlert, *, url: str) -> Event:
     """The event of one alert; it is the same at each try."""
+    row, capsule = alert
     return Event(
-        type=TYPES[alert.kind],
-        timestamp=alert.at,
-        monitor=MonitorPart(id=alert.monitor_id, name=alert.name or "") if alert.monitor_id else None,
-        state=STATES.get(alert.kind),
-        reason=alert.reason,
-        since=alert.since,
-        until=alert.until,
-        downtime_seconds=(alert.until - alert.since).total_seconds() if alert.until else None,
-        last_heartbeat_at=alert.last_beat_at,
-        capsule=CapsulePart(stored_at=alert.taken_at, preview=alert.capsule) if alert.capsule and alert.taken_at else None,
-        resume_url=MonitorUrls(url, alert.monitor_id).capsule if alert.monitor_id and alert.owned else None,
-        notice=notice_of(alert),
-        omitted=OmittedPart(count=alert.omitted, since=alert.omitted_since) if alert.omitted and alert.omitted_since else None,
+        type=TYPES[row.kind],
+        timestamp=row.at,
+        monitor=MonitorPart(id=row.monitor_id, name=row.name or "") if row.monitor_id else None,
+        state=STATES.get(row.kind),
+        reason=row.reason,
+        since=row.since,
+        until=row.until,
+        downtime_seconds=(row.until - row.since).total_seconds() if row.until else None,
+        last_heartbeat_at=row.last_beat_at,
+        capsule=CapsulePart(stored_at=capsule.at, preview=preview(capsule.body)) if capsule else None,
+        resume_url=MonitorUrls(url, row.monitor_id).capsule if row.monitor_id and row.owner is not None else None,
+        notice=notice_of(row),
+        omitted=OmittedPart(count=row.omitted, since=row.omitted_since) if row.omitted and row.omitted_since else None,
     )
 
 
@@ -143,19 +132,19 @@ def body_of(events: Sequence[Event]) -> Event | Digest:
     return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
 
 
-def notice_of(alert: MonitorAlert) -> str | None:
+def notice_of(row: Row[Any]) -> str | None:
     """The notice of an event, if there is one."""
-    if alert.kind == "blind":
+    if row.kind == "blind":
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
-    if alert.kind == "expiring":
+    if row.kind == "expiring":
         return "It will be deleted tomorrow: no key owns it, and no beat came for 30 days after its deadline. Send a heartbeat to keep it."
-    if alert.kind == "test":
+    if row.kind == "test":
         return "This is a test, sent on request: nothing happened, and the monitor's state is unchanged. Alerts reach you here."
-    if alert.key_ends_at is None or alert.at < alert.key_ends_at:
+    if row.ends_at is None or row.at < row.ends_at:
         return None
-    end = alert.key_ends_at + WATCHED_AFTER_EXPIRY
+    end = row.ends_at + WATCHED_AFTER_EXPIRY
     return (
-        f"The key of this monitor expired on {alert.key_ends_at:%Y-%m-%d}: no capsules are stored and no e-mails are sent. Alerts are"
+        f"The key of this monitor expired on {row.ends_at:%Y-%m-%d}: no capsules are stored and no e-mails are sent. Alerts are"
         f" sent to webhooks until {end:%Y-%m-%d}; then the monitor is paused. Renew the key to resume it."
     )
 
@@ -163,7 +152,7 @@ def notice_of(alert: MonitorAlert) -> str | None:
 class MonitorAlerts(AlertContents):
     """Composes alerts about monitors, each with the monitor's current name and key; `url` is the public URL of the service."""
 
-    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, MONITORS.c.deadline_at, OWNERS.c.ends_at)
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, OWNERS.c.ends_at)
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -176,16 +165,16 @@ class MonitorAlerts(AlertContents):
     def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[MonitorAlert]:
         """Each alert with the capsule that was the last one when it was raised."""
         capsules = _capsules(connection, {row.monitor_id for row in rows if row.owner})
-        return [_alert(row, capsules) for row in rows]
+        return [MonitorAlert(row, _last(capsules, row)) for row in rows]
 
     def compose(self, alerts: Sequence[MonitorAlert]) -> Content | Question:
         """An event, or a digest of events; or the question to a new address."""
-        key_ends_at = alerts[0].key_ends_at
-        if alerts[0].kind == CONFIRM:
-            return Question(QUESTION.format(name=alerts[0].name or "a monitor"), mail_until=key_ends_at)
+        first = alerts[0].row
+        if first.kind == CONFIRM:
+            return Question(QUESTION.format(name=first.name or "a monitor"), mail_until=first.ends_at)
         events = [event_of(alert, url=self._url) for alert in alerts]
         subject = headline(events[0]) if len(events) == 1 else f"{len(events)} alerts of your monitors"
-        return Content(body_of(events), subject, tuple(_text(event) for event in events), mail_until=key_ends_at)
+        return Content(body_of(events), subject, tuple(_text(event) for event in events), mail_until=first.ends_at)
 
 
 def _capsules(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any, Any, Any]]:
@@ -196,25 +185,9 @@ def _capsules(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any
     return connection.execute(statement.order_by(CAPSULES.c.number.desc())).all()
 
 
-def _alert(row: Row[Any], capsules: Sequence[Row[Any, Any, Any]]) -> MonitorAlert:
-    last = next((one for one in capsules if one.monitor_id == row.monitor_id and one.at <= row.at), None)
-    return MonitorAlert(
-        kind=row.kind,
-        monitor_id=row.monitor_id,
-        name=row.name,
-        at=row.at,
-        since=row.since,
-        until=row.until,
-        reason=row.reason,
-        last_beat_at=row.last_beat_at,
-        deadline_at=row.deadline_at,
-        owned=row.owner is not None,
-        capsule=preview(last.body) if last else None,
-        taken_at=last.at if last else None,
-        key_ends_at=row.ends_at,
-        omitted=row.omitted,
-        omitted_since=row.omitted_since,
-    )
+def _last(capsules: Sequence[Row[Any, Any, Any]], alert: Row[Any]) -> Row[Any, Any, Any] | None:
+    before = (capsule for capsule in capsules if capsule.monitor_id == alert.monitor_id and capsule.at <= alert.at)
+    return next(before, None)
 
 
 def _text(event: Event) -> AlertText:

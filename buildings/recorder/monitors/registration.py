@@ -13,8 +13,7 @@ from hashlib import sha256
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
-from buildings.recorder.alerts.addresses import Addresses
-from buildings.recorder.alerts.targets import UNCONFIRMED, ask_recipient, claim
+from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, ask_recipient, claim
 from buildings.recorder.models import Registered
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digest_of, new_secret
 from buildings.recorder.monitors.rows import apply_key_event
@@ -22,7 +21,7 @@ from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
 from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
-from campus.alerts import ClaimedTarget, Registrant, signing_secret
+from campus.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
@@ -114,7 +113,7 @@ def _result(
     notes = {
         KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
-        UNCONFIRMED: email is not None and not email.confirmed,
+        UNCONFIRMED_NOTE: email is not None and not email.confirmed,
         WITHOUT_KEY: request.owner is None,
     }
     return Registered(

@@ -4,7 +4,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from buildings.recorder.alerts.addresses import Addresses, addresses_in, check_addresses, registrant
+from buildings.recorder.alerts.addresses import addresses_in, check_addresses, registrant
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.arguments import Email, MonitorId, NewGrace, NewName, NewPeriod, OptionalSecret, Webhook, minutes
 from buildings.recorder.models import Deleted, Tested, Updated, Watched
@@ -15,6 +15,7 @@ from buildings.recorder.problems import nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.server import WRITES, mcp
 from campus import Caller, CurrentCaller, CurrentSite, access, in_snapshot, in_transaction, route
+from campus.alerts import Addresses
 
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}

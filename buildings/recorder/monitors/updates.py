@@ -7,15 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from buildings.recorder.alerts.addresses import Addresses
-from buildings.recorder.alerts.targets import UNCONFIRMED, replace_target
+from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, replace_target
 from buildings.recorder.models import Updated
 from buildings.recorder.monitors.credentials import Credentials
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state, watched
 from buildings.recorder.monitors.state_machine import Change, Schedule, reschedule
 from buildings.recorder.problems import owner_needed
 from campus import Entropy
-from campus.alerts import Channel, Registrant, signing_secret
+from campus.alerts import Addresses, Channel, Registrant, signing_secret
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 
@@ -98,7 +97,7 @@ def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets,
     redirected = sum(one.redirected for one in (webhook, email) if one is not None)
     notes = {
         targets.warning: targets.warning is not None,
-        UNCONFIRMED: email is not None and not email.target.confirmed,
+        UNCONFIRMED_NOTE: email is not None and not email.target.confirmed,
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
     signs = to_web is not None and to_web.channel.signs

@@ -1,4 +1,4 @@
-"""The channels that alerts are sent through. A new one is a file here, and its name in the two lists below.
+"""The channels that alerts are sent through. A new one is a file here, and its name in the list below.
 
 The file has one class derived from `campus.alerts.Channel`. It says its `kind`, its `name` for people, which addresses it recognizes,
 whether it signs messages or asks for confirmation, how it sends a message, and what the service's errors mean; slack.py is a short one.
@@ -14,6 +14,7 @@ from campus.alerts.channels.webhook import Webhook
 from campus.alerts.message import Channel
 
 CHANNELS: tuple[type[Channel], ...] = (Discord, Slack, Email, Webhook)
+"""The first that recognizes an address is used."""
 KINDS = ", ".join(one.kind for one in CHANNELS)
 """For descriptions: the kinds that a target may have."""
 CHAT_SERVICES = " or ".join(one.name for one in CHANNELS if not (one.signs or one.confirms))
@@ -21,6 +22,5 @@ CHAT_SERVICES = " or ".join(one.name for one in CHANNELS if not (one.signs or on
 
 
 def open_channels(site: Any, *, links: str) -> tuple[Channel, ...]:
-    """The channels of a building; the first that recognizes an address is used. The pages of `email_pages` are below the path `links`."""
-    mail = Email(site.mail, site.mailboxes, links=f"{site.url}{links}")
-    return Discord(site.settings.discord_hosts), Slack(), mail, Webhook()
+    """The channels of a building. The pages of `email_pages` are below the path `links`."""
+    return tuple(channel.of(site, links=links) for channel in CHANNELS)

@@ -10,7 +10,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from campus.alerts.message import DELIVERED, AlertText, Attempt, Channel, Content, Outcome, plain_path, post
+from campus.alerts.message import AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.errors import TargetRefused
 from campus.outbound.http_clients import GuardedClient
 
@@ -34,6 +34,11 @@ class Discord(Channel):
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = hosts
 
+    @classmethod
+    def of(cls, site: Any, *, links: str) -> "Discord":
+        """With the hosts that the building's settings name."""
+        return cls(site.settings.discord_hosts)
+
     def recognizes(self, address: str) -> bool:
         """Addresses such as https://discord.com/api/webhooks/1/token."""
         parts = urlsplit(address)
@@ -53,9 +58,9 @@ class Discord(Channel):
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the message and wait until Discord confirms that it is stored."""
         url = _url(attempt.message.address).copy_merge_params({"wait": "true"})
-        answer = await post(attempt.client, url, to_json(message_of(content)), {"content-type": "application/json"})
-        if isinstance(answer, Outcome) or answer.is_success:
-            return answer if isinstance(answer, Outcome) else DELIVERED
+        answer = await post(attempt.client, url, to_json(message_of(content)))
+        if isinstance(answer, Outcome):
+            return answer
         if answer.status_code in WEBHOOK_GONE:
             return Outcome("gone", f"Discord answered {answer.status_code}: the webhook no longer exists")
         if answer.status_code == RATE_LIMITED:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 from unicodedata import category, normalize
 
 from sqlalchemy import Row, select
@@ -16,13 +16,11 @@ from starlette.responses import Response
 from campus.alerts.dispatcher import Dispatcher
 from campus.alerts.mailboxes import Mailboxes, normalised_mailbox
 from campus.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
-from campus.alerts.outbox import Outbox
-from campus.alerts.targets import confirm_target, unsubscribe_target
 from campus.building import Page
 from campus.errors import MailRefused, MailUnavailable
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
-from campus.storage import Storage, in_snapshot, in_transaction
+from campus.storage import in_snapshot, in_transaction
 from twins import Problem
 
 ADDRESS = re.compile(r"[^\s@]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
@@ -64,6 +62,11 @@ class Email(Channel):
         self._mail = mail
         self._mailboxes = mailboxes
         self._links = links
+
+    @classmethod
+    def of(cls, site: Any, *, links: str) -> "Email":
+        """With the operator's SMTP server, if there is one."""
+        return cls(site.mail, site.mailboxes, links=f"{site.url}{links}")
 
     def recognizes(self, address: str) -> bool:
         """Addresses such as name@host.example."""
@@ -158,68 +161,58 @@ def link_token(purpose: str, key: bytes) -> str:
     return hmac.new(key, purpose.encode(), sha256).hexdigest()
 
 
-class LinkSite(Protocol):
-    """What the pages need of a building's Site."""
-
-    @property
-    def mailboxes(self) -> Mailboxes:
-        """The records of all mailboxes."""
-        ...
-
-    @property
-    def storage(self) -> Storage:
-        """The storage of the outbox."""
-        ...
-
-
-def email_pages(path: str, outbox: Outbox, dispatcher_of: Callable[[Any], Dispatcher]) -> list[Page]:
+def email_pages(path: str, dispatcher_of: Callable[[Any], Dispatcher]) -> list[Page]:
     """The pages behind the links in e-mails, below a path such as /v1/recorder/email; `dispatcher_of(site)` finds the Dispatcher."""
 
-    async def confirm(request: Request, site: LinkSite) -> Response:
+    async def confirm(request: Request, site: Any) -> Response:
         """Asks on GET, because mail programs open links by themselves; confirms on POST."""
-        target = await _target_of(request, site, "confirm", outbox)
+        dispatcher = dispatcher_of(site)
+        target = await _target_of(request, dispatcher, "confirm")
         if request.method != "POST":
             text = f"Send alerts to {target.address}? This holds for all monitors and watches of the key that named it."
             return _page("Alerts to this address", text, form=_form("Yes, send them"))
-        dispatcher = dispatcher_of(site)
-        await site.mailboxes.agree(target.address, target.sender)
-        await in_transaction(site.storage, partial(confirm_target, outbox=outbox, target_id=target.id, now=dispatcher.now()))
+        await dispatcher.mailboxes.agree(target.address, target.sender)
+        confirmed = partial(dispatcher.outbox.confirm, target_id=target.id, now=dispatcher.now())
+        await in_transaction(dispatcher.storage, confirmed)
         dispatcher.wake()
         return _page("Confirmed", f"Alerts are sent to {target.address} from now on. Each contains a link to unsubscribe.")
 
-    async def unsubscribe(request: Request, site: LinkSite) -> Response:
+    async def unsubscribe(request: Request, site: Any) -> Response:
         """Asks on GET; unsubscribes on POST, which mail programs also send for List-Unsubscribe."""
-        target = await _target_of(request, site, "unsubscribe", outbox)
+        dispatcher = dispatcher_of(site)
+        target = await _target_of(request, dispatcher, "unsubscribe")
         if request.method != "POST":
             return _page("Unsubscribe", f"Stop sending alerts to {target.address}?", form=_form("Stop sending alerts"))
-        token = await site.mailboxes.unsubscribe(target.address, target.sender)
-        now = dispatcher_of(site).now()
-        await in_transaction(site.storage, partial(unsubscribe_target, outbox=outbox, target_id=target.id, now=now))
+        token = await dispatcher.mailboxes.unsubscribe(target.address, target.sender)
+        unsubscribed = partial(dispatcher.outbox.unsubscribe, target_id=target.id, now=dispatcher.now())
+        await in_transaction(dispatcher.storage, unsubscribed)
         return _refused(f"Alerts are no longer sent to {target.address}.", action=f"{path}/questions/{token}")
 
-    async def questions(request: Request, site: LinkSite) -> Response:
+    async def questions(request: Request, site: Any) -> Response:
         """Shows whether a mailbox refuses questions; refuses them on POST, or allows them again."""
+        mailboxes = dispatcher_of(site).mailboxes
         token = request.path_params["token"]
-        if (is_refused := await site.mailboxes.is_refused(token)) is None:
+        if (is_refused := await mailboxes.is_refused(token)) is None:
             raise _link_not_found()
         if request.method != "POST":
             ask = "Shall this service never again ask this mailbox whether it wants alerts, whoever names it?"
             return _refused("") if is_refused else _page("Questions to your mailbox", ask, form=_form("Never ask again"))
         if await request.body() == ALLOW:
-            await site.mailboxes.allow(token)
+            await mailboxes.allow(token)
             return _page("Allowed", "Your mailbox may be asked again whether it wants alerts.")
-        await site.mailboxes.refuse(token)
+        await mailboxes.refuse(token)
         return _refused("")
 
     linked = [Page(f"GET|POST {path}/{page.__name__}/{{target_id}}/{{token}}", page, cross_site=True) for page in (confirm, unsubscribe)]
     return [*linked, Page(f"GET|POST {path}/questions/{{token}}", questions, cross_site=True)]
 
 
-async def _target_of(request: Request, site: LinkSite, purpose: str, outbox: Outbox) -> Row[Any]:
+async def _target_of(request: Request, dispatcher: Dispatcher, purpose: str) -> Row[Any]:
     target_id = request.path_params["target_id"]
     token = request.path_params["token"]
-    chosen = select(outbox.targets).where(outbox.targets.c.id == target_id)
-    row = await in_snapshot(site.storage, lambda connection: connection.execute(chosen).one_or_none())
+    targets = dispatcher.outbox.targets
+    chosen = select(targets).where(targets.c.id == target_id)
+    row = await in_snapshot(dispatcher.storage, lambda connection: connection.execute(chosen).one_or_none())
     expected = link_token(purpose, row.secret if row else b"")
     if not hmac.compare_digest(expected.encode(), token.encode()) or row is None:
         raise _link_not_found()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic_core import to_json
 
 from campus.alerts.channels.webhook import retry_after, text_of
-from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, plain_path, post
+from campus.alerts.message import Attempt, Channel, Content, Outcome, plain_path, post
 
 HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
 PATH = re.compile("/services/[A-Za-z0-9]+/[A-Za-z0-9]+/[A-Za-z0-9]+")
@@ -46,9 +46,9 @@ class Slack(Channel):
         """Post the message. Its text mentions nobody, and Slack fetches nothing that it names."""
         text = text_of(content).translate(CONTROL)
         body = to_json({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False})
-        answer = await post(attempt.client, attempt.message.address, body, {"content-type": "application/json"})
-        if isinstance(answer, Outcome) or answer.is_success:
-            return answer if isinstance(answer, Outcome) else DELIVERED
+        answer = await post(attempt.client, attempt.message.address, body)
+        if isinstance(answer, Outcome):
+            return answer
         if answer.status_code == RATE_LIMITED:
             pause = retry_after(answer.headers.get("retry-after"), now=attempt.now)
             return Outcome("retry", "Slack asked for fewer messages", retry_after=pause)

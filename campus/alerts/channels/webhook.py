@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from campus.alerts.message import DELIVERED, Attempt, Channel, Content, Outcome, post
+from campus.alerts.message import JSON, Attempt, Channel, Content, Outcome, post
 
 GONE = 410
 REDIRECTS = range(300, 400)
@@ -39,14 +39,14 @@ class Webhook(Channel):
         body = body_of(content)
         timestamp = int(attempt.now.timestamp())
         headers = {
-            "content-type": "application/json",
+            **JSON,
             "webhook-id": message.id,
             "webhook-timestamp": str(timestamp),
             "webhook-signature": signature(message.id, timestamp, body, message.secret),
         }
         answer = await post(attempt.client, message.address, body, headers)
-        if isinstance(answer, Outcome) or answer.is_success:
-            return answer if isinstance(answer, Outcome) else DELIVERED
+        if isinstance(answer, Outcome):
+            return answer
         if answer.status_code == GONE:
             return Outcome("gone", "it answered 410: gone")
         if answer.status_code in REDIRECTS:

@@ -40,8 +40,6 @@ from campus.alerts import (
     Webhook,
     address_of,
     check_webhook,
-    claim_target,
-    open_dispatcher,
     signing_secret,
     webhook_address,
 )
@@ -133,7 +131,7 @@ async def subscribe(address: str, site: FloodSite = CurrentSite()) -> str:
     by = Registrant(owner="harbour", sender="key:harbour", per_host=10, shared_hosts=frozenset())
 
     def work(connection: Connection) -> str:
-        return claim_target(connection, found, by, outbox=OUTBOX, now=site.now(), entropy=token_bytes).id
+        return OUTBOX.claim(connection, found, by, now=site.now(), entropy=token_bytes).id
 
     return await in_transaction(site.storage, work)
 
@@ -148,7 +146,7 @@ async def send_warnings(webhook: str, site: FloodSite = CurrentSite(), caller: C
     by = Registrant(caller.key.lineage, sender=caller.key.lineage, per_host=10, shared_hosts=frozenset())
 
     def claim(connection: Connection) -> bytes:
-        return claim_target(connection, address, by, outbox=OUTBOX, now=site.now(), entropy=token_bytes).secret
+        return OUTBOX.claim(connection, address, by, now=site.now(), entropy=token_bytes).secret
 
     return signing_secret(await in_transaction(site.storage, claim))
 
@@ -171,11 +169,7 @@ async def report(port: str, metres: float, site: FloodSite = CurrentSite()) -> N
 def open_floods(site: FloodSite) -> Floods:
     """The dispatcher, with the building's own channel before campus's."""
     pager = Pager()
-    channels = (pager, Webhook())
-    return Floods(
-        pager,
-        open_dispatcher(OUTBOX, FloodAlerts(), storage=site.storage, web=site.web, channels=channels, now=site.now, count=site.count),
-    )
+    return Floods(pager, Dispatcher(OUTBOX, FloodAlerts(), site, channels=(pager, Webhook())))
 
 
 async def deliver(site: FloodSite) -> None:

@@ -1,0 +1,294 @@
+"""Fair shares of what is short: what each holder, such as a network address, may have of it, and whose turn is next.
+
+`Counts` bound what is held. In `Places` those that wait make room for others. A `FairQueue` grants turns in rounds. `TokenBuckets` bound
+what is done in a minute. Each is of one process.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import nsmallest
+from itertools import chain, islice
+from math import ceil, inf
+from typing import Generic, TypeVar
+
+import anyio
+
+HOLDERS_TRIED = 16
+"""How many holders are searched for a member that waits, the one with the most members first."""
+ENDED_SHARE = 64
+"""When room is needed, this share of the waiting members without a holder is ended: one of 64, the longest waiting first."""
+MINUTE = timedelta(minutes=1)
+LONGEST_WAIT = timedelta(minutes=5)
+"""The longest wait before one asks for a token again; those ahead in the queue may have left by then."""
+MAX_NAMES = 20_000
+"""Buckets in memory. The least recently used one beyond that is dropped; at its next use it starts full."""
+
+Holder = TypeVar("Holder")
+Member = TypeVar("Member")
+Name = TypeVar("Name")
+Value = TypeVar("Value")
+
+
+class LatestEntries(OrderedDict[Name, Value]):
+    """A dict of the `most` entries that were set last, in that order."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, name: Name, value: Value) -> None:
+        super().__setitem__(name, value)
+        self.move_to_end(name)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Counts(Generic[Holder]):
+    """How much each holder has, and all together. There is room up to `limit` in all and `per_holder` of one."""
+
+    limit: float = inf
+    per_holder: float = inf
+    total: int = field(default=0, init=False)
+    _by_holder: dict[Holder, int] = field(default_factory=dict, init=False)
+
+    def __getitem__(self, holder: Holder) -> int:
+        return self._by_holder.get(holder, 0)
+
+    def __iter__(self) -> Iterator[Holder]:
+        """Those that have something."""
+        return iter(self._by_holder)
+
+    def has_room(self, holder: Holder, size: int = 1) -> bool:
+        """Whether a holder may have so much more."""
+        return self.total + size <= self.limit and self[holder] + size <= self.per_holder
+
+    def add(self, holder: Holder, size: int = 1) -> None:
+        """Count more of a holder, also if there is no room."""
+        self.total += size
+        self._by_holder[holder] = self[holder] + size
+
+    def remove(self, holder: Holder, size: int = 1) -> None:
+        """Count less of a holder."""
+        self.total -= size
+        self._by_holder[holder] -= size
+        if not self._by_holder[holder]:
+            del self._by_holder[holder]
+
+    @contextmanager
+    def added(self, holder: Holder) -> Iterator[None]:
+        """Count one more of a holder inside the `with` block."""
+        self.add(holder)
+        try:
+            yield
+        finally:
+            self.remove(holder)
+
+
+class Places(Generic[Member]):
+    """Members, such as open connections: at most `limit`, and at most `per_holder` of one holder.
+
+    At a limit the member that has waited longest is ended: of the same holder, or of the one with the most. A member without a holder
+    counts for `limit` only, and is ended only when no other waits.
+    """
+
+    def __init__(self, *, limit: int, per_holder: int, since: Callable[[Member], float], end: Callable[[Member], None]) -> None:
+        """`since` tells when a member began to wait, infinite if it does not wait; `end` ends one, which is counted no more."""
+        self._limit = limit
+        self._per_holder = per_holder
+        self._since = since
+        self._end = end
+        self._holders: dict[Member, str | None] = {}
+        self._members: dict[str | None, dict[Member, None]] = {}
+        self._by_size: dict[int, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def take(self, member: Member, holder: str | None) -> bool:
+        """Make room for a member and count it; False if none waits that could make room."""
+        if holder is not None and len(self._members.get(holder, ())) >= self._per_holder and not self._end_longest(holder):
+            return False
+        if len(self) >= self._limit and not (self._end_of_the_largest() or self._end_without_holder()):
+            return False
+        self._holders[member] = holder
+        members = self._members.setdefault(holder, {})
+        members[member] = None
+        self._resized(holder, len(members) - 1, len(members))
+        return True
+
+    def release(self, member: Member) -> None:
+        """Stop counting a member; one that is not counted changes nothing."""
+        if member not in self._holders:
+            return
+        holder = self._holders.pop(member)
+        members = self._members[holder]
+        del members[member]
+        self._resized(holder, len(members) + 1, len(members))
+        if not members:
+            del self._members[holder]
+
+    def _end_longest(self, holder: str) -> bool:
+        """End the member of a holder that has waited longest; False when none waits."""
+        longest = min(self._members[holder], key=self._since)
+        if self._since(longest) == inf:
+            return False
+        self._end_now(longest)
+        return True
+
+    def _end_of_the_largest(self) -> bool:
+        holders = chain.from_iterable(self._by_size[size] for size in sorted(self._by_size, reverse=True))
+        return any(map(self._end_longest, islice(holders, HOLDERS_TRIED)))
+
+    def _end_without_holder(self) -> bool:
+        """End the longest waiting members without a holder: several, because all of them have to be compared."""
+        waiting = [member for member in self._members.get(None, ()) if self._since(member) < inf]
+        for member in nsmallest(len(waiting) // ENDED_SHARE + 1, waiting, key=self._since):
+            self._end_now(member)
+        return bool(waiting)
+
+    def _end_now(self, member: Member) -> None:
+        self.release(member)
+        self._end(member)
+
+    def _resized(self, holder: str | None, before: int, after: int) -> None:
+        """Keep the holders by their number of members. There are few different numbers, however many members there are."""
+        if holder is None:
+            return
+        if before:
+            del self._by_size[before][holder]
+            if not self._by_size[before]:
+                del self._by_size[before]
+        if after:
+            self._by_size.setdefault(after, {})[holder] = None
+
+
+class FairQueue:
+    """Turns that last: at most `limit` at once, `per_holder` of one holder, and `per_part` of a part of one, such as one of its wallets.
+
+    They are granted in rounds: each waiting holder gets one per round, and the parts of a holder take turns.
+    """
+
+    def __init__(self, *, limit: float = inf, per_holder: float = inf, per_part: float = inf) -> None:
+        self._of_holder: Counts[str] = Counts(limit, per_holder)
+        self._of_part: Counts[tuple[str, str]] = Counts(per_holder=per_part)
+        self._waiting: OrderedDict[str, OrderedDict[str, list[anyio.Event]]] = OrderedDict()  # in the order of the next turns
+
+    def __len__(self) -> int:
+        """How many turns there are, and holders that wait for one."""
+        return self._of_holder.total + len(self._waiting)
+
+    @asynccontextmanager
+    async def turn(self, holder: str, part: str = "", *, seconds: float = inf) -> AsyncIterator[bool]:
+        """Wait for a turn, `seconds` at most. The `with` block is told whether it came, and the turn ends with the block."""
+        granted = anyio.Event()
+        self._waiting.setdefault(holder, OrderedDict()).setdefault(part, []).append(granted)
+        self._grant()
+        try:
+            with anyio.move_on_after(seconds):
+                await granted.wait()
+            yield granted.is_set()
+        finally:
+            if granted.is_set():
+                self._of_holder.remove(holder)
+                self._of_part.remove((holder, part))
+                self._grant()
+            else:
+                self._leave(holder, part, granted)
+
+    def _grant(self) -> None:
+        while (first := self._next()) is not None:
+            holder, part, granted = first
+            self._waiting.move_to_end(holder)
+            self._waiting[holder].move_to_end(part)
+            self._leave(holder, part, granted)
+            self._of_holder.add(holder)
+            self._of_part.add((holder, part))
+            granted.set()
+
+    def _next(self) -> tuple[str, str, anyio.Event] | None:
+        for holder, parts in self._waiting.items():
+            if self._of_holder.has_room(holder):
+                for part, line in parts.items():
+                    if self._of_part.has_room((holder, part)):
+                        return holder, part, line[0]
+        return None
+
+    def _leave(self, holder: str, part: str, granted: anyio.Event) -> None:
+        parts = self._waiting[holder]
+        parts[part].remove(granted)
+        if not parts[part]:
+            del parts[part]
+        if not parts:
+            del self._waiting[holder]
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The tokens that were left at the time `at`; `tail` is when the last one in the queue may ask again."""
+
+    tokens: float
+    at: datetime
+    tail: datetime
+
+
+class TokenBuckets:
+    """Gives each name `per_minute` tokens a minute; after a minute without use all of them at once."""
+
+    def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
+        self._per_minute = per_minute
+        self._step = MINUTE / per_minute
+        self._buckets: LatestEntries[str, _Bucket] = LatestEntries(names)
+
+    def __len__(self) -> int:
+        """How many buckets are in memory."""
+        return len(self._buckets)
+
+    def left(self, name: str, now: datetime) -> float:
+        """The tokens that are left."""
+        bucket = self._buckets.get(name)
+        return self._per_minute if bucket is None else self._refilled(bucket, now)
+
+    def take(self, name: str, now: datetime) -> bool:
+        """Take a token; returns False if there is none."""
+        bucket = self._used(name, now)
+        bucket.tokens = self._refilled(bucket, now)
+        bucket.at = now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def next_at(self, name: str, now: datetime) -> datetime:
+        """When the next token comes."""
+        missing = 1 - self.left(name, now)
+        return now + max(missing, 0.0) * self._step
+
+    def seconds_left(self, name: str, now: datetime) -> int:
+        """Whole seconds until the next token comes, at least one: for Retry-After."""
+        return max(ceil((self.next_at(name, now) - now).total_seconds()), 1)
+
+    def queued_at(self, name: str, now: datetime) -> datetime:
+        """When to ask again: the place at the end of the queue, which moves by one for each new token."""
+        bucket = self._used(name, now)
+        bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
+        return bucket.tail
+
+    def _used(self, name: str, now: datetime) -> _Bucket:
+        bucket = self._buckets[name] = self._buckets.get(name) or _Bucket(self._per_minute, now, now - MINUTE)
+        self._follow_clock_back(bucket, now)
+        return bucket
+
+    def _refilled(self, bucket: _Bucket, now: datetime) -> float:
+        self._follow_clock_back(bucket, now)
+        return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
+
+    @staticmethod
+    def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
+        """Keep the tokens when the clock was set back, so that nobody waits until it shows the old time again."""
+        back = max(bucket.at - now, timedelta(0))
+        bucket.at -= back
+        bucket.tail -= back
