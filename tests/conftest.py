@@ -371,6 +371,7 @@ def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[A
         time.sleep(0.02)
 
 
-# no deadline: coverage and a busy machine make any example slow
-hypothesis.settings.register_profile("no_deadline", deadline=None)
-hypothesis.settings.load_profile("no_deadline")
+# no deadline: coverage and a busy machine make any example slow; from the environment, since workers import tests before options are read
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
