@@ -49,8 +49,6 @@ from campus.payments.states import (
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
-WAIT_SECONDS = 75.0
-"""How long a call waits for another call that presented the same payment before: clients are told to wait for 90 seconds."""
 FIRST_PAUSE = 0.05
 Run = Callable[[str], Awaitable[StoredAnswer]]
 Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswer]]
@@ -71,7 +69,7 @@ class PaymentProcessor:
         chain: Chain,
         *,
         now: Callable[[], datetime],
-        wait_seconds: float = WAIT_SECONDS,
+        wait_seconds: float,
     ) -> None:
         self._reservations = reservations
         self._ledger = ledger
