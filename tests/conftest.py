@@ -285,9 +285,16 @@ def postgres_url(postgres: Postgres) -> str:
     return postgres.url("postgres")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that uses a database runs on SQLite, and on PostgreSQL too if it is marked so."""
+    if "storage_url" in metafunc.fixturenames:
+        kinds = ["sqlite", "postgresql"] if metafunc.definition.get_closest_marker("both_databases") else ["sqlite"]
+        metafunc.parametrize("storage_url", kinds, indirect=True)
+
+
+@pytest.fixture
 def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a fresh database; a test that uses it runs on SQLite and on PostgreSQL."""
+    """The URL of a fresh database."""
     if request.param == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
         yield f"sqlite:{folder / 'data'}"

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.past_forecasts import EPSS_FILES, KEV_FILE, lines_of, replay
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
 

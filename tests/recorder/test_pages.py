@@ -20,7 +20,7 @@ from buildings.recorder.pages import changed_lines
 from buildings.recorder.tables import DELIVERIES
 from campus import in_transaction
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
 NAME = ALL_AT_ONCE[:100]
 

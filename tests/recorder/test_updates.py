@@ -10,7 +10,7 @@ from recorder.races import at_once
 from recorder.recorders import OpenRecorder, Recorder
 from recorder.test_registration import BAD
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder) -> None:

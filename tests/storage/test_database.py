@@ -19,7 +19,7 @@ from campus.storage.database import Database
 from campus.storage.sqlite_connections import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def balance_of(storage: Storage, name: str = "a") -> int | None:
