@@ -47,7 +47,8 @@ tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-faults: $(STAMP)          ## kill -9 and outages at length
+faults: $(STAMP)          ## kill -9 and outages at length, and ten times the examples of each law
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n $(WORKERS) --dist worksteal -q $(ARGS)
 	$(BIN)/python -m pytest tests/faults/*.py -q -s $(ARGS)
 
 conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last

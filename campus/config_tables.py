@@ -60,6 +60,8 @@ class PaymentsTable(Table):
     """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
     prove_above: PriceText = "1"
     """US dollars: a call that costs more waits until the chain shows its payment; with "0" every call does. Bought keys always do."""
+    chain_wait_seconds: float = Field(default=60.0, ge=1, le=60)
+    """How long a call waits for the chain, from the request to charge its payment; then its caller is told to send the payment again."""
 
     @field_validator("prove_above")
     @classmethod

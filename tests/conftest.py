@@ -285,9 +285,16 @@ def postgres_url(postgres: Postgres) -> str:
     return postgres.url("postgres")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that uses a database runs on SQLite, and on PostgreSQL too if it is marked so."""
+    if "storage_url" in metafunc.fixturenames:
+        kinds = ["sqlite", "postgresql"] if metafunc.definition.get_closest_marker("both_databases") else ["sqlite"]
+        metafunc.parametrize("storage_url", kinds, indirect=True)
+
+
+@pytest.fixture
 def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a fresh database; a test that uses it runs on SQLite and on PostgreSQL."""
+    """The URL of a fresh database."""
     if request.param == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
         yield f"sqlite:{folder / 'data'}"
@@ -371,6 +378,7 @@ def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[A
         time.sleep(0.02)
 
 
-# no deadline: coverage and a busy machine make any example slow
-hypothesis.settings.register_profile("no_deadline", deadline=None)
-hypothesis.settings.load_profile("no_deadline")
+# no deadline: coverage and a busy machine make any example slow; from the environment, since workers import tests before options are read
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

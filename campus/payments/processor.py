@@ -50,8 +50,6 @@ from campus.payments.states import (
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
-WAIT_SECONDS = 75.0
-"""How long a call waits for another call that presented the same payment before: clients are told to wait for 90 seconds."""
 PAUSES = Backoff.doubling(0.05, longest=1.0)
 """Between two looks at a payment that another call presented before."""
 Run = Callable[[str], Awaitable[StoredAnswer]]
@@ -73,7 +71,7 @@ class PaymentProcessor:
         chain: Chain,
         *,
         now: Callable[[], datetime],
-        wait_seconds: float = WAIT_SECONDS,
+        wait_seconds: float,
     ) -> None:
         self._reservations = reservations
         self._ledger = ledger

@@ -44,9 +44,6 @@ class ChainTimeouts:
     search: float = 3.0
 
 
-DEFAULT_TIMEOUTS = ChainTimeouts()
-
-
 class Settlement:
     """Has payments charged by the facilitator and checks each charge on the chain. The chain accepts an authorization only once.
 
@@ -64,7 +61,7 @@ class Settlement:
         *,
         now: Callable[[], datetime],
         prove_above: int,
-        timeouts: ChainTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: ChainTimeouts,
     ) -> None:
         self._reservations = reservations
         self._unproven = unproven

@@ -27,14 +27,16 @@ from campus.payments.jobs import ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
 from campus.payments.payment import Facilitator, Purchases
-from campus.payments.processor import WAIT_SECONDS, PaymentProcessor
+from campus.payments.processor import PaymentProcessor
 from campus.payments.reconciler import Reconciler, UnprovenPayments
 from campus.payments.reservations import LEASE, Leases, Reservations
-from campus.payments.settlement import DEFAULT_TIMEOUTS, ChainTimeouts, Settlement
+from campus.payments.settlement import ChainTimeouts, Settlement
 from campus.payments.tables import PaymentRow
 from campus.storage import Lease, Storage
 
 FACILITATOR = "campus.payments.facilitator"
+WAIT_LONGER = 1.25
+"""How many times as long a call waits for another one that presented the same payment before: for its tool and the chain."""
 CHECKED_BACK = timedelta(days=1)
 log = logging.getLogger(__name__)
 
@@ -44,8 +46,10 @@ class Timing:
     """How long things take: a lease of a payment, a call's wait for another with the same payment and for the chain, a request."""
 
     lease: Lease = LEASE
-    wait_seconds: float = WAIT_SECONDS
-    chain: ChainTimeouts = DEFAULT_TIMEOUTS
+    wait_seconds: float | None = None
+    """Default: somewhat longer than `chain_wait_seconds` of the settings."""
+    chain: ChainTimeouts | None = None
+    """Default: as the settings say."""
     request: httpx.Timeout = field(default_factory=lambda: httpx.Timeout(30.0, connect=5.0))
 
 
@@ -215,13 +219,15 @@ async def open_payments(
         leases = Leases(storage, process=process_name(), now=now, lease=timing.lease)
         reservations = Reservations(storage, leases, purchases, now=now)
         unproven = UnprovenPayments(storage, purchases, now=now)
+        timeouts = timing.chain or ChainTimeouts(strict=settings.chain_wait_seconds)
+        wait_seconds = timing.wait_seconds or WAIT_LONGER * settings.chain_wait_seconds
         settlement = Settlement(
-            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=timing.chain
+            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=timeouts
         )
         reconciler = Reconciler(reservations, unproven, chain, network=settings.network, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         processor = PaymentProcessor(
-            reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now=now, wait_seconds=timing.wait_seconds
+            reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now=now, wait_seconds=wait_seconds
         )
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):

@@ -19,7 +19,7 @@ from campus.alerts.turns import MOST_CHOSEN
 from campus.storage.alembic_runner import drift
 from campus.testing import Clock, TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 @pytest.fixture

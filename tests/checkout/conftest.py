@@ -73,7 +73,7 @@ def open_paid_campus(facilitator: Facilitator) -> OpenPaidCampus:
     def opened(
         storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[TestCampus]:
-        said = {"payments": facilitator.table(PAY_TO), "products": PRODUCTS, **tables}
+        said = {"payments": {**facilitator.table(PAY_TO), "chain_wait_seconds": 2}, "products": PRODUCTS, **tables}
         return open_campus(settings={"grants": ["keys"]}, storage=storage, clock=clock, tables=said, checkout=checkout, dice=dice)
 
     return opened

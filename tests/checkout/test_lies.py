@@ -49,6 +49,7 @@ async def test_a_foreign_transaction_buys_no_key(
                 facilitator.faults.clear()
 
 
+@pytest.mark.both_databases
 async def test_a_charge_that_the_facilitator_denies_while_the_node_is_down_is_answered_when_it_is_up(
     open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, facilitator: Facilitator
 ) -> None:

@@ -109,6 +109,7 @@ async def test_a_key_bought_over_http_by_the_stock_client_opens_both_frames(
         assert (await campus.service.keys.list())[0].note.startswith("payment pay_")
 
 
+@pytest.mark.both_databases
 async def test_a_key_bought_over_mcp_opens_both_frames(
     open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain, clock: Clock
 ) -> None:
@@ -247,6 +248,7 @@ async def test_an_idempotency_key_buys_one_thing(buyer: Buyer, frame: Frame) -> 
     assert await buyer.spent() == DOLLAR // 2
 
 
+@pytest.mark.both_databases
 async def test_simultaneous_calls_with_different_payments_and_one_idempotency_key_buy_one_key(
     open_paid_campus: OpenPaidCampus, storage_url: str, chain: Chain
 ) -> None:

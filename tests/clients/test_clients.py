@@ -285,6 +285,7 @@ def test_an_invalid_key_opens_nothing_and_the_answer_says_why(seen: Seen, client
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("frame", ["http", "mcp"])
+@pytest.mark.both_databases
 async def test_a_pass_bought_before_a_building_was_added_opens_it(storage_url: str, frame: Literal["http", "mcp"]) -> None:
     async with open_campus(storage=storage_url, gateway=gateway) as before:
         token = await before.key("all")

@@ -17,7 +17,7 @@ from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
 from campus.testing import Clock, TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 FIVE_SECONDS = timedelta(seconds=5)
 
 

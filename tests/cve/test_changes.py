@@ -13,7 +13,7 @@ from buildings.cve.arguments import number_of, spelled
 from buildings.cve.tables import EditionSet
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
 

@@ -12,7 +12,7 @@ from buildings.cve.tables import BriefEdition, EditionSet, LatestList
 from campus.errors import CampusError
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
 
@@ -115,7 +115,7 @@ async def test_the_audit_finds_a_day_whose_ranked_set_is_gone(publisher, open_te
         assert (await campus.service.ask("audit"))["cve"] == ["the archive of 2026-08-21 has no ranked set"]
 
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_a_list_that_cannot_be_read_is_made_anew(publisher: Any, open_test_campus: Any, storage_url: str) -> None:

@@ -19,7 +19,7 @@ from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.ranking.formula import UNSCORED
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
 OLD, NEW = "v2025.03.14", "v2026.06.15"

@@ -11,7 +11,7 @@ import pytest
 from connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 from cve.lists import CISCO, Lists
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "cve"}, "connect": {}}
 
 

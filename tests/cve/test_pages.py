@@ -14,7 +14,7 @@ from buildings.cve import building
 from buildings.cve.models import Brief
 from campus.testing import Clock, TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
 OUTSIDE = {f"CVE-2025-{20_000 + n}": round(0.4 - n / 3000, 5) for n in range(900)}

@@ -30,7 +30,7 @@ from buildings.cve.watches.matching import (
 from campus import in_snapshot
 from campus.testing import ORIGIN
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 NVD = "/rest/json/cves/2.0"
 
 

@@ -57,6 +57,7 @@ class Work:
         return Task("job", self, every=10 * MINUTE)
 
 
+@pytest.mark.both_databases
 async def test_of_eight_processes_one_runs_a_daily_job(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
@@ -137,6 +138,7 @@ async def test_a_job_on_each_runs_in_every_process(open_process: Open, clock: Cl
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.both_databases
 async def test_a_failing_job_backs_off_is_a_finding_and_recovers(open_process: Open, clock: Clock, until: Until, settle: Settle) -> None:
     work = Work()
     work.error = OSError("the feed is away")
@@ -176,6 +178,7 @@ async def test_a_scheduled_run_that_fails_is_logged_once(open_process: Open, unt
     assert [(record.message, vars(record)["reason"], record.exc_info) for record in one_line] == [("job failed", "the feed is away", None)]
 
 
+@pytest.mark.both_databases
 async def test_a_run_that_found_nothing_to_do_is_logged_for_debugging_only_unless_it_ends_a_failure(
     open_process: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +204,7 @@ async def test_a_failing_job_does_not_stop_the_others(open_process: Open, until:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.both_databases
 async def test_when_a_runner_was_killed_its_lease_lapses_and_another_takes_over(
     open_process: Open, storage_url: str, until: Until, settle: Settle
 ) -> None:
@@ -236,6 +240,7 @@ async def test_a_long_run_keeps_its_lease(open_process: Open, clock: Clock, unti
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.both_databases
 async def test_a_job_whose_run_ends_while_the_records_are_read_is_not_forgotten(open_process: Open, clock: Clock, until: Until) -> None:
     work = Work()
     may_end = anyio.Event()
@@ -258,6 +263,7 @@ async def test_a_job_whose_run_ends_while_the_records_are_read_is_not_forgotten(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.both_databases
 async def test_a_run_whose_lease_another_took_is_stopped_and_changes_nothing(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:

@@ -89,6 +89,7 @@ async def test_a_rotated_key_is_valid_for_one_more_day(ring: KeyRing, clock: Clo
     assert await ring.find(new_token) == Credential("valid", new)
 
 
+@pytest.mark.both_databases
 async def test_a_rotation_does_not_extend_a_key(ring: KeyRing, clock: Clock) -> None:
     old, old_token = await ring.issue("cve")
     clock.time = old.expires_at - timedelta(hours=1)
@@ -140,6 +141,7 @@ async def test_a_renewal_of_an_expired_key_begins_now(ring: KeyRing, clock: Cloc
     assert await ring.find(token) == Credential("valid", renewed)
 
 
+@pytest.mark.both_databases
 async def test_a_renewal_may_be_by_another_product_of_the_same_scope_only(ring: KeyRing) -> None:
     key, _ = await ring.issue("campus-pass")
     renewed = await ring.renew(key.id, "campus-pass-year")
@@ -177,6 +179,7 @@ async def test_a_revoked_key_cannot_be_changed(ring: KeyRing, storage: Storage, 
     assert [record.revoked_at for record in await ring.list()] == [clock() - DAY]
 
 
+@pytest.mark.both_databases
 async def test_a_key_is_named_by_its_id_or_by_how_its_token_begins(ring: KeyRing) -> None:
     for length in (16, 20, 24, 50):
         key, token = await ring.issue("cve")
@@ -265,6 +268,7 @@ async def test_every_change_is_in_the_log_with_who_made_it(ring: KeyRing, storag
     ]
 
 
+@pytest.mark.both_databases
 async def test_one_of_simultaneous_rotations_succeeds(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     heirs: list[str] = []
@@ -284,6 +288,7 @@ async def test_one_of_simultaneous_rotations_succeeds(ring: KeyRing, other_ring:
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "issued", "rotated"]
 
 
+@pytest.mark.both_databases
 async def test_all_simultaneous_renewals_count(ring: KeyRing, other_ring: KeyRing) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:
@@ -294,6 +299,7 @@ async def test_all_simultaneous_renewals_count(ring: KeyRing, other_ring: KeyRin
     assert renewed.expires_at == key.expires_at + 8 * 30 * DAY
 
 
+@pytest.mark.both_databases
 async def test_one_of_simultaneous_revocations_is_logged(ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     async with anyio.create_task_group() as tasks:
@@ -316,6 +322,7 @@ async def test_a_lineage_ends_with_the_last_of_its_keys_that_was_not_revoked(rin
     assert await ring.end_of("nobody") is None
 
 
+@pytest.mark.both_databases
 async def test_pages_of_the_list_hold_every_key_once(ring: KeyRing, clock: Clock) -> None:
     for number in range(7):
         clock.move(timedelta(seconds=number % 2))  # some are issued at the same time

@@ -89,6 +89,7 @@ async def test_a_settlement_that_is_reported_twice_delivers_once(keys: BuildingK
     assert [action for _, action, _ in await events_of(storage)] == ["issued", "renewed"]
 
 
+@pytest.mark.both_databases
 async def test_a_payment_that_bought_no_key_changes_none(ring: KeyRing, storage: Storage) -> None:
     await settle(storage, ring, "pay_for_an_answer")
     await release(storage, ring, "pay_for_another")
@@ -125,6 +126,7 @@ async def test_a_repeated_call_sells_its_last_key_only(keys: BuildingKeys, ring:
         await keys.sell("cve", payment="pay_1")
 
 
+@pytest.mark.both_databases
 async def test_a_settlement_that_is_rolled_back_delivers_nothing(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
 
@@ -168,6 +170,7 @@ async def test_an_expired_key_is_valid_as_soon_as_its_renewal_is_paid(
     assert await ring.find(token) == Credential("valid", sold.key)
 
 
+@pytest.mark.both_databases
 async def test_all_simultaneous_renewals_count(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     key, _ = await ring.issue("cve")
     payments = [f"pay_{number}" for number in range(6)]
@@ -196,6 +199,7 @@ async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
         await ring.take_back(session, payment)
 
 
+@pytest.mark.both_databases
 async def test_a_key_whose_payment_was_reversed_is_revoked_with_its_successors(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("cve", payment="pay_1")
     await take_back(storage, ring, "pay_1")  # it has not settled
@@ -282,6 +286,7 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: Buildin
     assert await sales_of(storage) == []
 
 
+@pytest.mark.both_databases
 async def test_a_building_without_the_grant_sells_nothing_and_the_error_names_the_grant(ring: KeyRing, storage: Storage) -> None:
     keys = BuildingKeys(ring, building="kiosk", may_sell=False)
     with pytest.raises(KeyRefused, match=r'kiosk may not sell keys; write grants = \["keys"\] into \[buildings.kiosk\] of campus.toml'):
@@ -297,6 +302,7 @@ async def test_every_building_may_look_keys_up(ring: KeyRing) -> None:
     assert await keys.end_of(key.lineage) == key.expires_at
 
 
+@pytest.mark.both_databases
 async def test_the_token_of_a_sale_is_neither_stored_nor_logged(
     keys: BuildingKeys, ring: KeyRing, storage: Storage, products: Mapping[str, Product], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ from campus.keys.keyring import KeyRing
 from campus.keys.tables import KeyEvent, KeyRow, KeySale
 from campus.storage import Storage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 OURS = {table.__tablename__ for table in (KeyRow, KeyEvent, KeySale)}
 
 

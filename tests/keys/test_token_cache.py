@@ -104,6 +104,7 @@ async def test_an_unknown_token_is_cached_too(ring: KeyRing, counted: CountedSto
     assert counted.reads == 1
 
 
+@pytest.mark.both_databases
 async def test_simultaneous_calls_share_one_read(ring: KeyRing, counted: CountedStorage) -> None:
     key, token = await ring.issue("cve")
     found: list[Credential] = []

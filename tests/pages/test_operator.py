@@ -26,7 +26,7 @@ from campus.operator.routes import SharedReading, operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.testing import Clock, TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 PASSWORD = "harbour-master-7"
 SECRETS = {"CAMPUS_OPERATOR_PASSWORD": PASSWORD, "CAMPUS_HARBOUR_PILOT": "environment-secret-value"}
 HTML = {"Accept": "text/html"}

@@ -18,7 +18,7 @@ from campus import Key, Site
 from campus.keys.tables import SessionRow
 from campus.testing import Clock, TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
 SESSION = "campus_session"
 

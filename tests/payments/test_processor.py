@@ -50,6 +50,7 @@ async def test_a_payment_buys_an_answer_at_exactly_the_price(seller: Seller) -> 
     assert seller.bought.released == []
 
 
+@pytest.mark.both_databases
 async def test_the_same_payment_fifty_times_at_once_is_one_run_and_one_charge(seller: Seller) -> None:
     before = await seller.income()
     found = await at_once([seller], seller.pay(), times=50)
@@ -62,6 +63,7 @@ async def test_the_same_payment_fifty_times_at_once_is_one_run_and_one_charge(se
     assert await seller.income() == before + PRICE
 
 
+@pytest.mark.both_databases
 async def test_two_processes_sell_one_answer(seller: Seller, other_seller: Seller) -> None:
     before = await seller.income()
     found = await at_once([seller, other_seller], seller.pay(), times=10)
@@ -70,6 +72,7 @@ async def test_two_processes_sell_one_answer(seller: Seller, other_seller: Selle
     assert await seller.income() == before + PRICE
 
 
+@pytest.mark.both_databases
 async def test_a_payment_that_another_process_charges_during_its_check_gets_that_answer(seller: Seller, other_seller: Seller) -> None:
     payment = seller.pay()
     facilitator = await seller.payments.facilitator.loaded()
@@ -114,6 +117,7 @@ async def test_an_answer_that_is_asked_for_again_and_again_is_one_ledger_row_per
     assert len(lines) == 4
 
 
+@pytest.mark.both_databases
 async def test_old_answers_are_deleted_and_their_payments_are_not(seller: Seller) -> None:
     payment = seller.pay()
     await seller.sell(payment)
@@ -137,6 +141,7 @@ async def test_a_clock_that_is_wrong_for_a_while_deletes_no_answer(seller: Selle
     assert (await seller.row(payment)).answer is None
 
 
+@pytest.mark.both_databases
 async def test_a_payment_that_bought_nothing_is_deleted_a_day_after_its_end(seller: Seller) -> None:
     payment = seller.pay()
 

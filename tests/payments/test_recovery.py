@@ -85,6 +85,7 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_by_a_r
     assert await seller.events(payment) == ["admitted", "unknown", "settled"]
 
 
+@pytest.mark.both_databases
 async def test_the_reconciler_never_charges(seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
     await die_before_settling(seller, payment)
@@ -146,6 +147,7 @@ async def test_a_resend_waits_for_the_lease_of_a_dead_process(seller: Seller) ->
     assert len(seller.runs) == 1
 
 
+@pytest.mark.both_databases
 async def test_a_process_that_hung_while_another_took_over_charges_nothing(seller: Seller, other_seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
 
@@ -162,6 +164,7 @@ async def test_a_process_that_hung_while_another_took_over_charges_nothing(selle
     assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
 
 
+@pytest.mark.both_databases
 async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(seller: Seller, other_seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
     await die_before_settling(seller, payment)
@@ -175,6 +178,7 @@ async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(
     assert (await seller.events(payment)).count("settled") == 1
 
 
+@pytest.mark.both_databases
 async def test_a_process_that_comes_too_late_neither_releases_nor_doubts_a_charge(seller: Seller) -> None:
     payment = seller.pay()
     await seller.sell(payment)
@@ -186,6 +190,7 @@ async def test_a_process_that_comes_too_late_neither_releases_nor_doubts_a_charg
     assert seller.bought.released == []
 
 
+@pytest.mark.both_databases
 async def test_of_many_resends_one_at_a_time_asks_the_chain(seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
     await die_before_settling(seller, payment)
@@ -238,6 +243,7 @@ async def test_a_tool_that_takes_longer_than_a_lease_keeps_its_reservation(selle
     assert slow.runs == slow.bought.settled
 
 
+@pytest.mark.both_databases
 async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller, other_seller: Seller) -> None:
     """Nor by another call of the same process."""
     for winner in (seller, other_seller):
@@ -259,6 +265,7 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller
         )
 
 
+@pytest.mark.both_databases
 async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that_replaced_it(seller: Seller, other_seller: Seller) -> None:
     payment = seller.pay()
     seller.facilitator.faults.unsent = REFUSED
@@ -296,6 +303,7 @@ async def test_a_node_that_is_down_is_asked_once_however_many_payments_are_in_do
     assert len(asked) == 1
 
 
+@pytest.mark.both_databases
 async def test_what_follows_from_a_settlement_is_in_its_transaction(seller: Seller) -> None:
     payment = seller.pay()
     await die_after_settling(seller, payment)
@@ -330,6 +338,7 @@ async def test_a_payment_that_cannot_be_concluded_does_not_stop_the_others(selle
     assert {each.payment_id: each.after for each in found}[(await seller.row(second)).id] == "settled"
 
 
+@pytest.mark.both_databases
 async def test_payments_on_a_network_that_campus_toml_no_longer_names_are_left_alone_and_named_by_the_check(
     own_chain_seller: Seller,
 ) -> None:
@@ -371,6 +380,7 @@ async def test_a_round_looks_for_a_bounded_number_of_payments_those_that_waited_
     assert [row.nonce for row in found] == [payment.nonce for payment in payments[:2]]
 
 
+@pytest.mark.both_databases
 async def test_the_audit_names_what_the_chain_does_not_have(seller: Seller) -> None:
     genuine, forged, other = seller.pay(), seller.pay(), seller.pay()
     transactions = [str((await seller.sell(each)).receipt["transaction"]) for each in (genuine, forged, other)]

@@ -143,6 +143,7 @@ async def test_a_charge_that_the_facilitator_does_not_report_is_found_on_the_cha
     assert await seller.events(payment) == ["admitted", "unknown", "settled", "replayed"]
 
 
+@pytest.mark.both_databases
 async def test_a_charge_that_the_chain_has_not_confirmed_yet_is_sent_once(seller: Seller) -> None:
     payment = seller.pay()
     seller.facilitator.faults.lie = {"success": False, "errorReason": "settlement_pending"}

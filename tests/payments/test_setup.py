@@ -61,6 +61,7 @@ async def test_counts_survive_a_flush_that_fails(seller: Seller) -> None:
 
 
 @pytest.mark.parametrize("change", ["UPDATE ledger SET amount = 1", "DELETE FROM ledger"])
+@pytest.mark.both_databases
 async def test_the_ledger_only_grows(seller: Seller, change: str) -> None:
     await seller.sell(seller.pay())
     before = await seller.ledger()

@@ -10,7 +10,7 @@ from campus.payments.ledger import ROWS_PER_PAGE, Accounts, Funnel, Period, Reve
 from campus.payments.tables import LedgerRow
 from campus.storage import CoreTables, Databases, Storage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 BASE, SEPOLIA = "eip155:8453", "eip155:84532"
 ALICE, BOB, OWN = "0xaa", "0xbb", "0xcc"
 ALWAYS = Period()

@@ -11,7 +11,7 @@ from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import CAPSULES
 from campus import in_snapshot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_a_beat_moves_the_deadline_and_is_on_disk_when_it_is_answered(over_each_frame: Recorder) -> None:

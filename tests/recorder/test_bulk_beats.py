@@ -17,7 +17,7 @@ from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS
 from campus import Problem, in_transaction
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 MINUTE = timedelta(minutes=1)
 SCHEDULE = Schedule(60 * MINUTE, 5 * MINUTE)

@@ -14,7 +14,7 @@ from recorder.recorders import Recorder
 
 from buildings.recorder.monitors.takeover import boundary_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 TOO_LARGE = "x" * 41_208
 RECORDED = "heartbeat recorded; capsule not stored: "
 UNSTORABLE = {

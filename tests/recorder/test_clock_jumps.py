@@ -146,6 +146,7 @@ async def test_of_two_processes_the_one_whose_clock_is_wrong_goes_by_elapsed_tim
         assert await kinds(right, monitor) == ["dead"]
 
 
+@pytest.mark.both_databases
 async def test_two_processes_whose_clock_jumps_move_deadlines_once(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as one, open_recorder(storage=storage_url, clock=one.clock) as other:
         monitor = await one.register("https://localhost/1")
@@ -193,6 +194,7 @@ async def test_a_process_that_starts_behind_the_others_goes_by_their_time(open_r
             assert beaten.data["deadline_at"][:16] == f"{first.clock() + SPAN:%Y-%m-%dT%H:%M}"
 
 
+@pytest.mark.both_databases
 async def test_monitors_that_fell_asleep_by_a_wrong_clock_wake_when_the_key_is_seen_to_be_valid(on_each_database: Recorder) -> None:
     key = await on_each_database.campus.key("recorder")
     monitor = await on_each_database.register(key=key)
@@ -227,6 +229,7 @@ async def test_nothing_is_deleted_within_an_hour_of_a_jump(on_each_database: Rec
     assert await on_each_database.row(silent) is None
 
 
+@pytest.mark.both_databases
 async def test_a_clock_that_is_set_forward_ages_no_alert_and_no_stored_answer(on_each_database: Recorder, receiver: Receiver) -> None:
     """As on a machine that starts with an old time and then gets the right one."""
     body, headers = {"name": "a", "alert_webhook": receiver.url()}, {"Idempotency-Key": "Zk3vQ8xN1rT6yB2mW9cL4hJ7"}

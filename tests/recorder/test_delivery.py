@@ -301,6 +301,7 @@ async def test_a_target_that_fails_for_five_days_is_disabled(recorder: Recorder,
     assert 8 <= tries <= 15
 
 
+@pytest.mark.both_databases
 async def test_a_lease_that_lapsed_is_taken_over_and_a_live_one_is_not(on_each_database: Recorder, receiver: Receiver) -> None:
     monitor = await on_each_database.register(receiver.url())
     await on_each_database.beat(monitor, status="fail")

@@ -10,7 +10,7 @@ from recorder.recorders import OpenRecorder, Recorder
 from buildings.recorder.jobs import follow_keys
 from buildings.recorder.runtime import outbox_adds_up, targets_are_reached, watches
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a_week(

@@ -21,7 +21,7 @@ from buildings.recorder.tables import DELIVERIES
 from campus import in_snapshot, in_transaction
 from campus.storage import CoreTables
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
 NAME = ALL_AT_ONCE[:100]
 

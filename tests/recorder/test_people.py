@@ -9,7 +9,7 @@ from recorder.recorders import OpenRecorder, Recorder
 from buildings.recorder.alerts.texts import span
 from buildings.recorder.monitors.fleet import badge_svg
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 ME = "me@example.com"
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Table, func, select
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
 from campus import in_snapshot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 NONCE_BYTES = 12
 

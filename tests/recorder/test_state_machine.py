@@ -215,7 +215,7 @@ def threaded(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> Ite
 def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, Recorder]) -> None:
     portal, recorder = threaded
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=settings.default.max_examples // 3, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(ACTS, min_size=3, max_size=14))
     @example([5, ("update", 3), 1, ("update", 20), 13, ("update", 3), 1, "sweep", 1, "sweep", ("update", 10), "ok", 11])
     def law(acts: list[Any]) -> None:

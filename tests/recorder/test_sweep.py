@@ -29,7 +29,7 @@ from campus import in_snapshot, in_transaction
 from campus.alerts import WakeUp
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 SPANS = ((1, 0), (1, 5), (10, 2), (60, 5), (1440, 60))
 

@@ -6,7 +6,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from campus.testing import ORIGIN
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_frame: Recorder) -> None:

@@ -197,6 +197,7 @@ async def test_a_key_does_not_lift_the_limits_of_a_monitor_without_one(open_reco
         assert (refused.status, refused.code) == (409, "monitor_limit_reached")
 
 
+@pytest.mark.both_databases
 async def test_a_webhook_that_was_given_up_is_tried_again_when_it_is_sent_again(on_each_database: Recorder, receiver: Receiver) -> None:
     recorder = on_each_database
     for owner in ({}, {"key": await recorder.campus.key("recorder")}):
@@ -243,6 +244,7 @@ async def test_a_stranger_makes_nothing_be_looked_up_and_counts_for_nobody(open_
         assert refused.headers["Retry-After"]
 
 
+@pytest.mark.both_databases
 async def test_a_mailbox_is_added_and_replaced_and_asked_first(open_recorder: OpenRecorder, mailbox: Mailbox, storage_url: str) -> None:
     async with open_recorder(mailbox=mailbox, storage=storage_url) as recorder:
         key = await recorder.campus.key("recorder")
@@ -311,6 +313,7 @@ async def waiting_alerts(recorder: Recorder) -> Sequence[Any]:
     return await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(ALERTS.select()).all())
 
 
+@pytest.mark.both_databases
 async def test_of_many_new_webhooks_at_the_same_time_one_stays(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
         shared = [first, second] if storage_url.startswith("postgresql") else [first]
@@ -327,6 +330,7 @@ async def test_of_many_new_webhooks_at_the_same_time_one_stays(open_recorder: Op
             await first.call("delete_monitor", **who)
 
 
+@pytest.mark.both_databases
 async def test_of_two_monitors_that_want_one_webhook_without_a_key_one_gets_it(open_recorder: OpenRecorder, storage_url: str) -> None:
     async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
         shared = [first, second] if storage_url.startswith("postgresql") else [first]

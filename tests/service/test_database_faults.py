@@ -79,6 +79,7 @@ def refused(config: Path, *words: str, environ: dict[str, str] | None = None) ->
     return sentence
 
 
+@pytest.mark.both_databases
 def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storage_url: str) -> None:
     package = tmp_path / "site" / "drifting_tides"
     (package / "migrations").mkdir(parents=True)

@@ -55,7 +55,7 @@ def test_a_key_that_is_too_long_is_refused_for_its_length_and_not_as_one_that_ot
     assert "another caller" not in refused.value.detail
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(st.integers(0, 2**64))
 def test_random_keys_of_every_usual_make_are_strong(seed: int) -> None:
     random = Random(seed)

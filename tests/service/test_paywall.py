@@ -9,7 +9,7 @@ from fastmcp import FastMCP
 from campus import Building, access, free, route
 from campus.testing import Clock, Frame, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 SENTINEL = "paid-for-and-delivered"
 DAY = {"day": "2026-01-02"}
 

@@ -25,7 +25,7 @@ from campus.storage import CoreTables, Databases
 from campus.testing import TestCampus, open_campus
 from tests.conftest import Postgres
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 PATIENCE = patience(60)
 

@@ -16,7 +16,7 @@ from tests import forkserver
 from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Tables
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 WRITER = Path(__file__).with_name("endless_writer.py")
 

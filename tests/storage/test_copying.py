@@ -88,6 +88,7 @@ async def rows_of_recorder(storage: str) -> int:
         return await in_snapshot(recorded, lambda connection: connection.scalar(rows) or 0)
 
 
+@pytest.mark.both_databases
 def test_a_campus_goes_on_in_postgresql_where_it_was_in_sqlite(
     tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_campus_that_is_served_or_has_a_database_of_another_version_is_not_cop
     assert anyio.run(is_empty, empty_postgres)
 
 
+@pytest.mark.both_databases
 def test_what_is_in_postgresql_already_is_not_copied(tmp_path: Path, empty_postgres: str, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "campus.toml"
     config.write_text(f'{CAMPUS_TOML}\n[storage]\nurl = "{empty_postgres}"\n')
@@ -151,6 +153,7 @@ def test_a_table_that_does_not_arrive_complete_is_refused_and_nothing_of_its_dat
     assert anyio.run(rows_of_recorder, empty_postgres) == 0
 
 
+@pytest.mark.both_databases
 def test_only_an_address_of_postgresql_is_copied_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "campus.toml"
     config.write_text(CAMPUS_TOML)

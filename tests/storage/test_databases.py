@@ -20,7 +20,7 @@ from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
 from tests.storage.conftest import MakePackage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 STEP = """
 revision = {number!r}

@@ -24,7 +24,7 @@ from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Entry, Tables
 from tests.storage.conftest import MakePackage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 MIGRATOR = Path(__file__).with_name("migrator.py")
 BANK = Path(__file__).parent / "bank"

@@ -189,7 +189,7 @@ def check(over_mcp: Any, response: httpx.Response) -> None:
         assert response.json() == over_mcp
 
 
-OFTEN = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+OFTEN = settings(max_examples=3 * settings.default.max_examples, suppress_health_check=[HealthCheck.too_slow])
 
 
 @OFTEN

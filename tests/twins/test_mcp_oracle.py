@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastmcp import FastMCP
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp_odd_tools import CALLS, odd_server
 from mcp_oracle import ENVELOPE, LEGACY, METAS, MODERN, VERSIONS, Compared, Request, calls, compare, request_of, unusual
@@ -149,7 +149,6 @@ def _opened(blocking: BlockingPortal) -> Any:
     return blocking.wrap_async_context_manager(open_pair(odd_server()))
 
 
-@settings(max_examples=60, deadline=None)
 @given(message=MESSAGES, version=st.sampled_from(VERSIONS), agrees=st.booleans())
 def test_generated_messages_are_answered_alike(
     portal: Callable[..., Any], message: dict[str, Any], version: str | None, agrees: bool
