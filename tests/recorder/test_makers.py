@@ -11,7 +11,7 @@ from cve.test_makers import press
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "recorder"}, "connect": {}}
 
 

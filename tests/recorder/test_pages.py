@@ -120,6 +120,7 @@ async def test_a_form_that_is_sent_again_does_nothing_twice_and_a_deletion_asks_
         assert (deleted.status_code, again.status_code) == (303, 409)
 
 
+@pytest.mark.both_databases
 async def test_a_form_does_its_work_once_in_all_processes_and_after_a_restart(
     open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
 ) -> None:
