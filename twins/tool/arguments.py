@@ -68,6 +68,8 @@ class ArgumentChecker:
         try:
             return direct.validate(arguments)
         except ValidationError as error:
+            if not self.operation.accepts_unknown:
+                refuse_too_many(len(arguments), len(self.operation.by_name))  # before a sentence is made for each
             raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
