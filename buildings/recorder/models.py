@@ -198,7 +198,8 @@ class Entry(Part):
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
     registered_at: datetime = Field(description="When it was registered (UTC).")
     made_by: MadeBy = Field(
-        description="Who made, changed or took it over last. If that has ended, the monitor goes on: check its targets, then keep or delete it."
+        description="Who made, changed or took it over last. If that has ended, the monitor goes on:"
+        " check its targets, then keep or delete it."
     )
     uptime: float | None = Field(
         description="Share of the monitored time since the first beat in which it was not down, 0 to 1; null before the first beat."
