@@ -52,7 +52,7 @@ def unknown_field(place: str, name: str, known: Iterable[str]) -> FieldError:
     """The error for a name that the tool does not accept at this place."""
     names = ", ".join(known)
     end = f"the {NOUNS[place]}s are: {names}" if names else f"the tool takes no {NOUNS[place]}s"
-    return FieldError(pointer_to(place, name), "unknown", f"is not a {NOUNS[place]} of this tool; {end}")
+    return FieldError(pointer_to(place, name), "unknown", f"is no {NOUNS[place]} of this tool; {end}")
 
 
 def sentence_of(errors: Sequence[FieldError], known: Mapping[str, Sequence[str]], *, more: int = 0) -> str:

@@ -141,13 +141,17 @@ class DirectMcpTool:
             watch.stop()
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._refuses:
-            return self._checker.check(arguments)
-        if self._checker.has_false_numbers(arguments):
-            raise ServerAnswers("what is sent as a number is none")
         try:
+            if self._refuses:
+                return self._checker.check(arguments)
+            if self._checker.has_false_numbers(arguments):
+                raise ServerAnswers("what is sent as a number is none")
             return self._direct.validate(arguments)
-        except (ValidationError, ToolError, Problem):
+        except ServerAnswers:
+            raise
+        except (ValidationError, ToolError) as error:
+            if self._refuses and isinstance(error, Problem):
+                raise
             raise ServerAnswers("the arguments are not valid") from None
         except Exception:  # a validator of the author's failed: the server says so
             raise ServerAnswers("the arguments cannot be validated") from None
