@@ -46,8 +46,8 @@ def _session(node: Node, campus: ServedCampus, home: Path) -> list[str]:
         mcp = {"CAMPUS_URL": campus.url, "CAMPUS_KEY": campus.tokens.recorder, "CAMPUS_HOOK_URL": monitor["hook_url"]}
         listed = _run(node, home, "claude", "mcp", "list", **environ, **mcp).stdout
         _run(node, home, "claude", "-p", "Say nothing.", **environ, **mcp)
-        found: Any = http.get(f"/v1/recorder/capsule/{monitor['monitor_id']}").json()
         (entry,) = (one for one in http.get("/v1/recorder/fleet").json()["monitors"] if one["monitor_id"] == monitor["monitor_id"])
+        found: Any = http.get(f"/v1/recorder/capsule/{monitor['monitor_id']}").json()
     beats = [beat["status"] for beat in reversed(entry["last_beats"])]
     told = found["last"]["capsule"]["hook"] if found["found"] else {}
     print(f"  a session of Claude Code: beats {beats}, state {entry['state']}, capsule of {told.get('hook_event_name')}")

@@ -28,7 +28,7 @@ network = "{network}"
 pay_to = "{pay_to}"
 facilitator_url = "{facilitator_url}"
 rpc_url = "{rpc_url}"
-chain_wait_seconds = 3
+chain_wait_seconds = 10
 [products.slow]
 scope = "slow"
 price = "19"
@@ -253,9 +253,11 @@ async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_whe
     await stand.assert_the_rest_is_as_ever()
     assert await chain.balance(stand.pay_to) == before
     facilitator.faults.clear()
-    for frame, (number, payment) in payments.items():
-        said = await stand.pay(frame, number, payment)
-        assert (said.status, said.data, stand.runs(number)) == (200, {"number": number}, 1)
+    with anyio.fail_after(PATIENCE_SECONDS):
+        for frame, (number, payment) in payments.items():
+            while (said := await stand.pay(frame, number, payment)).status == 409:
+                pass  # the chain is slow on a busy machine
+            assert (said.status, said.data, stand.runs(number)) == (200, {"number": number}, 1)
     assert await chain.balance(stand.pay_to) == before + len(FRAMES) * PRICE
 
 
