@@ -28,21 +28,11 @@ class GatedCall(Protocol[ResultT]):
     """A call as the gate handles it: `paywall.http` and `paywall.mcp` read it from their frame, and write its result there."""
 
     frame: Frame
-
-    @property
-    def scope(self) -> Scope:
-        """Of the request."""
-        ...
-
-    @property
-    def tool(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def route(self) -> str:
-        """What the log and the metrics call it."""
-        ...
+    scope: Scope
+    tool: str
+    """The tool's name."""
+    route: str
+    """What the log and the metrics call it."""
 
     @property
     def method(self) -> str:

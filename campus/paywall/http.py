@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from starlette.types import Scope
-
 from campus.caller import Frame
 from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
@@ -20,23 +18,14 @@ class HttpCall:
 
     frame: Frame = "http"
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "route", "scope", "tool")
 
     def __init__(self, call: Call) -> None:
+        """See GatedCall for the attributes and for what follows."""
         self._call = call
-
-    @property
-    def scope(self) -> Scope:
-        """See GatedCall, as for all below."""
-        return self._call.scope
-
-    @property
-    def tool(self) -> str:
-        return self._call.operation.name
-
-    @property
-    def route(self) -> str:
-        return self._call.operation.path
+        self.scope = call.scope
+        self.tool = call.operation.name
+        self.route = call.operation.path
 
     @property
     def method(self) -> str:

@@ -48,25 +48,15 @@ class McpCallOf:
 
     frame: Frame = "mcp"
 
-    __slots__ = ("_call", "_checker", "_server")
+    __slots__ = ("_call", "_checker", "route", "scope", "tool")
 
     def __init__(self, call: McpCall, checker: ArgumentChecker, server: str) -> None:
+        """See GatedCall for the attributes and for what follows."""
         self._call = call
         self._checker = checker
-        self._server = server
-
-    @property
-    def scope(self) -> Scope:
-        """See GatedCall, as for all below."""
-        return self._call.scope
-
-    @property
-    def tool(self) -> str:
-        return self._call.operation.name
-
-    @property
-    def route(self) -> str:
-        return f"{self._server}:{self.tool}"
+        self.scope = call.scope
+        self.tool = call.operation.name
+        self.route = f"{server}:{self.tool}"
 
     @property
     def method(self) -> str:
