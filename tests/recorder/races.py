@@ -50,7 +50,7 @@ async def one_of_two_registrations(recorders: Sequence[Recorder], *, rounds: int
 
 
 async def one_of_five_takeovers(recorders: Sequence[Recorder], *, rounds: int) -> None:
-    """Five concurrent takeovers of one dead monitor: one succeeds, each time."""
+    """Five concurrent takeovers of one dead monitor: one succeeds, each time, and its two alerts are the newest; older ones are thinned."""
     key = await recorders[0].campus.key("recorder")
     monitor = await recorders[0].register("https://localhost/taken", key=key)
     for fence in range(1, rounds + 1):
@@ -58,4 +58,4 @@ async def one_of_five_takeovers(recorders: Sequence[Recorder], *, rounds: int) -
         replies = await at_once(recorders, "takeover", [{"monitor_id": monitor["monitor_id"], "key": key}] * 5)
         assert Counter((reply.status, reply.code) for reply in replies) == {(200, None): 1, (409, "not_dead"): 4}
         assert next(reply.data["fence"] for reply in replies if reply.status == 200) == fence
-    assert [kind for kind, _ in await recorders[0].alerts(monitor)] == ["dead", "recovered"] * rounds
+        assert [kind for kind, _ in await recorders[0].alerts(monitor)][-2:] == ["dead", "recovered"]
