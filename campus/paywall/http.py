@@ -13,7 +13,7 @@ from twins import QUERY_METHODS, Answer, Call, json_answer
 from twins import Gate as HttpGate
 
 
-class HttpCall:
+class GatedHttpCall:
     """One call over HTTP, for the gate."""
 
     frame: Frame = "http"
@@ -67,4 +67,4 @@ class HttpCall:
 
 def http_gate(gate: Gate) -> HttpGate:
     """The gate as the package twins asks it."""
-    return lambda call: gate.passed(HttpCall(call))
+    return lambda call: gate.passed(GatedHttpCall(call))

@@ -43,7 +43,7 @@ from twins import (
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
-class McpCallOf:
+class GatedMcpCall:
     """One call over MCP, for the gate. `checker` is that of its tool, `server` the name of its building."""
 
     frame: Frame = "mcp"
@@ -119,7 +119,7 @@ class McpPaywall:
         scope = call.scope
         checker = self.checkers[call.operation.name]
         try:
-            return await self._gate.passed(McpCallOf(call, checker, self._gate.site.name))
+            return await self._gate.passed(GatedMcpCall(call, checker, self._gate.site.name))
         except ServerAnswers:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise
