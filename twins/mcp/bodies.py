@@ -77,7 +77,7 @@ def refusal(message: str) -> Answer:
 
 def _announced(scope: Scope) -> int | None:
     """The length of the body by its header; None if there is none that can be read."""
-    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    length = dict(scope["headers"]).get(b"content-length", b"")
     return int(length) if length.isdigit() and len(length) <= LONGEST_NUMBER else None
 
 
