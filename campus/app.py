@@ -26,6 +26,7 @@ from campus.checks import (
     free_write_findings,
     readiness,
     run_checks,
+    signature_findings,
     table_findings,
     unruled_findings,
 )
@@ -39,6 +40,7 @@ from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
 from campus.observability import Metrics, Reading
+from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
@@ -90,8 +92,8 @@ class Campus:
         await self.scheduler.run()
 
     async def run_services(self) -> None:
-        """Run the buildings' services and measure the event loop's lag, until cancelled."""
-        async with anyio.create_task_group() as tasks:
+        """Run the buildings' services and watch the event loop, until cancelled."""
+        async with stalls_named(), anyio.create_task_group() as tasks:
             tasks.start_soon(self.metrics.event_loop_lag.measure)
             await self.services.run()
 
@@ -158,7 +160,12 @@ class Campus:
         for one in self.plan.opened:
             site = self.sites[one.name]
             templates = site.pages.findings() if site.pages else []
-            tools = [*description_findings(one), *free_write_findings(one), *(unruled_findings(one) if self.plan.pricing else ())]
+            tools = [
+                *description_findings(one),
+                *signature_findings(one),
+                *free_write_findings(one),
+                *(unruled_findings(one) if self.plan.pricing else ()),
+            ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         for remote in self.plan.remotes.values():
             found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]

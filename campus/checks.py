@@ -1,5 +1,6 @@
 """The checks behind `campus check`, /readyz and `campus audit`: campus's own, and those of the buildings."""
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +10,9 @@ from itertools import chain
 from typing import Any
 
 import anyio
+from fastmcp.tools import FunctionTool
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import text
 
 from campus.addresses import is_loopback
@@ -32,6 +36,7 @@ from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
+EMPTY = inspect.Parameter.empty
 
 MOST_NAMED = 3
 """How many tools a sentence names that is about many."""
@@ -204,6 +209,35 @@ def description_findings(opened: OpenBuilding) -> Sequence[str]:
     if not bare or opened.loaded.table.server is not None:
         return []
     return [f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"]
+
+
+def signature_findings(opened: OpenBuilding) -> Sequence[str]:
+    """What the signatures of an installed building's functions leave unsaid to callers, each with the file and the line of the function."""
+    found: list[str] = []
+    for name, tool in sorted(opened.tools.items()) if opened.loaded.table.server is None else ():
+        if not isinstance(tool, FunctionTool) or (code := getattr(inspect.unwrap(tool.fn), "__code__", None)) is None:
+            continue
+        function = inspect.signature(tool.fn)
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        shown = tool.parameters.get("properties", {})
+        bare = [each for each in shown if each in function.parameters and function.parameters[each].annotation is EMPTY]
+        if bare:
+            found.append(f"the tool {name} ({place}) takes anything as {', '.join(bare)}: write type hints, which callers are held to")
+        if function.return_annotation is EMPTY and code.co_name != "<lambda>":
+            found.append(f"the tool {name} ({place}) does not say what it returns: write a type hint, so that callers get a schema")
+        defaults = {each: function.parameters[each].default for each in shown if each in function.parameters}
+        hidden = [each for each, value in defaults.items() if not (value is EMPTY or isinstance(value, FieldInfo) or _has_json(value))]
+        if hidden:
+            found.append(f"the tool {name} ({place}) has defaults that JSON cannot say: {', '.join(hidden)}; callers are not told them")
+    return found
+
+
+def _has_json(value: Any) -> bool:
+    try:
+        to_json(value)
+    except PydanticSerializationError:
+        return False
+    return True
 
 
 async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence[str]:

@@ -1,4 +1,7 @@
-"""Reads campus.toml into frozen tables; an unknown key is an error that lists the known ones."""
+"""Reads campus.toml into frozen tables; [server], [products] and [buildings] are here, the others in config_tables.py.
+
+An unknown key is an error that lists the known ones.
+"""
 
 import os
 import tomllib

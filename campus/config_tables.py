@@ -1,4 +1,4 @@
-"""The tables of campus.toml that one part of campus is given: [storage], [payments], [mail], [web], [connect] and [discovery]."""
+"""The tables of campus.toml that only one part of campus reads: [storage], [payments], [mail], [web], [connect] and [discovery]."""
 
 import re
 from typing import Annotated, Any, Literal

@@ -31,7 +31,7 @@ from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
 from twins.tool.annotation import ROUTE_META, route
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.direct_call import RequestDependency
+from twins.tool.direct_call import DirectTool, RequestDependency
 from twins.tool.errors import log_failure, problem_of_failure
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 
@@ -44,6 +44,7 @@ __all__ = [
     "Begun",
     "Call",
     "DirectMcp",
+    "DirectTool",
     "FieldError",
     "Gate",
     "McpBodies",

@@ -41,6 +41,7 @@ mcp = FastMCP(
     "scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV "
     "within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
     "fit your vendors, products or least score.",
+    version="0.2.0",
 )
 
 

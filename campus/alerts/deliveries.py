@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from campus.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
 from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.rates import NextStep
+from campus.alerts.retries import NextStep
 from campus.alerts.turns import MOST_CHOSEN, Turns
 from campus.secrets import Entropy, random_id
 from campus.storage import MICROSECOND, Lease, Moment, among

@@ -17,7 +17,7 @@ from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
-from campus.alerts.rates import step_after
+from campus.alerts.retries import step_after
 from campus.alerts.turns import Pace, Shares, Turns, UnderWay
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient

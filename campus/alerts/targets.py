@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import Row
 
 from campus.alerts.message import Channel
-from campus.alerts.rates import LONGEST_FAILING
+from campus.alerts.retries import LONGEST_FAILING
 from campus.observability import utc_text
 
 TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]

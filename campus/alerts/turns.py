@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
 from campus.alerts.message import Health, Lane
-from campus.alerts.rates import RETRIES
+from campus.alerts.retries import RETRIES
 from campus.shares import MAX_NAMES, Counts, LatestEntries, TokenBuckets
 
 PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspect": (1, 8)}

@@ -1,8 +1,9 @@
-"""The documents: OpenAPI of every building and of all, with keys, prices and 402; and /.well-known/x402, the payment terms."""
+"""What campus adds to the OpenAPI documents of twins: keys, prices and 402, for each building and for all; and /.well-known/x402."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from typing import Any
 
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding, summary_of
@@ -15,7 +16,6 @@ from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
 
-OPENAPI_VERSION = "0.2.0"
 SERVICE_NAME = re.compile(r"[ -~]{1,32}")
 """What catalogs of paid services accept as a name."""
 Offers = Mapping[str, Mapping[str, Offer]]
@@ -71,21 +71,26 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
         "conversions": {},
     }
 
-    def document(operations: Operations, title: str, description: str) -> dict[str, Any]:
+    def document(operations: Operations, title: str, description: str, version: str | None = None) -> dict[str, Any]:
         try:
-            return openapi(operations, title=title, version=OPENAPI_VERSION, description=description, **parts)
+            return openapi(operations, title=title, version=version or metadata.version("campus"), description=description, **parts)
         except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
     operations = {one.name: tuple(one.operations.values()) for one in opened}
-    by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "") for one in opened}
+    by_name = {
+        one.name: document(operations[one.name], one.server.name, one.server.instructions or "", one.server.version) for one in opened
+    }
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
     documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
     documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
     if config.server.openapi in by_name:
         named = next(one for one in opened if one.name == config.server.openapi)
         documents["/openapi.json"] = document(
-            short_form(operations[named.name], offers[named.name]), named.server.name, named.server.instructions or ""
+            short_form(operations[named.name], offers[named.name]),
+            named.server.name,
+            named.server.instructions or "",
+            named.server.version,
         )
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)

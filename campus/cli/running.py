@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit, alerts, backup, tools and migration: the commands that open a campus or its buildings."""
+"""campus serve, run, check, audit, alerts, backup, copy, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect

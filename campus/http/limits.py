@@ -1,4 +1,4 @@
-"""Limits: how many calls run at once, how large and how slow a body may be, how many connections there are in all and per address."""
+"""The limits of calls, bodies and connections, and their refusals; edge.py and protocol.py ask them."""
 
 import math
 from collections.abc import Awaitable, Container, Mapping

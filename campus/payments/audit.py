@@ -1,4 +1,4 @@
-"""The audit: compares the wallet's income on the chain with the settled payments of this database, exact to the smallest unit.
+"""The audit of `campus check`: compares the wallet's income on the chain with the settled payments, exact to the smallest unit.
 
 Each settled payment claims one transfer to the wallet, with the same transaction, payer and amount; one transfer fits one claim. A claim
 without a transfer is looked up by its own receipt, and is *missing* if that does not prove it. A transfer without a claim is *unclaimed*:

@@ -1,4 +1,4 @@
-"""The reconciler: finishes payments whose process died, whose outcome is unknown, or which settled without a proof.
+"""`campus ledger reconcile`: finishes payments whose process died, whose outcome is unknown, or which settled without a proof.
 
 It only asks the chain. It never has a payment charged: the caller may have given up and paid with another one.
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: opens the connections, with one database for all and one schema per building."""
+"""PostgreSQL: its connections, one schema per building, and the lock by which writers of all processes take turns; nothing is retried."""
 
 import os
 import shlex

@@ -1,9 +1,10 @@
 """A campus for tests, TestCampus: real servers and storage in this process; the test sets the clock and the feeds' content."""
 
 import json
+import logging
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from twins import Operation
 __all__ = ["Clock", "Reply", "TestCampus", "open_campus"]
 
 Frame = Literal["http", "mcp"]
+RESULTS = logging.getLogger("twins.tool.result_json")
 ORIGIN = "http://campus.test"
 ADMIN_ORIGIN = "http://localhost"
 
@@ -268,6 +270,30 @@ def _variable(name: str, building: str) -> str:
     return name if name.startswith("CAMPUS_") else f"CAMPUS_{building}_{name}".upper()
 
 
+class WrongResults(logging.Handler):
+    """Collects what the log says of results that are not what their tools' annotations say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the sentence."""
+        self.sentences.append(f"{vars(record)['tool']}: {record.getMessage()}")
+
+
+@contextmanager
+def results_compared() -> Iterator[None]:
+    """Raises AssertionError at its end if a tool returned what its annotation does not say."""
+    wrong = WrongResults()
+    RESULTS.addHandler(wrong)
+    try:
+        yield
+    finally:
+        RESULTS.removeHandler(wrong)
+    assert not wrong.sentences, "\n".join(wrong.sentences)
+
+
 @asynccontextmanager
 async def open_campus(
     *,
@@ -284,7 +310,8 @@ async def open_campus(
 ) -> AsyncIterator[TestCampus]:
     """Open buildings by name, each with a product of its name, and the product `all`; `call` uses the first building by default.
 
-    Neither jobs nor services run by themselves: see `TestCampus.run` and `TestCampus.services`.
+    Neither jobs nor services run by themselves: see `TestCampus.run` and `TestCampus.services`. A tool that returned what its
+    annotation does not say is an AssertionError at the end.
 
     `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to their answers, bytes or
     what is sent as JSON, and to None for one that is gone (404, as every other address); `storage` is a storage URL, by default
@@ -295,7 +322,7 @@ async def open_campus(
     if not buildings:
         raise TypeError("open_campus() needs a building: open_campus(tides=building)")
     main = next(iter(buildings))
-    with TemporaryDirectory() as folder:
+    with results_compared(), TemporaryDirectory() as folder:
         config = Config.model_validate(
             {
                 "server": {"public_url": ORIGIN, "openapi": main},

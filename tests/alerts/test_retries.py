@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from campus.alerts.channels.discord import pause_of
 from campus.alerts.channels.webhook import retry_after
 from campus.alerts.message import Outcome
-from campus.alerts.rates import WAITS, step_after
+from campus.alerts.retries import WAITS, step_after
 
 NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from campus import Caller
 from campus.alerts.message import HEALTHS, Health, Lane
-from campus.alerts.rates import WAITS
+from campus.alerts.retries import WAITS
 from campus.alerts.targets import sender_of
 from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, Pace, Shares, UnderWay
 from campus.shares import Counts

@@ -13,7 +13,7 @@ from buildings.recorder.alerts.texts import Event, EventType
 from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import MONITOR_TARGETS
 from campus import in_transaction
-from campus.alerts.rates import WAITS
+from campus.alerts.retries import WAITS
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from campus.alerts.rates import WAITS
 from campus.alerts.registration import CONCURRENT_CHECKS
+from campus.alerts.retries import WAITS
 from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, system_resolver
 from campus.outbound.url_rules import UrlRules

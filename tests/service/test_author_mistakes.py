@@ -1,13 +1,15 @@
 """Mistakes of a building's author are errors where it is declared or opened, each a sentence with its remedy."""
 
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.utilities.types import Image
@@ -20,6 +22,7 @@ from campus import Building, Caller, Check, CurrentSite, Job, Page, Problem, Ser
 from campus.catalog.loader import find
 from campus.errors import CampusError
 from campus.testing import Built, open_campus
+from campus.testing.campus import Frame
 
 pytestmark = pytest.mark.anyio
 READ_ONLY = {"readOnlyHint": True}
@@ -266,3 +269,80 @@ def test_two_packages_with_a_building_of_one_name_are_both_named() -> None:
 def test_an_entry_point_of_another_kind_says_what_it_must_name() -> None:
     with pytest.raises(CampusError, match="names a type; it must name a Building or a FastMCP server"):
         find("tides", [Built("tides", Building)])
+
+
+UNSAYABLE = Gauge()
+
+
+class Level(BaseModel):
+    """A level of water."""
+
+    port: str
+    metres: float
+
+
+@pytest.mark.filterwarnings("ignore:Default value")
+async def test_what_a_signature_leaves_unsaid_is_found_by_the_check_with_file_and_line() -> None:
+    server: FastMCP[Any] = FastMCP("Tides")
+
+    @server.tool(annotations=READ_ONLY)
+    def level(port, since: Any = UNSAYABLE):  # type: ignore[no-untyped-def]  # on purpose
+        """The level."""
+        return 1
+
+    async with open_campus(a=Building(server)) as campus:
+        place = f"{__file__}:{level.__code__.co_firstlineno}"
+        assert (await campus.service.ask("check"))["a"] == [
+            f"the tool level ({place}) takes anything as port: write type hints, which callers are held to",
+            f"the tool level ({place}) does not say what it returns: write a type hint, so that callers get a schema",
+            f"the tool level ({place}) has defaults that JSON cannot say: since; callers are not told them",
+        ]
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_result_that_is_not_what_its_annotation_says_fails_the_authors_test_and_shows_no_value(frame: Frame) -> None:
+    server: FastMCP[Any] = FastMCP("Tides")
+
+    @server.tool(annotations=READ_ONLY)
+    def level(port: str) -> Level:
+        """The level."""
+        return Level.model_construct(port=port, metres="secret") if port == "Hull" else Level(port=port, metres=1)
+
+    async with open_campus(a=Building(server), frame=frame) as campus:
+        assert (await campus.call("level", port="Dover")).data == {"port": "Dover", "metres": 1.0}
+
+    async def author_tests() -> None:
+        async with open_campus(a=Building(server), frame=frame) as campus:
+            with suppress(RuntimeError):  # an MCP client compares the result with its schema itself
+                assert (await campus.call("level", port="Hull")).data == {"port": "Hull", "metres": "secret"}
+
+    with pytest.raises(AssertionError, match=r"(?s)level: a tool's result is not what its annotation says.*metres") as raised:
+        await author_tests()
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_tool_that_holds_the_event_loop_is_named_in_the_log_with_its_line_once_a_minute(
+    frame: Frame, caplog: pytest.LogCaptureFixture
+) -> None:
+    server: FastMCP[Any] = FastMCP("Tides")
+
+    @server.tool(annotations=READ_ONLY)
+    async def level(port: str) -> str:
+        """The level."""
+        time.sleep(1)  # noqa: ASYNC251  # on purpose
+        return port
+
+    @server.tool(annotations=READ_ONLY)
+    def depth(port: str) -> str:
+        """The depth, from a thread."""
+        time.sleep(1)
+        return port
+
+    async with open_campus(a=Building(server), frame=frame) as campus, campus.services():
+        await anyio.wait_all_tasks_blocked()
+        for name in ("level", "level", "depth"):
+            assert (await campus.call(name, port="Hull")).status == 200
+    held = [record for record in caplog.records if record.name == "campus.observability.stalls"]
+    line = level.__code__.co_firstlineno + 3
+    assert [(vars(record)["tool"], vars(record)["at"]) for record in held] == [("level", f"{__file__}:{line}")]

@@ -70,7 +70,7 @@ class DirectTool:
 
     def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
         self._context = ToolContext(server)
-        self._tool = tool
+        self.tool = tool
         self._function = tool.fn
         injected = get_dependency_parameters(tool.fn)
         self._request_dependencies = {name: value for name, value in injected.items() if isinstance(value, RequestDependency)}
@@ -111,9 +111,9 @@ class DirectTool:
         """
         entered = self._context.enter(scope, shares=self._needs_resolution)
         try:
-            if self._tool.timeout is None:
+            if self.tool.timeout is None:
                 return await self._injected(arguments, scope)
-            return await self._in_time(arguments, scope, seconds=self._tool.timeout)
+            return await self._in_time(arguments, scope, seconds=self.tool.timeout)
         finally:
             reset(entered)
 

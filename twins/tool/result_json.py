@@ -6,6 +6,8 @@ may have a serialization alias, or be left out on a condition (`exclude_if`). Ot
 """
 
 import json
+import logging
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,9 @@ SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 ODD_SETTINGS = ("json_encoders", "ser_json_inf_nan", "ser_json_temporal", "ser_json_timedelta", "ser_json_bytes")
 MadeT = TypeVar("MadeT")
+VALUE = re.compile(r"input_value=.*, (?=input_type)", re.DOTALL)
+"""What pydantic repeats of a value, which may be a caller's secret."""
+logger = logging.getLogger(__name__)
 
 
 def json_of(value: Any, *, option: int | None = None, fallback: Callable[[Any], Any] | None = None) -> bytes:
@@ -86,6 +91,7 @@ class ResultWriter:
         self.wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
         self._serializer = _adapter_of(tool).serializer
         self._write = writer_of(tool.return_type) if self.typed else None
+        self._seen: set[type] = set()
         self.is_plain = self._write is not None
 
     def is_data(self, value: Any) -> bool:
@@ -93,16 +99,26 @@ class ResultWriter:
         return not isinstance(value, FINISHED) and (self.typed or not _is_content(value))
 
     def write(self, value: Any) -> bytes:
-        """The value as JSON. Raises PydanticSerializationError."""
+        """The value as JSON. Raises PydanticSerializationError. The first of each type is compared with the tool's annotation."""
+        if self.typed and type(value) not in self._seen:
+            self._seen.add(type(value))
+            self._compare(value)
         if self._write is not None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
                 pass  # the value is not of its declared type: only pydantic can write it
-        body = self._serializer.to_json(value)
+        body = self._serializer.to_json(value, warnings=False)
         if b"NaN" in body or b"Infinity" in body:  # perhaps numbers, as ser_json_inf_nan may have them; JSON has none of them
             return to_json(self._serializer.to_python(value, mode="json"), inf_nan_mode="null")
         return body
+
+    def _compare(self, value: Any) -> None:
+        """Log a value that is not what the annotation says: its caller gets it, as from FastMCP, but its schema is not true."""
+        try:
+            self._serializer.to_json(value, warnings="error")
+        except PydanticSerializationError as error:
+            logger.error("a tool's result is not what its annotation says: %s", VALUE.sub("", str(error)), extra={"tool": self._tool.name})
 
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:

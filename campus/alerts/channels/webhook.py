@@ -1,4 +1,4 @@
-"""Webhooks: the alert as JSON, signed according to Standard Webhooks, with a `text` that chat services such as Slack show."""
+"""Webhooks: the alert as JSON, signed according to Standard Webhooks, with a `text` that chat services such as Mattermost show."""
 
 import hmac
 import re
