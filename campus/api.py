@@ -32,7 +32,7 @@ from campus.storage import (
     is_postgres,
     registry,
 )
-from twins import Problem, Unstorable, route
+from twins import Problem, route
 
 __all__ = [
     "EPOCH",
@@ -77,7 +77,6 @@ __all__ = [
     "TokenBuckets",
     "ToolCall",
     "ToolEntry",
-    "Unstorable",
     "UtcDateTime",
     "access",
     "among",

@@ -26,6 +26,7 @@ UNSTORABLE = {
     "a long integer": '{"n": 99999999999999999999}',
     "a very long integer": "9" * 5_000,
     "deep": "[" * 400 + "]" * 400,
+    "as deep as can be read": "[" * 900 + "true" + "]" * 900,
 }
 
 

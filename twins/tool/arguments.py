@@ -15,7 +15,7 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.fastmcp import allows_direct_calls, is_proxied
-from twins.http.json_reader import require_storable, storable
+from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
@@ -82,16 +82,13 @@ class ArgumentChecker:
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
 
-    def storable(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments; Unstorable replaces a value that cannot be stored where the tool's route is lenient.
-
-        Raises Problem 400 `invalid_json`, which names each of the other arguments that cannot be stored.
-        """
+    def require_storable(self, arguments: Mapping[str, Any]) -> None:
+        """Raises Problem 400 `invalid_json`, which names each argument that cannot be stored where the tool's route is not lenient."""
+        if unstorable_reason(arguments) is None:
+            return
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        lenient = self.operation.route.lenient
-        require_storable({name: value for name, value in arguments.items() if name not in lenient})
-        return dict(storable(arguments, lenient))
+        require_storable({name: value for name, value in arguments.items() if name not in self.operation.route.lenient})
 
     def rejected(self, cause: BaseException | None, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
         """Problem 422 for a validation error of the tool's server, raised for this `cause`. No value is repeated."""
@@ -171,9 +168,19 @@ class FalseNumbers:
 
     def find(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Steps, bool]]:
         """The path of each boolean and text that was sent for a number and is none, and whether it is a text."""
-        for name, value in arguments.items():
-            if type(value) in SUSPECTS and (place := self._places.get(name)) is not None and place.may_refuse(value):
-                yield from (((name, *steps), is_text) for steps, is_text in _false_numbers(value, place))
+        waiting: list[tuple[Steps, Any, _Place]] = [
+            ((name,), value, place)
+            for name, value in arguments.items()
+            if type(value) in SUSPECTS and (place := self._places.get(name)) is not None and place.may_refuse(value)
+        ]
+        waiting.reverse()
+        while waiting:
+            steps, value, place = waiting.pop()
+            if isinstance(value, dict | list):
+                members = list(value.items() if isinstance(value, dict) else enumerate(value))
+                waiting += (((*steps, step), each, place.below(step)) for step, each in reversed(members) if type(each) in SUSPECTS)
+            elif place.may_refuse(value):
+                yield steps, type(value) is str
 
 
 class _Place:
@@ -236,25 +243,6 @@ def _is_not_finite(text: str) -> bool:
         return not isfinite(float(text))
     except ValueError:
         return False
-
-
-def _false_numbers(value: Any, place: _Place) -> Iterator[tuple[Steps, bool]]:
-    """The paths to booleans in a value where its schema takes numbers and no booleans, and to texts likewise; True for a text."""
-    members: Iterable[tuple[str | int, Any]] = ()
-    match value:
-        case bool():
-            if place.refuses_booleans:
-                yield (), False
-        case str():
-            if place.refuses_infinite_texts and _is_not_finite(value):
-                yield (), True
-        case dict():
-            members = value.items()
-        case list():
-            members = enumerate(value)
-    for step, member in members:
-        if type(member) in SUSPECTS:
-            yield from (((step, *steps), is_text) for steps, is_text in _false_numbers(member, place.below(step)))
 
 
 def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
