@@ -231,7 +231,9 @@ def payment_service(
         return nullcontext()
     from campus.payments.setup import open_payments  # 30 ms, spared where campus.toml has no [payments]
 
-    return open_payments(config.payments, core.storage, core.keys, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
+    return open_payments(
+        config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust
+    )
 
 
 @dataclass(frozen=True)

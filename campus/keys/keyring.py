@@ -72,7 +72,8 @@ class KeyRing:
         """Finds the key of each call's token; a process that serves has it `follow` the keys, and flush their last use."""
         self.makers = Makers(storage, monotonic=monotonic)
         """Finds whether the key or the client that made something may still."""
-        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
+        self.sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
+        """Delivers, drops and takes back what payments buy."""
 
     async def find(self, token: str) -> Credential:
         """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
@@ -157,19 +158,7 @@ class KeyRing:
 
     async def sell(self, product: str, *, payment: str, by: str, renew: str | None = None) -> KeySold:
         """Store what a payment buys: a new key, or more time for the key with the id `renew`. It takes effect with `deliver`."""
-        return await self._sales.sell(self._product(product), payment=payment, by=by, renew=renew)
-
-    async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """Deliver what a settled payment bought, in the session's transaction; does nothing when it bought no key."""
-        await self._sales.deliver(session, payment)
-
-    async def drop(self, session: AsyncSession, payment: str) -> None:
-        """Delete what a payment would have bought that was released uncharged."""
-        await self._sales.drop(session, payment)
-
-    async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """Revoke the key, or subtract the renewal, of a payment that turned out not to be charged."""
-        await self._sales.take_back(session, payment)
+        return await self.sales.sell(self._product(product), payment=payment, by=by, renew=renew)
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:

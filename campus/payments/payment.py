@@ -10,6 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import Task
 from campus.payments.findings import Reconciliation
+from campus.payments.ledger import Ledger
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -187,14 +188,6 @@ class Purchases(Protocol):
         ...
 
 
-class OfferCounter(Protocol):
-    """Counts the offers: see Ledger."""
-
-    def offered(self, building: str, tool: str, frame: str) -> None:
-        """Count one more 402 that carried terms."""
-        ...
-
-
 class PaymentService(Protocol):
     """Open payments as the rest of campus sees them: see Payments in setup.py, which is loaded only where campus.toml takes payments."""
 
@@ -204,7 +197,7 @@ class PaymentService(Protocol):
         ...
 
     @property
-    def ledger(self) -> OfferCounter:
+    def ledger(self) -> Ledger:
         """Counts offers."""
         ...
 

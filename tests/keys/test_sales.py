@@ -27,12 +27,12 @@ def keys(ring: KeyRing) -> BuildingKeys:
 
 async def settle(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.deliver(session, payment)
+        await ring.sales.deliver(session, payment)
 
 
 async def release(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.drop(session, payment)
+        await ring.sales.drop(session, payment)
 
 
 async def sales_of(storage: Storage) -> list[KeySale]:
@@ -132,7 +132,7 @@ async def test_a_settlement_that_is_rolled_back_delivers_nothing(keys: BuildingK
 
     async def settle_and_fail() -> None:
         async with storage.write() as session:
-            await ring.deliver(session, "pay_1")
+            await ring.sales.deliver(session, "pay_1")
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
@@ -165,7 +165,7 @@ async def test_an_expired_key_is_valid_as_soon_as_its_renewal_is_paid(
     sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     assert sold.key.expires_at == clock() + 30 * DAY
     async with storage.write() as session:
-        await ring.deliver(session, "pay_1")
+        await ring.sales.deliver(session, "pay_1")
         assert (await ring.find(token)).state == "expired", "the transaction has not ended, and this look is remembered"
     assert await ring.find(token) == Credential("valid", sold.key)
 
@@ -196,7 +196,7 @@ async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(keys
 
 async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.take_back(session, payment)
+        await ring.sales.take_back(session, payment)
 
 
 @pytest.mark.both_databases

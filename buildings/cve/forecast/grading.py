@@ -132,17 +132,17 @@ def with_standings(grade: Grade, standings: Mapping[str, Standings]) -> Grade:
     return replace(grade, standings=tuple((number, found[number]) for number in grade.events if number in found))
 
 
-def precision_at(grades: Iterable[Grade], *, length: int = FORECAST_LENGTH) -> tuple[Precision, ...]:
+def precision_at(grades: Iterable[Grade]) -> tuple[Precision, ...]:
     """The precision of the published forecast down to each rank, from lists that were made in time and whose 30 days are over."""
     final = [one for one in grades if one.is_final and one.ranking == PUBLISHED and not one.is_backfilled]
-    names = [sum(1 for one in final if one.length >= rank) for rank in range(length + 1)]
+    names = [sum(1 for one in final if one.length >= rank) for rank in range(FORECAST_LENGTH + 1)]
     by_rank = defaultdict(list)
     for one in final:
         for rank, number, _ in one.hits:
             by_rank[rank].append(number)
     found, listed, named = [], 0, 0
     cves: set[int] = set()
-    for rank in range(1, length + 1):
+    for rank in range(1, FORECAST_LENGTH + 1):
         listed += len(by_rank[rank])
         named += names[rank]
         cves.update(by_rank[rank])
