@@ -7,7 +7,7 @@ import anyio.to_thread
 import httpx
 
 from buildings.cve.archive.editions import load_leading
-from buildings.cve.archive.lists import Stored, all_days, failures, load_brief, load_latest
+from buildings.cve.archive.lists import StoredList, all_days, failures, load_brief, load_latest
 from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
@@ -108,7 +108,7 @@ async def stored_lists_add_up(site: CveSite) -> Sequence[str]:
     return found
 
 
-def _recomputed(stored: Stored) -> list[str]:
+def _recomputed(stored: StoredList) -> list[str]:
     edition = stored.edition
     remedy = "run the job cve.refresh"
     found = []

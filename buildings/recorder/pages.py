@@ -60,7 +60,7 @@ class Difference:
     lines: Sequence[tuple[str, str]]
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """An entry of a monitor's timeline; `tone` is good, bad or quiet."""
 
     at: datetime
@@ -187,16 +187,18 @@ async def _monitor_page(
     )
 
 
-def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[Moment]:
+def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]:
     """The last beats and the delivered alerts of a monitor, the latest first; its registration if no beat is left out."""
-    moments = [Moment(one.at, *_beat_in_words(one)) for one in entry.last_beats]
+    moments = [TimelineEntry(one.at, *_beat_in_words(one)) for one in entry.last_beats]
     for one in delivered:
         seconds = (one.delivered_at - one.at).total_seconds()
         to = f"{one.channel} {masked_address(one.address)}"
         what = ALERTS_IN_WORDS.get(one.kind, one.kind)
-        moments.append(Moment(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"))
+        moments.append(
+            TimelineEntry(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})")
+        )
     if entry.beats <= len(entry.last_beats):
-        moments.append(Moment(entry.registered_at, "quiet", "registered"))
+        moments.append(TimelineEntry(entry.registered_at, "quiet", "registered"))
     return sorted(moments, key=lambda one: one.at, reverse=True)
 
 

@@ -46,7 +46,7 @@ class Payment:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceListing:
     """What catalogs show of the service that sells a call: a name of at most 32 characters, up to five tags, and an icon's URL."""
 
     name: str
@@ -77,7 +77,7 @@ class Sale:
     idempotency_key: str | None = None
     client: str = ""
     description: str = ""
-    service: Service | None = None
+    service: ServiceListing | None = None
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,7 +108,7 @@ class PaidAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verification:
     """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why."""
 
     valid: bool
@@ -117,7 +117,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PaymentOutcome:
     """Whether a payment was charged.
 
     settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
@@ -148,11 +148,11 @@ class Facilitator(Protocol):
         """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
         ...
 
-    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+    async def verify(self, payment: Payment, sale: Sale) -> Verification:
         """Whether the payment would be settled; charges nothing."""
         ...
 
-    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+    async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
         """Charge the payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
 
         Harmless when repeated: the chain accepts a nonce once.

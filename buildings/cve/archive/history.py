@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from pydantic import ConfigDict, Field
 
 from buildings.cve.archive.epss_history import Point, changes_of, gaps_between
-from buildings.cve.models import Answer, Day, Part
+from buildings.cve.models import Answer, Day, ResultPart
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.text_tables import csv_of
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, TOP, BOTTOM = 480, 120, 18, 104
 KevEventName = Literal["listed", "ransomware_reported", "removed"]
 
 
-class EpssPoint(Part):
+class EpssPoint(ResultPart):
     """The EPSS of a CVE from one day on, until the next point."""
 
     day: Day = Field(description="Day of EPSS (UTC).")
@@ -28,7 +28,7 @@ class EpssPoint(Part):
     model: str = Field(description="Version of the EPSS model: scores of different models cannot be compared.")
 
 
-class EpssGap(Part):
+class EpssGap(ResultPart):
     """Days whose EPSS was not read."""
 
     model_config = ConfigDict(validate_by_name=True)
@@ -37,7 +37,7 @@ class EpssGap(Part):
     last_day: date = Field(serialization_alias="to", validation_alias="to", description="Last missing day.")
 
 
-class KevEvent(Part):
+class KevEvent(ResultPart):
     """What CISA did with a CVE in KEV."""
 
     day: Day = Field(description="Day of the listing; else that of the first list that shows it.")

@@ -70,7 +70,7 @@ class PublishedMetric(Published):
         return Metric(self.source, self.type == "Primary", cvss.version, cvss.base_score, severity, vector)
 
 
-class Metrics(BaseModel):
+class Assessments(BaseModel):
     """All assessments, by CVSS version, and CISA's decision points."""
 
     v40: list[PublishedMetric] = Field([], alias="cvssMetricV40")
@@ -114,7 +114,7 @@ class CpeMatch(Published):
         return Affected(vendor[:MAX_TEXT], product[:MAX_TEXT], versions[:MAX_TEXT])
 
 
-class Node(Published):
+class ProductGroup(Published):
     """A group of products."""
 
     cpe_match: list[CpeMatch] = []
@@ -123,7 +123,7 @@ class Node(Published):
 class Configuration(Published):
     """A combination of groups."""
 
-    nodes: list[Node] = []
+    nodes: list[ProductGroup] = []
 
 
 class WeaknessText(Published):
@@ -146,7 +146,7 @@ class PublishedRecord(Published):
     vuln_status: str = ""
     published: datetime | None = None
     last_modified: datetime
-    metrics: Metrics
+    metrics: Assessments
     references: list[PublishedReference] = []
     configurations: list[Configuration] = []
     weaknesses: list[Weakness] = []

@@ -9,7 +9,7 @@ from pydantic import Field
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.models import Part, Result
+from buildings.cve.models import Result, ResultPart
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import FeedUrl
 from campus import Caller, Entropy, MadeBy, Problem, Storage, random_base62, random_id
@@ -21,7 +21,7 @@ Label = Annotated[str, Field(max_length=80, description="Your name for it, such 
 FeedId = Annotated[str, Field(description="Id of the feed's address, from create_feed_url or list_feed_urls.", examples=["feed_4fJ2x0"])]
 
 
-class FeedUrls(Part):
+class FeedUrls(ResultPart):
     """The addresses of one feed in three formats. They hold a secret: whoever has one may read the full list."""
 
     json_feed: str = Field(description="Address of the full list as JSON Feed 1.1.")
@@ -29,7 +29,7 @@ class FeedUrls(Part):
     csv: str = Field(description="Address of the full list as CSV.")
 
 
-class FeedEntry(Part):
+class FeedEntry(ResultPart):
     """One feed's address, without its secret."""
 
     feed_id: str = Field(description="Id, for revoke_feed_url.")

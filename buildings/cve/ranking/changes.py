@@ -14,7 +14,7 @@ from pydantic import Field
 
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.models import Answer, Brief, Entry, Factors, Part
+from buildings.cve.models import Answer, Brief, Entry, Factors, ResultPart
 from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedCve, factors_of
 from buildings.cve.ranking.results import DECIMALS
 from buildings.cve.text_tables import csv_of, document, markdown_table
@@ -36,7 +36,7 @@ Reason = Literal[
 ]
 
 
-class Change(Part):
+class Change(ResultPart):
     """One CVE that entered the list, left it, moved, or whose facts were edited."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")

@@ -65,7 +65,7 @@ def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class WatchChange:
     """What a list changes about one watch: the values of its columns, and its news, if any."""
 
     row: Row[Any]
@@ -94,7 +94,7 @@ class ListMatching:
         self._store(connection, [change for change in changes if change.new])
         return sum(bool(change.new) for change in changes)
 
-    def _change(self, row: Row[Any]) -> Change | None:
+    def _change(self, row: Row[Any]) -> WatchChange | None:
         """What becomes of a watch. None if it stays as it is."""
         criteria = CRITERIA.validate_json(row.criteria)
         is_complete = self.matcher.edition.nvd.is_complete
@@ -116,9 +116,9 @@ class ListMatching:
             "last_news_at": self.now if new else row.last_news_at,
         }
         entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""
-        return Change(row=row, values=values, new=len(new), entries=entries)
+        return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
-    def _store(self, connection: Connection, changes: Sequence[Change]) -> None:
+    def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
         """Store the news of watches that have some, and the messages that tell them."""
         if not changes:
             return

@@ -13,7 +13,7 @@ from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, dige
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
-    Change,
+    AppliedEvent,
     Event,
     MonitorState,
     Schedule,
@@ -108,7 +108,7 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
     return changed
 
 
-def store_change(connection: Connection, row: Row[Any], change: Change, **more: object) -> MonitorState:
+def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
     """Store a monitor's new state, and `more` columns; returns the state."""
     values = {**change.state._asdict(), **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
