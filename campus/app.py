@@ -114,7 +114,7 @@ class Campus:
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
-        succeeded = {one.name: one.last_success.timestamp() for one in jobs if one.last_success}
+        succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
         return self.metrics.page(
             [
                 Reading(
@@ -123,7 +123,7 @@ class Campus:
                     "check",
                     {name: len(found[name]) for name in found},
                 ),
-                Reading("campus_job_failures", "failures since the last success", "job_name", {one.name: one.failures for one in jobs}),
+                Reading("campus_job_failures", "failures since the last success", "job_name", {job.name: job.failures for job in jobs}),
                 Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
                 Reading(
                     "campus_alerts_waiting",

@@ -218,7 +218,7 @@ class Dispatcher:
         hurries = health == "new" and self.turns.is_short(health)
         client = self._clients.hurried if hurries else self._clients.by_health[health]
         try:
-            channel = next(one for one in self.channels if one.kind == message.kind)
+            channel = next(channel for channel in self.channels if channel.kind == message.kind)
             attempt = Attempt(message, client, self.now())
             content = self._contents.compose(message.alerts)
             return await (channel.ask(attempt, content) if isinstance(content, Question) else channel.send(attempt, content))

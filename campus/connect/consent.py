@@ -139,7 +139,7 @@ class ConsentPages:
             keys_url=f"{self._directory.url}{KEYS_PATH}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",
-            products=[one for one in self._directory.products if building.is_opened_by(one.scope)],
+            products=[product for product in self._directory.products if building.is_opened_by(product.scope)],
         )
 
     def _page(self, template: str, request: Request, status: int, **variables: Any) -> Response:

@@ -158,7 +158,7 @@ class KeyPages:
             clients=clients,
             owned=owned,
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
-            renewals=[one for one in self.directory.products if one.scope == key.scope],
+            renewals=[product for product in self.directory.products if product.scope == key.scope],
             seller=self.directory.seller(),
             by_cookie=self.pages.layout.cookies.session in request.cookies,
         )

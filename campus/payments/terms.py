@@ -109,7 +109,7 @@ class PaymentTerms:
 
     def legacy(self, error: str) -> dict[str, Any]:
         """The same in x402 v1."""
-        return {"x402Version": 1, "error": error, "accepts": [self._legacy_entry(one) for one in self.accepts]}
+        return {"x402Version": 1, "error": error, "accepts": [self._legacy_entry(accept) for accept in self.accepts]}
 
     def _legacy_entry(self, requirements: Mapping[str, Any]) -> dict[str, Any]:
         return {

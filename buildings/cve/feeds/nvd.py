@@ -155,7 +155,7 @@ class PublishedRecord(Published):
         """The record, reduced to what is kept; None when its identifier is not valid."""
         if (cve_id := canonical(self.id)) is None:
             return None
-        links = [Reference(one.url, one.tags) for one in self.references if len(one.url) <= MAX_TEXT]
+        links = [Reference(reference.url, reference.tags) for reference in self.references if len(reference.url) <= MAX_TEXT]
         affected = _each_product_first(dict.fromkeys(self._affected()))
         return NvdRecord(
             cve_id,
@@ -173,7 +173,7 @@ class PublishedRecord(Published):
         )
 
     def _affected(self) -> Iterator[Affected]:
-        matches = (match for one in self.configurations for node in one.nodes for match in node.cpe_match)
+        matches = (match for configuration in self.configurations for node in configuration.nodes for match in node.cpe_match)
         return (match.affected() for match in matches if match.vulnerable)
 
     def _cwes(self) -> tuple[str, ...]:

@@ -102,8 +102,8 @@ class ForecastList(Answer):
     def as_csv(self) -> str:
         """A row for each CVE; the columns factor_… are the terms of its score."""
         rows = (
-            [*(getattr(one, name) for name in CSV_COLUMNS), *(getattr(one.factors, name) for name in FACTORS), one.precision.share]
-            for one in self.entries
+            [*(getattr(entry, name) for name in CSV_COLUMNS), *(getattr(entry.factors, name) for name in FACTORS), entry.precision.share]
+            for entry in self.entries
         )
         return csv_of((*CSV_COLUMNS, *(f"factor_{name}" for name in FACTORS), "precision"), rows)
 
@@ -111,16 +111,16 @@ class ForecastList(Answer):
         """A table of the CVEs."""
         rows = (
             (
-                one.rank,
-                one.cve_id,
-                one.score,
-                one.epss,
-                one.epss_week_ago,
-                one.age_days,
-                one.severity,
-                f"{one.vendor or ''} {one.product or ''}",
+                entry.rank,
+                entry.cve_id,
+                entry.score,
+                entry.epss,
+                entry.epss_week_ago,
+                entry.age_days,
+                entry.severity,
+                f"{entry.vendor or ''} {entry.product or ''}",
             )
-            for one in self.entries
+            for entry in self.entries
         )
         columns = ("#rank", "CVE", "#score", "#EPSS", "#EPSS a week ago", "#age in days", "severity", "product")
         head = [f"# Next in KEV: the forecast of {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]

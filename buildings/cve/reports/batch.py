@@ -88,7 +88,7 @@ class Verdicts(Answer):
 
     def as_csv(self) -> str:
         """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
-        ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), ""] for one in self.verdicts)
+        ranked = ([*(getattr(verdict, name) for name in CSV_COLUMNS), ""] for verdict in self.verdicts)
         absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
         return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
 

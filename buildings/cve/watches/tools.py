@@ -170,9 +170,9 @@ def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
     if (edition := site.state.edition) is None:
         return []
     listings = edition.facts.kev.values()
-    vendors = {plain_name(one.vendor): one.vendor for one in listings}
-    products = {plain_name(one.product): one.product for one in listings}
-    pairs = {product_name(pair): pair for pair in (f"{one.vendor}:{one.product}" for one in listings)}
+    vendors = {plain_name(listing.vendor): listing.vendor for listing in listings}
+    products = {plain_name(listing.product): listing.product for listing in listings}
+    pairs = {product_name(pair): pair for pair in (f"{listing.vendor}:{listing.product}" for listing in listings)}
     named = [("vendor", name, plain_name(name), vendors) for name in criteria.vendors]
     named += [("product", name, plain, pairs if ":" in plain else products) for name in criteria.products if (plain := product_name(name))]
     return [_note(kind, name, plain, known) for kind, name, plain, known in named if plain not in known]
