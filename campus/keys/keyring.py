@@ -37,7 +37,7 @@ from campus.secrets import Entropy
 from campus.storage import Storage, in_snapshot
 
 OVERLAP = timedelta(hours=24)
-"""How long a rotated key stays valid beside the key that replaces it."""
+"""How long a rotated key stays valid together with the key that replaces it."""
 log = logging.getLogger(__name__)
 
 
@@ -75,19 +75,11 @@ class KeyRing:
         self.sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
         """Delivers, drops and takes back what payments buy."""
 
-    async def find(self, token: str) -> Credential:
-        """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
-        return await self.tokens.find(token)
-
     async def get(self, key_id: str) -> Key | None:
         """The key with this id, in any state; None when there is none."""
         async with self._storage.read() as session:
             row = await session.get(KeyRow, key_id)
             return row.key() if row else None
-
-    async def end_of(self, lineage: str) -> datetime | None:
-        """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return (await self.ends_of([lineage])).get(lineage)
 
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
@@ -191,7 +183,7 @@ class BuildingKeys:
 
     async def find(self, token: str) -> Credential:
         """Whether a token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
-        return await self._ring.find(token)
+        return await self._ring.tokens.find(token)
 
     async def get(self, key_id: str) -> Key | None:
         """The key with this id, in any state; None when there is none."""
@@ -199,7 +191,7 @@ class BuildingKeys:
 
     async def end_of(self, lineage: str) -> datetime | None:
         """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return await self._ring.end_of(lineage)
+        return (await self.ends_of([lineage])).get(lineage)
 
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""

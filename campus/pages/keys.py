@@ -88,7 +88,7 @@ class KeyPages:
         form = await checked_form(request, self.pages.layout.cookies)
         now = self.now()
         next_path = local_path(form.get("next", ""))
-        found = await self.visitors.keys.find(form.get("key", "").strip())
+        found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
         self.limit.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)

@@ -47,7 +47,7 @@ class Visitors:
         context.is_personal = True
         if (found := context.credential) is None:
             if (token := bearer(request.scope)) is not None:
-                found = await self.keys.find(token)
+                found = await self.keys.tokens.find(token)
             elif session_id := request.cookies.get(self.cookies.session):
                 found = await self.sessions.find(session_id)
             else:

@@ -173,7 +173,7 @@ class Processor(Protocol):
 
 
 class Purchases(Protocol):
-    """What payments buy beside an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
+    """What payments buy besides an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
         """The payment of this id settled."""

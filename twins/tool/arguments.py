@@ -25,6 +25,7 @@ NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a
 NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
+MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
 Steps = tuple[str | int, ...]
 
 
@@ -176,11 +177,12 @@ class FalseNumbers:
         waiting.reverse()
         while waiting:
             steps, value, place = waiting.pop()
-            if isinstance(value, dict | list):
+            if not isinstance(value, dict | list):
+                if place.may_refuse(value):
+                    yield steps, type(value) is str
+            elif place.has_places_below:
                 members = list(value.items() if isinstance(value, dict) else enumerate(value))
                 waiting += (((*steps, step), each, place.below(step)) for step, each in reversed(members) if type(each) in SUSPECTS)
-            elif place.may_refuse(value):
-                yield steps, type(value) is str
 
 
 class _Place:
@@ -196,6 +198,7 @@ class _Place:
         self._named = frozenset(name for arm in self._arms for name in arm.get("properties", ()))
         self._tuple_length = max((len(arm.get("prefixItems", ())) for arm in self._arms), default=0)
         self._below: dict[str | int | None, _Place] = {}
+        self.has_places_below = not all(MEMBER_KEYWORDS.isdisjoint(arm) for arm in self._arms)
         # a duration may also be a number of seconds
         kinds = frozenset[str]().union(*(NUMERIC if arm.get("format") == "duration" else types_of(arm) for arm in self._arms))
         self.refuses_booleans = not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds
@@ -205,7 +208,7 @@ class _Place:
         """False for a value in which no false number can be: a quick look, since nearly every call has such values."""
         if type(value) is str:
             return self.refuses_infinite_texts and _is_not_finite(value)
-        return self.refuses_booleans if type(value) is bool else _contains_suspect([value])
+        return self.refuses_booleans if type(value) is bool else self.has_places_below and _contains_suspect([value])
 
     def below(self, step: str | int) -> "_Place":
         """The place of a member or an item."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, select, update
 from buildings.recorder.alerts.raising import targets_of
 from buildings.recorder.alerts.targets import release
 from buildings.recorder.models import Watched
-from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
+from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, digest_matches
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -22,6 +22,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
+from campus import digest_of
 from campus.alerts import CONFIRM
 
 
