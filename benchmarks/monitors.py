@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, ENTRY
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import Tables
+from campus import digest_of
 from campus.storage import EPOCH, MICROSECOND, CoreTables, Databases
 
 MONITORS = 5_000

@@ -15,7 +15,7 @@ from campus.observability import origin_of, utc_text
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.pricing import access, free
-from campus.secrets import Entropy, random_base62, random_id, seal, unseal
+from campus.secrets import Entropy, digest_of, random_base62, random_id, seal, unseal
 from campus.shares import TokenBuckets
 from campus.site import CurrentCaller, CurrentSite, Site
 from campus.storage import (
@@ -32,7 +32,7 @@ from campus.storage import (
     is_postgres,
     registry,
 )
-from twins import Problem, Unstorable, route
+from twins import Problem, route
 
 __all__ = [
     "EPOCH",
@@ -77,11 +77,11 @@ __all__ = [
     "TokenBuckets",
     "ToolCall",
     "ToolEntry",
-    "Unstorable",
     "UtcDateTime",
     "access",
     "among",
     "check_idempotency_key",
+    "digest_of",
     "free",
     "in_snapshot",
     "in_transaction",

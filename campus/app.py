@@ -116,7 +116,7 @@ class Campus:
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
-        succeeded = {one.name: one.last_success.timestamp() for one in jobs if one.last_success}
+        succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
         return self.metrics.page(
             [
                 Reading(
@@ -125,7 +125,7 @@ class Campus:
                     "check",
                     {name: len(found[name]) for name in found},
                 ),
-                Reading("campus_job_failures", "failures since the last success", "job_name", {one.name: one.failures for one in jobs}),
+                Reading("campus_job_failures", "failures since the last success", "job_name", {job.name: job.failures for job in jobs}),
                 Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
                 Reading(
                     "campus_alerts_waiting",
@@ -238,7 +238,9 @@ def payment_service(
         return nullcontext()
     from campus.payments.setup import open_payments  # 30 ms, spared where campus.toml has no [payments]
 
-    return open_payments(config.payments, core.storage, core.keys, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust)
+    return open_payments(
+        config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust
+    )
 
 
 @dataclass(frozen=True)

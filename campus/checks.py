@@ -112,7 +112,7 @@ def server_findings(config: Config) -> Sequence[str]:
         found.append(f"admin = {str(server.admin)!r} {risk}")
     if server.admin is None and config.operator_password is not None:
         found.append(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin")
-    if every := [one for one in server.trusted_proxies if one.endswith("/0")]:
+    if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
 
@@ -132,7 +132,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     offers = [offer for one in plan.opened for offer in one.offers.values()]
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
     found = []
-    if idle := [one.name for one in plan.products if one.scope not in scopes]:
+    if idle := [product.name for product in plan.products if product.scope not in scopes]:
         found.append(f"{', '.join(idle)} would open nothing: no open building has the scope")
     is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]

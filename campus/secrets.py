@@ -24,6 +24,11 @@ def random_id(prefix: str, entropy: Entropy) -> str:
     return f"{prefix}_{random_base62(ID_LENGTH, entropy)}"
 
 
+def digest_of(secret: str) -> bytes:
+    """The SHA-256 digest under which a secret is stored, 32 bytes. One of 190 random bits needs no slow hash."""
+    return sha256(secret.encode()).digest()
+
+
 def base62(number: int, length: int) -> str:
     """The last `length` digits of a number in base 62."""
     digits = []

@@ -20,7 +20,7 @@ from twins.documents.openapi import openapi, problem_response
 from twins.fastmcp import is_crash, serve_schemas
 from twins.http.call import Call, Gate
 from twins.http.formats import spreadsheet_text
-from twins.http.json_reader import Unstorable, has_too_many_values, read_json, require_storable, unstorable_reason
+from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
 from twins.http.routes import ANY, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
@@ -59,7 +59,6 @@ __all__ = [
     "RouteTable",
     "ServerAnswers",
     "Twins",
-    "Unstorable",
     "attach",
     "etag_of",
     "has_too_many_values",

@@ -126,7 +126,7 @@ def _check(tool: Tool) -> None:
 
 @dataclass
 class _Attached:
-    """What an attached app serves beside its server: nothing before its lifespan begins. `mcp` makes the MCP endpoint."""
+    """What an attached app serves besides its server: nothing before its lifespan begins. `mcp` makes the MCP endpoint."""
 
     mcp_path: str
     table: RouteTable = field(default_factory=RouteTable)

@@ -7,9 +7,7 @@ from buildings.cve.checks import (
     feed_facts,
     feeds_are_reachable,
     list_is_fresh,
-    news_are_delivered,
     nvd_was_read,
-    outbox_adds_up,
     stored_lists_add_up,
 )
 from buildings.cve.holdings import feeds_and_watches
@@ -42,9 +40,9 @@ building = Building(
         Check(list_is_fresh, on="ready"),
         Check(feeds_are_reachable),
         Check(nvd_was_read),
-        Check(news_are_delivered),
+        Check(OUTBOX.targets_are_reached),
         Check(stored_lists_add_up, on="audit"),
-        Check(outbox_adds_up, on="audit"),
+        Check(OUTBOX.outbox_adds_up, on="audit"),
     ],
     problems=PROBLEMS,
     pages=[

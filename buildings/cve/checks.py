@@ -7,7 +7,7 @@ import anyio.to_thread
 import httpx
 
 from buildings.cve.archive.editions import load_leading
-from buildings.cve.archive.lists import Stored, all_days, failures, load_brief, load_latest
+from buildings.cve.archive.lists import StoredList, all_days, failures, load_brief, load_latest
 from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
@@ -17,7 +17,6 @@ from buildings.cve.ranking.edition import is_ahead, listing_days
 from buildings.cve.ranking.formula import RankedCve, factors_of, ranked
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.results import DECIMALS, brief_of
-from buildings.cve.tables import OUTBOX
 from campus import origin_of, utc_text
 
 MAX_LIST_AGE_DAYS = 1
@@ -109,19 +108,7 @@ async def stored_lists_add_up(site: CveSite) -> Sequence[str]:
     return found
 
 
-async def news_are_delivered(site: CveSite) -> Sequence[str]:
-    """Whether the news of watches are delivered to their targets."""
-    count = await OUTBOX.failing_targets(site.storage)
-    return [f"news of watches cannot be delivered to {count} target{'s' * (count > 1)}; they are retried for 5 days"] if count else []
-
-
-async def outbox_adds_up(site: CveSite) -> Sequence[str]:
-    """Whether every target with undelivered news is due at some time."""
-    forgotten = await OUTBOX.forgotten_targets(site.storage)
-    return [f"target {one} has undelivered news and no time for the next try; restore a backup" for one in forgotten]
-
-
-def _recomputed(stored: Stored) -> list[str]:
+def _recomputed(stored: StoredList) -> list[str]:
     edition = stored.edition
     remedy = "run the job cve.refresh"
     found = []

@@ -24,14 +24,14 @@ async def feeds_and_watches(site: CveSite, key: Key) -> list[Holding]:
     ]
     watches = [
         Holding(
-            id=one.watch_id,
-            kind=", ".join(["watch", *(f"{target.kind} {target.address}" for target in one.targets)]),
-            name=one.name,
-            made_at=one.made_at,
-            made_by=one.made_by.id,
-            end=ToolCall("delete_watch", {"watch_id": one.watch_id}),
-            keep=ToolCall("update_watch", {"watch_id": one.watch_id}),
+            id=watch.watch_id,
+            kind=", ".join(["watch", *(f"{target.kind} {target.address}" for target in watch.targets)]),
+            name=watch.name,
+            made_at=watch.made_at,
+            made_by=watch.made_by.id,
+            end=ToolCall("delete_watch", {"watch_id": watch.watch_id}),
+            keep=ToolCall("update_watch", {"watch_id": watch.watch_id}),
         )
-        for one in (await in_snapshot(site.storage, partial(list_watches, lineage=key.lineage))).watches
+        for watch in (await in_snapshot(site.storage, partial(list_watches, lineage=key.lineage))).watches
     ]
     return [*feeds, *watches]

@@ -55,7 +55,7 @@ Day = date
 """`date` under a name that a member called `date` does not shadow."""
 
 
-class Part(BaseModel):
+class ResultPart(BaseModel):
     """Base of all results; a field with a serialization alias is sent under that name."""
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
@@ -66,7 +66,7 @@ def only_when_true(description: str) -> Any:
     return Field(default=False, exclude_if=lambda value: not value, description=f"{description} Left out otherwise.")
 
 
-class Result(Part):
+class Result(ResultPart):
     """Base of a tool's whole result."""
 
     ok: Literal[True] = Field(description="Always true: a refused call returns an error instead.")
@@ -81,7 +81,7 @@ class Answer(Result):
     )
 
 
-class Factors(Part):
+class Factors(ResultPart):
     """The parts of the score, in points."""
 
     kev: float = Field(description="25 if the CVE is in KEV, else 0.")
@@ -89,7 +89,7 @@ class Factors(Part):
     recency: float = Field(description="For a CVE in KEV: 50 on the day of its listing, halved every 30 days. Else 0.")
 
 
-class Cvss(Part):
+class Cvss(ResultPart):
     """A CVSS base score."""
 
     score: float = Field(description="Base score, 0.0 to 10.0.")
@@ -97,14 +97,14 @@ class Cvss(Part):
     vector: str | None = Field(description="Vector string; null if the source does not publish it.")
 
 
-class PatchEvidence(Part):
+class PatchEvidence(ResultPart):
     """The source of a patch status."""
 
     url: str = Field(description="Address of the page.")
     date: Day = Field(description="Day of the statement: NVD's last change of its record, or CISA's listing.")
 
 
-class Entry(Part):
+class Entry(ResultPart):
     """One CVE of the ranked set."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
@@ -154,7 +154,7 @@ class Rating(Cvss):
     source: SeveritySource = Field(description="nvd (NVD's analysts), cna (who assigned the CVE) or cisa-adp (CISA).")
 
 
-class Affected(Part):
+class Affected(ResultPart):
     """A vulnerable product."""
 
     vendor: str = Field(description="Vendor in NVD's product dictionary.")
@@ -162,7 +162,7 @@ class Affected(Part):
     versions: str = Field(description="Vulnerable versions: * for all, one version, or a range such as >=2.0 <2.3.1.")
 
 
-class Ssvc(Part):
+class Ssvc(ResultPart):
     """CISA's decision points for the CVE (SSVC)."""
 
     exploitation: str | None = Field(description="none, poc or active; null if not published.")
@@ -170,7 +170,7 @@ class Ssvc(Part):
     technical_impact: str | None = Field(description="partial or total; null if not published.")
 
 
-class NvdDetails(Part):
+class NvdDetails(ResultPart):
     """NVD's record of the CVE."""
 
     status: str = Field(description="NVD's status of the record, such as Analyzed or Awaiting Analysis.")
@@ -183,7 +183,7 @@ class NvdDetails(Part):
     ssvc: Ssvc | None = Field(description="CISA's decision points; null if NVD's record has none.")
 
 
-class Feed(Part):
+class Feed(ResultPart):
     """One feed behind a list."""
 
     version: str | None = Field(
@@ -206,7 +206,7 @@ class Feed(Part):
     )
 
 
-class Feeds(Part):
+class Feeds(ResultPart):
     """The three feeds behind a list."""
 
     kev: Feed = Field(description="CISA's Known Exploited Vulnerabilities catalog.")
@@ -214,7 +214,7 @@ class Feeds(Part):
     nvd: Feed = Field(description="The US National Vulnerability Database: severity, references and names.")
 
 
-class Backtest(Part):
+class Backtest(ResultPart):
     """How well one ranking performed on past data."""
 
     ranking: str = Field(description="Name of the ranking.")
@@ -227,7 +227,7 @@ class Backtest(Part):
     )
 
 
-class Methodology(Part):
+class Methodology(ResultPart):
     """How the ranking is made, the evidence for it, and its limits."""
 
     formula: str = Field(description="Formula of the score.")
@@ -277,7 +277,7 @@ class Brief(Answer):
         return document(*head, *markdown_table(columns, rows), notices=self.notices)
 
 
-class TeaserEntry(Part):
+class TeaserEntry(ResultPart):
     """One CVE of the teaser."""
 
     rank: str = Field(description="Rank as a string of digits, 1 to 3.", examples=["1"])
@@ -327,7 +327,7 @@ class Verdict(Entry, Found):
 MissReason = Literal["removed_from_kev", "not_yet_scored", "rejected", "unknown"]
 
 
-class MissCause(Part):
+class MissCause(ResultPart):
     """Why a CVE is not ranked."""
 
     reason: MissReason = Field(

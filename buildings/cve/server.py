@@ -287,7 +287,7 @@ def _ways_to(site: CveSite, name: str, *, what: str) -> str:
 
 def _cheapest(site: CveSite, scope: str) -> str:
     """The price of the cheapest key of the scope, or of all."""
-    prices = [one.price for one in site.directory.products if one.scope in (scope, "all")]
+    prices = [product.price for product in site.directory.products if product.scope in (scope, "all")]
     return f" (from ${min(prices, key=Decimal)})" if prices else ""
 
 

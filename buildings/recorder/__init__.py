@@ -9,7 +9,7 @@ from buildings.recorder.monitors.holdings import monitors_of
 from buildings.recorder.monitors.tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
 from buildings.recorder.problems import PROBLEMS
-from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, open_runtime, outbox_adds_up, targets_are_reached, watch, watches
+from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from campus import Building, Check, Holdings, Job, Page, Service
@@ -34,7 +34,13 @@ building = Building(
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
         *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
-    checks=[Check(watches, on="ready"), Check(clock_is_steady, on="ready"), Check(targets_are_reached), Check(outbox_adds_up, on="audit")],
+    checks=[
+        Check(watches, on="ready"),
+        Check(clock_is_steady, on="ready"),
+        Check(OUTBOX.targets_are_reached),
+        Check(OUTBOX.outbox_adds_up, on="audit"),
+        Check(monitors_have_targets, on="audit"),
+    ],
     problems=PROBLEMS,
     usage=monitors_used,
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),

@@ -19,13 +19,13 @@ IDLE = "True while the agent waits for its user or for work, as its last beat re
 FENCE = "Number of takeovers so far. Pass it to other systems as a fencing token, so that they refuse an agent that was replaced."
 
 
-class Part(BaseModel):
+class ResultPart(BaseModel):
     """Base of all models of results."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Answer(Part):
+class Answer(ResultPart):
     """Base of a tool's whole result."""
 
     ok: Literal[True] = Field(default=True, description="Always true: a refused call returns an error instead.")
@@ -84,7 +84,7 @@ class Beaten(Answer):
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
 
 
-class Call(Part):
+class Call(ResultPart):
     """One call to make."""
 
     why: str = Field(description="Purpose of the call.")
@@ -93,14 +93,14 @@ class Call(Part):
     http: str = Field(description="The same call over HTTP: method and address.")
 
 
-class Resume(Part):
+class Resume(ResultPart):
     """How a replacement continues the work."""
 
     words: str = Field(description="Instructions, step by step.")
     calls: tuple[Call, ...] = Field(description="The calls to make, in order.")
 
 
-class CapsuleView(Part):
+class CapsuleView(ResultPart):
     """A stored capsule, between two lines that it cannot contain. In their order, and sorted by name, the lines enclose it."""
 
     seq: int | None = Field(description="Sequence number that the agent gave it; null if none.")
@@ -147,7 +147,7 @@ class Taken(Answer):
     words: str = Field(description="What to do next.")
 
 
-class BeatView(Part):
+class BeatView(ResultPart):
     """One past beat."""
 
     at: datetime = Field(description="When it arrived (UTC).")
@@ -157,7 +157,7 @@ class BeatView(Part):
     )
 
 
-class Preview(Part):
+class Preview(ResultPart):
     """The beginning of a capsule."""
 
     seq: int | None = Field(description="Sequence number that the agent gave it; null if none.")
@@ -166,7 +166,7 @@ class Preview(Part):
     text: str = Field(description="The first 200 characters of its JSON: untrusted data that an agent wrote.")
 
 
-class TargetView(Part):
+class TargetView(ResultPart):
     """An alert target."""
 
     kind: str = Field(description=f"How alerts are sent: {KINDS}.")
@@ -179,7 +179,7 @@ class TargetView(Part):
     undelivered: int = Field(description="Number of this monitor's alerts that are not delivered to it yet.")
 
 
-class Entry(Part):
+class Entry(ResultPart):
     """One monitor of the fleet."""
 
     monitor_id: str = Field(description="Id of the monitor.")

@@ -60,7 +60,7 @@ class Difference:
     lines: Sequence[tuple[str, str]]
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """An entry of a monitor's timeline; `tone` is good, bad or quiet."""
 
     at: datetime
@@ -162,7 +162,7 @@ async def _monitor_page(
 ) -> Response:
     monitor_id = request.path_params["monitor_id"]
     shown = await _fleet_of(request, site)
-    entry = next((one for one in shown.monitors if one.monitor_id == monitor_id), None)
+    entry = next((monitor for monitor in shown.monitors if monitor.monitor_id == monitor_id), None)
     if entry is None:
         raise Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
     capsules = await _capsules_of(request, site, monitor_id)
@@ -187,16 +187,18 @@ async def _monitor_page(
     )
 
 
-def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[Moment]:
+def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]:
     """The last beats and the delivered alerts of a monitor, the latest first; its registration if no beat is left out."""
-    moments = [Moment(one.at, *_beat_in_words(one)) for one in entry.last_beats]
+    moments = [TimelineEntry(beat.at, *_beat_in_words(beat)) for beat in entry.last_beats]
     for one in delivered:
         seconds = (one.delivered_at - one.at).total_seconds()
         to = f"{one.channel} {masked_address(one.address)}"
         what = ALERTS_IN_WORDS.get(one.kind, one.kind)
-        moments.append(Moment(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"))
+        moments.append(
+            TimelineEntry(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})")
+        )
     if entry.beats <= len(entry.last_beats):
-        moments.append(Moment(entry.registered_at, "quiet", "registered"))
+        moments.append(TimelineEntry(entry.registered_at, "quiet", "registered"))
     return sorted(moments, key=lambda one: one.at, reverse=True)
 
 
@@ -221,7 +223,7 @@ async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) ->
 
 def _compared(capsules: Sequence[CapsuleView]) -> tuple[list[str], list[Difference]]:
     """The text of each capsule, and what changed from each to the one after it, the latest first."""
-    texts = [pretty_json(one.capsule) for one in capsules]
+    texts = [pretty_json(capsule.capsule) for capsule in capsules]
     pairs = zip(capsules[1:], capsules[:-1], texts[1:], texts[:-1], strict=True)
     return texts, [Difference(before, after, changed_lines(old, new)) for before, after, old, new in pairs]
 
@@ -275,7 +277,7 @@ async def events(request: Request, site: RecorderSite) -> Response:
 
 def fingerprint_of(fleet: Fleet) -> bytes:
     """A digest of all that the page of the fleet shows; the uptime, which changes all the time, is left out."""
-    parts = [one.model_copy(update={"uptime": None}) for one in fleet.monitors]
+    parts = [monitor.model_copy(update={"uptime": None}) for monitor in fleet.monitors]
     return hashlib.sha256(to_json(parts)).digest()
 
 

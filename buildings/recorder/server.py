@@ -28,7 +28,7 @@ from buildings.recorder.arguments import (
 )
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
 from buildings.recorder.models import Beaten, CapsuleAnswer, Fleet, Registered, Taken
-from buildings.recorder.monitors.credentials import Credentials, digest_of, lineage_of
+from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
@@ -42,7 +42,7 @@ from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, neither_target
 from buildings.recorder.runtime import RecorderSite
-from campus import Caller, CurrentCaller, CurrentSite, access, free, in_snapshot, in_transaction, route
+from campus import Caller, CurrentCaller, CurrentSite, access, digest_of, free, in_snapshot, in_transaction, route
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}

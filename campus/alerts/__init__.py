@@ -22,13 +22,14 @@ from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.slack import Slack
 from campus.alerts.channels.webhook import Webhook, signing_secret
-from campus.alerts.dispatcher import AlertLimits, Dispatcher, WakeUp
+from campus.alerts.dispatcher import Dispatcher, WakeUp
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, Outbox
 from campus.alerts.registration import UNCONFIRMED, Addresses, Registrations, check_webhook, email_address, visible_name, webhook_address
 from campus.alerts.tables import AlertTarget, DeliveredAlert, WaitingAlert
 from campus.alerts.targets import Address, ClaimedTarget, Registrant, TargetState, address_of, masked_address, sender_of, target_state
+from campus.alerts.turns import AlertLimits
 
 __all__ = [
     "CHANNELS",

@@ -18,7 +18,7 @@ from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
 from campus.alerts.outbox import Outbox
 from campus.alerts.retries import step_after
-from campus.alerts.turns import Pace, Shares, Turns, UnderWay
+from campus.alerts.turns import AlertLimits, Pace, Turns, UnderWay
 from campus.errors import StorageUnavailable
 from campus.outbound.http_clients import GuardedClient
 from campus.storage import Storage, in_transaction
@@ -71,19 +71,6 @@ class WakeUp:
 
 
 @dataclass(frozen=True)
-class AlertLimits:
-    """Limits: messages a minute to one target, messages a minute of one sender without a key to one host, concurrent deliveries.
-
-    Shared hosts serve everyone: only senders are limited, not the host.
-    """
-
-    per_target: int = 6
-    per_host: int = 60
-    at_once: int = 512
-    shared_hosts: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class Clients:
     """The guarded clients: one for each kind of target, and a `hurried` one for new targets while others wait.
 
@@ -96,8 +83,7 @@ class Clients:
     @classmethod
     def of(cls, web: GuardedClient, limits: AlertLimits) -> "Clients":
         """The clients made from a building's `site.web`, each with one resolver thread for each concurrent message."""
-        shares = Shares(limits.at_once)
-        by_health = {health: web.apart(lookups=shares.of(health)) for health in HEALTHS}
+        by_health = {health: web.apart(lookups=limits.share_of(health)) for health in HEALTHS}
         return cls(by_health, by_health["new"].within(HURRIED_SECONDS))
 
 
@@ -126,8 +112,7 @@ class Dispatcher:
         self.now: Callable[[], datetime] = now or site.now
         self.wake_up = WakeUp()
         self.limits = limits = limits or AlertLimits()
-        hosts = limits.shared_hosts
-        self.turns = Turns(UnderWay(Shares(limits.at_once, shared_hosts=hosts)), Pace(limits.per_host, shared_hosts=hosts))
+        self.turns = Turns(UnderWay(limits), Pace(limits.per_host, shared_hosts=limits.shared_hosts))
         self._contents = contents
         self._claimer = Claimer(outbox, contents, self.turns, secrets.token_bytes)
         self._clients = Clients.of(site.web, limits)
@@ -233,7 +218,7 @@ class Dispatcher:
         hurries = health == "new" and self.turns.is_short(health)
         client = self._clients.hurried if hurries else self._clients.by_health[health]
         try:
-            channel = next(one for one in self.channels if one.kind == message.kind)
+            channel = next(channel for channel in self.channels if channel.kind == message.kind)
             attempt = Attempt(message, client, self.now())
             content = self._contents.compose(message.alerts)
             return await (channel.ask(attempt, content) if isinstance(content, Question) else channel.send(attempt, content))

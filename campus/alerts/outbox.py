@@ -234,10 +234,11 @@ class Outbox:
             leased = self.targets.c.leased_until.is_not(None)
             connection.execute(update(self.targets).where(leased).values(leased_until=None))
 
-    async def failing_targets(self, storage: Storage) -> int:
-        """How many targets fail at the moment."""
+    async def targets_are_reached(self, site: Any) -> Sequence[str]:
+        """Whether alerts are delivered to their targets: a check of the building."""
         counted = select(func.count()).select_from(self.targets).where(self._fails)
-        return await in_snapshot(storage, lambda connection: connection.scalar(counted)) or 0
+        count = await in_snapshot(site.storage, lambda connection: connection.scalar(counted)) or 0
+        return [f"alerts cannot be delivered to {count} target{'s' * (count > 1)}; they are retried for 5 days"] if count else []
 
     async def state(self, storage: Storage) -> DeliveryState:
         """How deliveries are doing, in numbers."""
@@ -297,12 +298,13 @@ class Outbox:
         last = select(older.c.id).where(older.c.target_id == bindparam("target")).order_by(older.c.id.desc()).offset(MOST_KEPT).limit(1)
         connection.execute(kept.delete().where(kept.c.target_id == bindparam("target"), kept.c.id <= last.scalar_subquery()), delivered)
 
-    async def forgotten_targets(self, storage: Storage) -> Sequence[str]:
-        """Targets with waiting alerts that are never due: none, unless the stored data is damaged."""
+    async def outbox_adds_up(self, site: Any) -> Sequence[str]:
+        """Whether every target with undelivered alerts is due at some time: a check of the building's stored data."""
         target = self.targets.c
         asleep = target.next_try_at.is_(None) & target.disabled_at.is_(None) & target.verified_at.is_not(None)
         forgotten = select(target.id).where(asleep, target.id.in_(select(self.alerts.c.target_id)))
-        return await in_snapshot(storage, lambda connection: connection.scalars(forgotten).all())
+        ids = await in_snapshot(site.storage, lambda connection: connection.scalars(forgotten).all())
+        return [f"target {target_id} has undelivered alerts and no time for the next try; restore a backup" for target_id in ids]
 
 
 def _first_health(owner: str | None) -> Health:

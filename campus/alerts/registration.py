@@ -43,14 +43,14 @@ def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *
         web.check_url(url)
     except TargetRefused as refused:
         raise _target_refused(refused, argument) from None
-    found = address_of(url, [one for one in channels if not one.confirms])
+    found = address_of(url, [channel for channel in channels if not channel.confirms])
     assert found is not None, "the webhook channel accepts every URL"
     return found
 
 
 def email_address(text: str, channels: Sequence[Channel]) -> Address:
     """An e-mail address, its host in ASCII. Problem 422 for a text that is not one."""
-    found = address_of(ascii_address(text), [one for one in channels if one.confirms])
+    found = address_of(ascii_address(text), [channel for channel in channels if channel.confirms])
     if found is None:
         raise Problem(422, "invalid_request", "alert_email is not an e-mail address; write it as name@host.example")
     return found

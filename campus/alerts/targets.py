@@ -56,7 +56,7 @@ class Address:
 
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     """The address, for the first channel that recognizes it; None if none does."""
-    channel = next((one for one in channels if one.recognizes(text)), None)
+    channel = next((channel for channel in channels if channel.recognizes(text)), None)
     return Address(channel, text) if channel else None
 
 

@@ -36,20 +36,23 @@ hundreds takes a tenth of a second, in which no call is answered."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """How many deliveries may run at once: in all, of one sender, and to one host.
+class AlertLimits:
+    """Limits of messages a minute, `per_target` and `per_host`, there of one sender without a key; and of deliveries that run at once.
 
-    `unproven` limits deliveries to targets of one host that are not proven. Shared hosts serve everyone: only senders are limited.
+    Those are `at_once` in all, `sender` of one sender, and `host` to one host, `unproven` of them to targets that are not proven.
+    Shared hosts serve everyone: only senders are limited there.
     """
 
+    per_target: int = 6
+    per_host: int = 60
     at_once: int = 512
     sender: int = 16
     host: int = 64
     unproven: int = 8
     shared_hosts: frozenset[str] = frozenset()
 
-    def of(self, health: Health) -> int:
-        """The share of targets of one health."""
+    def share_of(self, health: Health) -> int:
+        """How many deliveries to targets of one health may run at once."""
         part, whole = PARTS[health]
         return max(self.at_once * part // whole, 1)
 
@@ -57,12 +60,12 @@ class Shares:
 class UnderWay:
     """The deliveries that run now."""
 
-    def __init__(self, shares: Shares) -> None:
-        self.shares = shares
+    def __init__(self, limits: AlertLimits) -> None:
+        self.limits = limits
         self.by_health: Counts[str] = Counts()
-        self.by_sender: Counts[str] = Counts(per_holder=shares.sender)
-        self.by_host: Counts[str] = Counts(per_holder=shares.host)
-        self.unproven: Counts[str] = Counts(per_holder=shares.unproven)
+        self.by_sender: Counts[str] = Counts(per_holder=limits.sender)
+        self.by_host: Counts[str] = Counts(per_holder=limits.host)
+        self.unproven: Counts[str] = Counts(per_holder=limits.unproven)
         self.by_pair: Counts[str] = Counts()
 
     def begin(self, lane: Lane) -> None:
@@ -77,7 +80,7 @@ class UnderWay:
 
     def free(self, health: Health) -> int:
         """How many deliveries to targets of this health may begin."""
-        return min(self.shares.at_once - self.by_health.total, self.shares.of(health) - self.by_health[health])
+        return min(self.limits.at_once - self.by_health.total, self.limits.share_of(health) - self.by_health[health])
 
     def full_senders(self) -> list[str]:
         """Senders at their limit."""
@@ -97,7 +100,7 @@ class UnderWay:
         chosen: list[Lane] = []
         while turns and self.free(health) > 0 and len(chosen) < most:
             under_way, _, sender = heappop(turns)
-            if under_way >= self.shares.sender:
+            if under_way >= self.limits.sender:
                 continue
             queue = queues[sender]
             _, lane = queue.popleft()
@@ -109,7 +112,7 @@ class UnderWay:
         return chosen
 
     def _has_room(self, pair: str, host: str, health: Health) -> bool:
-        if host in self.shares.shared_hosts or not self.by_pair[pair]:
+        if host in self.limits.shared_hosts or not self.by_pair[pair]:
             return True
         return self.by_host.has_room(host) and (health == "proven" or self.unproven.has_room(host))
 
@@ -210,7 +213,7 @@ class Turns:
 
     def is_short(self, health: Health) -> bool:
         """Whether less than half of a share is free, so that other targets may have to wait."""
-        return self.under_way.free(health) < self.under_way.shares.of(health) / 2
+        return self.under_way.free(health) < self.under_way.limits.share_of(health) / 2
 
     def give_back(self, lanes: Iterable[Lane]) -> None:
         """Stop counting lanes that were chosen but got no message."""

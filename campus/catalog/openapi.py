@@ -11,7 +11,7 @@ from campus.config import Config
 from campus.errors import ConfigError, LoadError
 from campus.layout.assets import icon_path
 from campus.payments.bazaar import http_extension
-from campus.payments.payment import Service
+from campus.payments.payment import ServiceListing
 from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
@@ -160,11 +160,11 @@ def _payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, An
     return {"version": 1, "name": name, "url": url, "resources": resources, "terms": terms, "instructions": INSTRUCTIONS}
 
 
-def service_of(opened: OpenBuilding, *, url: str) -> Service:
+def service_of(opened: OpenBuilding, *, url: str) -> ServiceListing:
     """A building as catalogs of paid services show it: under its title, or its name where the title is too long for them."""
     title = opened.server.name
     tags = opened.loaded.building.tags or (opened.name[:32],)
-    return Service(title if SERVICE_NAME.fullmatch(title) else opened.name[:32], tuple(tags), f"{url}{icon_path()}")
+    return ServiceListing(title if SERVICE_NAME.fullmatch(title) else opened.name[:32], tuple(tags), f"{url}{icon_path()}")
 
 
 def free_tools(opened: Sequence[OpenBuilding], *, url: str) -> list[dict[str, Any]]:

@@ -225,7 +225,7 @@ async def _payments(config: Config) -> AsyncIterator[Payments]:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to compare with; add it, or uncomment its lines")
     async with (
         open_core(config) as core,
-        open_payments(config.payments, core.storage, core.keys, token=config.facilitator_token, now=utc_now) as payments,
+        open_payments(config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=utc_now) as payments,
     ):
         yield payments
 

@@ -92,7 +92,7 @@ class ConsentPages:
         asked = await self._provider.opened(request.query_params.get("request", ""))
         if form.get("answer") != "allow":
             return self._return(asked, error="access_denied", error_description="The holder of the key said no.")
-        found = await self._keys.find(form.get("key", "").strip())
+        found = await self._keys.tokens.find(form.get("key", "").strip())
         self._sign_ins.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._consent_page(request, asked, WHY_NOT[found.state], status=403)
@@ -139,7 +139,7 @@ class ConsentPages:
             keys_url=f"{self._directory.url}{KEYS_PATH}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",
-            products=[one for one in self._directory.products if building.is_opened_by(one.scope)],
+            products=[product for product in self._directory.products if building.is_opened_by(product.scope)],
         )
 
     def _page(self, template: str, request: Request, status: int, **variables: Any) -> Response:

@@ -50,7 +50,7 @@ USED_UP = "it is unknown, expired or was used before, or its key has ended; conn
 
 
 @dataclass(frozen=True)
-class Addresses:
+class ConnectUrls:
     """Where everything is served: below `prefix`, which may be empty, of `origin`. Both together are the issuer."""
 
     origin: str
@@ -143,7 +143,7 @@ class Provider:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: ConnectUrls,
         buildings: Mapping[str, Connectable],
         connected: ConnectedClients,
         documents: ClientDocuments | None,

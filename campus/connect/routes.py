@@ -16,7 +16,7 @@ from campus.catalog.plan import Plan
 from campus.catalog.server import mcp_path_of
 from campus.connect.clients import ClientDocuments
 from campus.connect.consent import ConsentPages
-from campus.connect.provider import Addresses, Connectable, Provider
+from campus.connect.provider import Connectable, ConnectUrls, Provider
 from campus.connect.server import ClientEndpoints
 from campus.context import context_of
 from campus.http.elsewhere import MCP_METHODS, explain_mcp
@@ -38,7 +38,7 @@ class ConnectedMcp:
     A request without a valid access token for this building is answered with 401 and where to get one. A key is no access token.
     """
 
-    def __init__(self, app: ASGIApp, building: Connectable, tokens: AccessTokens, addresses: Addresses) -> None:
+    def __init__(self, app: ASGIApp, building: Connectable, tokens: AccessTokens, addresses: ConnectUrls) -> None:
         self._app = app
         self._path = building.mcp_path
         self._raw_path = building.mcp_path.encode()
@@ -89,7 +89,7 @@ class Connect:
         self._layout = campus.layout
         self._buildings: dict[str, Connectable] = {}
         self._provider = Provider(
-            Addresses(self._own_url, "") if self._own_url else Addresses(config.url, "/connect"),
+            ConnectUrls(self._own_url, "") if self._own_url else ConnectUrls(config.url, "/connect"),
             self._buildings,
             core.clients,
             ClientDocuments(campus.web, elapsed=monotonic) if config.connect.client_documents else None,

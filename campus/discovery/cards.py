@@ -140,7 +140,7 @@ def ai_catalog(config: Config, listings: Sequence[Listing]) -> dict[str, Any]:
     """The AI catalog: every server's card by its address."""
     logo = own_icons(config.url)[0].src
     host = {"displayName": config.server.name, "documentationUrl": f"{config.url}/docs/api", "logoUrl": logo}
-    entries = [{"identifier": one.identifier, "type": CARD_TYPE, "url": one.card_url} for one in listings]
+    entries = [{"identifier": listing.identifier, "type": CARD_TYPE, "url": listing.card_url} for listing in listings]
     return {"specVersion": "1.0", "host": host, "entries": entries}
 
 

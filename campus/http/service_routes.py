@@ -1,4 +1,4 @@
-"""The routes beside the tools: documents, descriptions, explained errors, the buildings' pages, and the operator's (metrics)."""
+"""The routes besides the tools: documents, descriptions, explained errors, the buildings' pages, and the operator's (metrics)."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -9,7 +9,8 @@ from sqlmodel import col, select
 from campus.caller import Credential
 from campus.keys.lookups import Lookups
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow
-from campus.keys.tokens import ACCESS, ACCESS_LENGTH, digest_of, is_client_token
+from campus.keys.tokens import ACCESS, ACCESS_LENGTH, is_client_token
+from campus.secrets import digest_of
 from campus.storage import Storage
 
 NEVER = datetime.min.replace(tzinfo=UTC)

@@ -19,8 +19,8 @@ from campus.keys.access_tokens import AccessTokens, lasts, opens
 from campus.keys.makers import Makers
 from campus.keys.repository import refuse_ended
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
-from campus.keys.tokens import ACCESS, Kind, digest_of, is_client_token, new_client_token
-from campus.secrets import Entropy, random_id
+from campus.keys.tokens import ACCESS, Kind, is_client_token, new_client_token
+from campus.secrets import Entropy, digest_of, random_id
 from campus.storage import Storage
 
 CODE_TERM, ACCESS_TERM = timedelta(seconds=60), timedelta(days=1)

@@ -37,7 +37,7 @@ from campus.secrets import Entropy
 from campus.storage import Storage, in_snapshot
 
 OVERLAP = timedelta(hours=24)
-"""How long a rotated key stays valid beside the key that replaces it."""
+"""How long a rotated key stays valid together with the key that replaces it."""
 log = logging.getLogger(__name__)
 
 
@@ -72,21 +72,14 @@ class KeyRing:
         """Finds the key of each call's token; a process that serves has it `follow` the keys, and flush their last use."""
         self.makers = Makers(storage, monotonic=monotonic)
         """Finds whether the key or the client that made something may still."""
-        self._sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
-
-    async def find(self, token: str) -> Credential:
-        """Whether the token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
-        return await self.tokens.find(token)
+        self.sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
+        """Delivers, drops and takes back what payments buy."""
 
     async def get(self, key_id: str) -> Key | None:
         """The key with this id, in any state; None when there is none."""
         async with self._storage.read() as session:
             row = await session.get(KeyRow, key_id)
             return row.key() if row else None
-
-    async def end_of(self, lineage: str) -> datetime | None:
-        """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return (await self.ends_of([lineage])).get(lineage)
 
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
@@ -157,19 +150,7 @@ class KeyRing:
 
     async def sell(self, product: str, *, payment: str, by: str, renew: str | None = None) -> KeySold:
         """Store what a payment buys: a new key, or more time for the key with the id `renew`. It takes effect with `deliver`."""
-        return await self._sales.sell(self._product(product), payment=payment, by=by, renew=renew)
-
-    async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """Deliver what a settled payment bought, in the session's transaction; does nothing when it bought no key."""
-        await self._sales.deliver(session, payment)
-
-    async def drop(self, session: AsyncSession, payment: str) -> None:
-        """Delete what a payment would have bought that was released uncharged."""
-        await self._sales.drop(session, payment)
-
-    async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """Revoke the key, or subtract the renewal, of a payment that turned out not to be charged."""
-        await self._sales.take_back(session, payment)
+        return await self.sales.sell(self._product(product), payment=payment, by=by, renew=renew)
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
@@ -202,7 +183,7 @@ class BuildingKeys:
 
     async def find(self, token: str) -> Credential:
         """Whether a token is valid, unknown, expired or revoked, and its key; a change by another process shows within 5 s."""
-        return await self._ring.find(token)
+        return await self._ring.tokens.find(token)
 
     async def get(self, key_id: str) -> Key | None:
         """The key with this id, in any state; None when there is none."""
@@ -210,7 +191,7 @@ class BuildingKeys:
 
     async def end_of(self, lineage: str) -> datetime | None:
         """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return await self._ring.end_of(lineage)
+        return (await self.ends_of([lineage])).get(lineage)
 
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""

@@ -16,7 +16,7 @@ READINGS = 2
 
 
 class Reading(Generic[V]):
-    """Digests that one statement looks up, and what it found; None while it has not, or if whoever ran it was cancelled."""
+    """Digests that one statement looks up, and what it found; None while it has not, or if the call that ran it was cancelled."""
 
     def __init__(self) -> None:
         self.digests: set[bytes] = set()

@@ -13,9 +13,9 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.keys.tables import KeyEvent, KeyRow
-from campus.keys.tokens import SHOWN_LENGTH, START, TOKEN_LENGTH, digest_of, new_token, prefix_of
+from campus.keys.tokens import SHOWN_LENGTH, START, TOKEN_LENGTH, new_token, prefix_of
 from campus.observability import utc_text
-from campus.secrets import Entropy, random_base62
+from campus.secrets import Entropy, digest_of, random_base62
 from campus.storage import CoreTables, Storage, among
 
 ID_LENGTH = 12

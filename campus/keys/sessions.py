@@ -4,12 +4,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import sha256
 
 from sqlmodel import col, delete, select
 
 from campus.caller import ABSENT, Credential, Key
 from campus.keys.tables import KeyRow, SessionRow
+from campus.secrets import digest_of
 from campus.storage import Storage
 
 LONGEST_SESSION = timedelta(days=7)
@@ -39,10 +39,10 @@ class Sessions:
         now = self._now()
         session_id = secrets.token_urlsafe(24)
         ends_at = min(now + LONGEST_SESSION, key.expires_at)
-        row = SessionRow(digest=_digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
+        row = SessionRow(digest=digest_of(session_id), key_id=key.id, lineage=key.lineage, opened_at=now, ends_at=ends_at)
         async with self._storage.write() as session:
             await session.exec(delete(SessionRow).where(col(SessionRow.ends_at) <= now))
-            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == _digest_of(instead_of or "")))
+            await session.exec(delete(SessionRow).where(col(SessionRow.digest) == digest_of(instead_of or "")))
             session.add(row)
         return OpenedSession(session_id, ends_at)
 
@@ -53,7 +53,7 @@ class Sessions:
         now = self._now()
         joined = select(KeyRow, SessionRow).join(SessionRow, col(SessionRow.key_id) == col(KeyRow.id))
         async with self._storage.read() as session:
-            found = (await session.exec(joined.where(col(SessionRow.digest) == _digest_of(session_id)))).one_or_none()
+            found = (await session.exec(joined.where(col(SessionRow.digest) == digest_of(session_id)))).one_or_none()
         if found is None or (now >= found[1].ends_at and not found[0].key().has_ended(now)):
             return ABSENT
         key = found[0].key()
@@ -63,13 +63,9 @@ class Sessions:
 
     async def close(self, session_id: str) -> None:
         """End a session; does nothing if there is none, and then waits for no writer: anyone may send any id."""
-        digest = _digest_of(session_id)
+        digest = digest_of(session_id)
         async with self._storage.read() as session:
             if await session.get(SessionRow, digest) is None:
                 return
         async with self._storage.write() as session:
             await session.exec(delete(SessionRow).where(col(SessionRow.digest) == digest))
-
-
-def _digest_of(session_id: str) -> bytes:
-    return sha256(session_id.encode()).digest()

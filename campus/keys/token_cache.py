@@ -25,7 +25,8 @@ from campus.caller import Credential, Key
 from campus.errors import StorageError
 from campus.keys.lookups import CACHE_SIZE, Lookups
 from campus.keys.tables import KeyRow
-from campus.keys.tokens import TOKEN_LENGTH, digest_of, is_well_formed
+from campus.keys.tokens import TOKEN_LENGTH, is_well_formed
+from campus.secrets import digest_of
 from campus.storage import Storage, in_snapshot, is_postgres
 
 CURRENT_SECONDS = 5.0

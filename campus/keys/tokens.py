@@ -10,7 +10,6 @@ no slow hash.
 """
 
 import re
-from hashlib import sha256
 from typing import Literal
 from zlib import crc32
 
@@ -51,11 +50,6 @@ def is_client_token(text: str) -> bool:
     """Whether the text has the form of a connected client's token, checksum included."""
     match = CLIENT_SHAPE.fullmatch(text)
     return match is not None and match[2] == checksum_of(match[1])
-
-
-def digest_of(token: str) -> bytes:
-    """The SHA-256 digest under which the token is stored, 32 bytes."""
-    return sha256(token.encode()).digest()
 
 
 def prefix_of(token: str) -> str:

@@ -115,10 +115,10 @@ def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
 
 def funnel_of(days: Sequence[Funnel]) -> list[Funnel]:
     """The days of each tool added up, the most shown first. A payer counts once a day."""
-    tools = sorted({(one.building, one.tool) for one in days})
+    tools = sorted({(day.building, day.tool) for day in days})
     found = []
     for building, tool in tools:
-        of_it = [one for one in days if (one.building, one.tool) == (building, tool)]
+        of_it = [day for day in days if (day.building, day.tool) == (building, tool)]
         sums = (sum(one.shown for one in of_it), sum(one.paid for one in of_it), sum(one.payers for one in of_it))
         found.append(Funnel("", building, tool, *sums))
     return sorted(found, key=lambda one: one.shown, reverse=True)

@@ -5,7 +5,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from hashlib import scrypt, sha256
+from hashlib import scrypt
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from campus.context import context_of
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.keys import SignInLimit
+from campus.secrets import digest_of
 from twins import Problem
 
 PATH, SIGN_OUT = "/sign-in", "/sign-out"
@@ -49,17 +50,17 @@ class OperatorSessions:
         session_id = secrets.token_urlsafe(24)
         now = self._now()
         live = [(digest, ends_at) for digest, ends_at in self._ends_at.items() if now < ends_at]
-        self._ends_at = {**dict(live[-MOST_SESSIONS + 1 :]), _digest_of(session_id): now + LONGEST_SESSION}
+        self._ends_at = {**dict(live[-MOST_SESSIONS + 1 :]), digest_of(session_id): now + LONGEST_SESSION}
         return session_id
 
     def is_open(self, session_id: str) -> bool:
         """Whether a session with this id is open."""
-        ends_at = self._ends_at.get(_digest_of(session_id))
+        ends_at = self._ends_at.get(digest_of(session_id))
         return ends_at is not None and self._now() < ends_at <= self._now() + LONGEST_SESSION
 
     def close(self, session_id: str) -> None:
         """End a session; one that is over changes nothing."""
-        self._ends_at.pop(_digest_of(session_id), None)
+        self._ends_at.pop(digest_of(session_id), None)
 
 
 class SignIn:
@@ -126,10 +127,6 @@ class SignIn:
 
     def _page(self, request: Request, *, next_path: str, is_wrong: bool = False) -> Response:
         return self._pages.page("sign_in.html", request, status=403 if is_wrong else 200, next_path=next_path, is_wrong=is_wrong)
-
-
-def _digest_of(text: str) -> bytes:
-    return sha256(text.encode()).digest()
 
 
 def _slow_digest_of(password: str) -> bytes:

@@ -88,7 +88,7 @@ class KeyPages:
         form = await checked_form(request, self.pages.layout.cookies)
         now = self.now()
         next_path = local_path(form.get("next", ""))
-        found = await self.visitors.keys.find(form.get("key", "").strip())
+        found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
         self.limit.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
@@ -158,7 +158,7 @@ class KeyPages:
             clients=clients,
             owned=owned,
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
-            renewals=[one for one in self.directory.products if one.scope == key.scope],
+            renewals=[product for product in self.directory.products if product.scope == key.scope],
             seller=self.directory.seller(),
             by_cookie=self.pages.layout.cookies.session in request.cookies,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from campus.pages.tool_form import Call
+from campus.pages.tool_form import ToolRequest
 
 KEY = "$CAMPUS_KEY"
 """The variable that stands for the caller's key: samples never hold the key itself."""
@@ -21,7 +21,7 @@ class Sample:
     text: str
 
 
-def samples_of(call: Call, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
+def samples_of(call: ToolRequest, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
     """The call over HTTP and over MCP. `url` is the service's address, `mcp` that of the MCP endpoint."""
     return (
         Sample("curl, over HTTP", "shell", curl(call, url, with_key=with_key)),
@@ -31,7 +31,7 @@ def samples_of(call: Call, *, url: str, mcp: str, tool: str, arguments: Mapping[
     )
 
 
-def curl(call: Call, url: str, *, with_key: bool) -> str:
+def curl(call: ToolRequest, url: str, *, with_key: bool) -> str:
     """A curl command."""
     words = ["curl", "-s"]
     words += [] if call.method == "GET" else ["-X", call.method]
@@ -69,7 +69,7 @@ def python(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool)
     )
 
 
-def typescript(call: Call, url: str, *, with_key: bool) -> str:
+def typescript(call: ToolRequest, url: str, *, with_key: bool) -> str:
     """A program that needs no package."""
     headers = {**({"Authorization": 1} if with_key else {}), **({"Content-Type": 1} if call.body is not None else {})}
     lines = [f"const answer = await fetch({_json(f'{url}{call.target}')}, {{", f"  method: {_json(call.method)},"]

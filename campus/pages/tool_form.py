@@ -51,7 +51,7 @@ class ResultField:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolRequest:
     """One HTTP request of a tool; `target` is the path with its query, `body` the JSON that is sent."""
 
     method: str
@@ -145,7 +145,7 @@ def places_of(operation: Operation) -> dict[str, str]:
     return {name: place if sent_as == name else f"{place} as {sent_as}" for name, (place, sent_as) in found.items()}
 
 
-def call_of(operation: Operation, arguments: Mapping[str, Any]) -> Call:
+def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
     """The HTTP request of a call: path, query or body as the operation places each argument."""
     method = operation.methods[0]
     path = operation.path
@@ -153,14 +153,14 @@ def call_of(operation: Operation, arguments: Mapping[str, Any]) -> Call:
     for name in operation.route.placeholders:
         path = path.replace(f"{{{name}}}", quote(_spelled(rest.pop(name, name.upper())), safe=""))
     if method not in ("GET", "DELETE"):
-        return Call(method, path, rest)
+        return ToolRequest(method, path, rest)
     query = [
         (operation.by_name[name].wire if name in operation.by_name else name, _spelled(item))
         for name, value in rest.items()
         if value is not None
         for item in (value if isinstance(value, list) else [value])
     ]
-    return Call(method, f"{path}?{urlencode(query)}" if query else path, None)
+    return ToolRequest(method, f"{path}?{urlencode(query)}" if query else path, None)
 
 
 def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:

@@ -138,7 +138,7 @@ class ToolPages:
             places=places_of(operation),
             fields=result_fields(operation),
             refusals=_refusals(building, entry, arguments),
-            products=[one for one in self.directory.products if entry.key_scope and one.scope in (entry.key_scope, ALL)],
+            products=[product for product in self.directory.products if entry.key_scope and product.scope in (entry.key_scope, ALL)],
             samples=samples_of(
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
             ),

@@ -17,7 +17,7 @@ from campus.context import CONTEXT, Context, context_of
 from campus.keys.keyring import KeyRing
 from campus.keys.sessions import Sessions
 from campus.layout.forms import Cookies
-from campus.pages.tool_form import Call, call_of
+from campus.pages.tool_form import ToolRequest, call_of
 from campus.paywall.admission import ALL, Paywall, bearer
 from campus.site import Site
 from twins import Answer, Problem, RouteTable
@@ -47,7 +47,7 @@ class Visitors:
         context.is_personal = True
         if (found := context.credential) is None:
             if (token := bearer(request.scope)) is not None:
-                found = await self.keys.find(token)
+                found = await self.keys.tokens.find(token)
             elif session_id := request.cookies.get(self.cookies.session):
                 found = await self.sessions.find(session_id)
             else:
@@ -86,7 +86,7 @@ class Visitors:
         more = {name: value for name, value in answer.items() if name not in STANDARD_MEMBERS}
         raise Problem(status, str(answer.get("code")), str(answer.get("detail")), headers=passed_on(headers), **more)
 
-    async def respond(self, call: Call, request: Request) -> Answer:
+    async def respond(self, call: ToolRequest, request: Request) -> Answer:
         """The answer to an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
         credential = await self.credential(request)
         path, _, query = call.target.partition("?")

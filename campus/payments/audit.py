@@ -99,9 +99,9 @@ class Audit:
         unmatched = Counter(one.transfer for one in received)
         claims = await self._claims(since)
         # if there are more claims than transfers, each claim is looked up by its own receipt
-        wanted = Counter(one.transfer for one in claims if one.pay_to == self._wallet.address)
+        wanted = Counter(claim.transfer for claim in claims if claim.pay_to == self._wallet.address)
         certain = {key for key, count in wanted.items() if count <= unmatched[key]}
-        missing = [found for one in claims if one.transfer not in certain and (found := await self._missing(one)) is not None]
+        missing = [found for claim in claims if claim.transfer not in certain and (found := await self._missing(claim)) is not None]
         unmatched.subtract(wanted)
         for lost in missing:
             unmatched[WalletTransfer(lost.transaction, lost.payer, lost.amount)] += 1

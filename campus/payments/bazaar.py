@@ -18,7 +18,7 @@ LARGEST_OVER_MCP = 1_000
 SHORTER = (1_200, 1_000, 850, 700, 550, 400)
 """The sizes from which a header takes the largest that fits: many proxies accept no more than 4 KB of headers."""
 AROUND_ARGUMENTS = 300
-"""About the bytes of an extension beside its schema of the arguments."""
+"""About the bytes of an extension besides its schema of the arguments."""
 ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")

@@ -22,7 +22,7 @@ import anyio
 import httpx
 
 from campus.payments.node import BLOCKS_PER_QUERY, WORD, Block, Log, Node, Receipt, RpcUnavailable
-from campus.payments.payment import Outcome
+from campus.payments.payment import PaymentOutcome
 
 ANSWER_SECONDS = 20.0
 SKEW_SECONDS = 300
@@ -63,12 +63,12 @@ class Chain:
         self.node = Node(client, url)
         self.trouble: str | None = None
 
-    async def outcome_of(self, transfer: Transfer, *, since: datetime, now: datetime) -> Outcome:
+    async def outcome_of(self, transfer: Transfer, *, since: datetime, now: datetime) -> PaymentOutcome:
         """Whether a payment that was reserved at `since` was charged. Also unknown if the node cannot be asked."""
         search = self._outcome_of(transfer, since=int(since.timestamp()) - SKEW_SECONDS, own=int(now.timestamp()))
         return await self._noting_trouble(search)
 
-    async def shown(self, transaction: str, transfer: Transfer) -> Outcome:
+    async def shown(self, transaction: str, transfer: Transfer) -> PaymentOutcome:
         """Whether this transaction is the payment: settled if it is, refused if it is not, unknown while the chain does not show it."""
         return await self._noting_trouble(self._shown(transaction, transfer))
 
@@ -90,7 +90,7 @@ class Chain:
         """The chain's number. JobFailed if the node cannot be asked."""
         return await self.node.chain_id()
 
-    async def _noting_trouble(self, search: Awaitable[Outcome]) -> Outcome:
+    async def _noting_trouble(self, search: Awaitable[PaymentOutcome]) -> PaymentOutcome:
         trouble = f"{self.node.name} took more than {ANSWER_SECONDS:g} s to say whether a payment was charged"
         with anyio.move_on_after(ANSWER_SECONDS):
             try:
@@ -101,17 +101,17 @@ class Chain:
                 self.trouble = None
                 return outcome
         self.trouble = trouble
-        return Outcome("unknown", reason=trouble)
+        return PaymentOutcome("unknown", reason=trouble)
 
-    async def _shown(self, transaction: str, transfer: Transfer) -> Outcome:
+    async def _shown(self, transaction: str, transfer: Transfer) -> PaymentOutcome:
         receipt = await self.node.receipt(transaction)
         if receipt is None:
-            return Outcome("unknown", reason="the chain has no such transaction")
+            return PaymentOutcome("unknown", reason="the chain has no such transaction")
         if not proves(receipt, transfer):
-            return Outcome("refused", reason="the transaction is not this payment")
-        return Outcome("settled", transaction, "shown by the chain", receipt.block)
+            return PaymentOutcome("refused", reason="the transaction is not this payment")
+        return PaymentOutcome("settled", transaction, "shown by the chain", receipt.block)
 
-    async def _outcome_of(self, transfer: Transfer, *, since: int, own: int) -> Outcome:
+    async def _outcome_of(self, transfer: Transfer, *, since: int, own: int) -> PaymentOutcome:
         # the chain's clock is read before the search: a transfer that is missing up to this block was not there at that time
         latest = await self.node.block()
         expired = has_expired(transfer, chain=latest.timestamp, own=own)
@@ -119,25 +119,25 @@ class Chain:
         if not used and expired:
             if not await self.node.call(nonce_state_call(transfer), block=latest.number):
                 reason = "its authorization expired, and the chain has no such payment"
-                return Outcome("refused", reason=reason, block=latest.number)
+                return PaymentOutcome("refused", reason=reason, block=latest.number)
             # the token says that the nonce is used, so the search by time missed the transfer
             used = await self._search(transfer, max(0, latest.number - RECENT_BLOCKS), latest.number)
         if used:
             return await self._judged(used, transfer, expired_at=latest.number if expired else None)
         not_shown = "the token says that its nonce is used, and the node does not show by which transaction"
-        return Outcome("unknown", reason=not_shown if expired else "the chain has no such payment yet")
+        return PaymentOutcome("unknown", reason=not_shown if expired else "the chain has no such payment yet")
 
-    async def _judged(self, used: Sequence[Log], transfer: Transfer, *, expired_at: int | None) -> Outcome:
+    async def _judged(self, used: Sequence[Log], transfer: Transfer, *, expired_at: int | None) -> PaymentOutcome:
         """What used the nonce. Anything but the payment counts only once the authorization has expired, as of block `expired_at`."""
-        outcome = Outcome("unknown")
+        outcome = PaymentOutcome("unknown")
         for each in used:
             if (receipt := await self.node.receipt(each.transaction)) is None:
-                outcome = Outcome("unknown", reason=f"the chain does not show the transaction {each.transaction} yet")
+                outcome = PaymentOutcome("unknown", reason=f"the chain does not show the transaction {each.transaction} yet")
             elif (outcome := judge(each, receipt, transfer)).state == "settled":
                 return outcome
         if outcome.state != "refused":
             return outcome
-        return Outcome("unknown" if expired_at is None else "refused", reason=outcome.reason, block=expired_at)
+        return PaymentOutcome("unknown" if expired_at is None else "refused", reason=outcome.reason, block=expired_at)
 
     async def _nonce_events(self, transfer: Transfer, latest: Block, *, since: int) -> Sequence[Log]:
         """The events that used the nonce, between the reservation and the end of the authorization.
@@ -179,15 +179,15 @@ def uses_nonce(log: Log, transfer: Transfer) -> bool:
     )
 
 
-def judge(used: Log, receipt: Receipt, transfer: Transfer) -> Outcome:
+def judge(used: Log, receipt: Receipt, transfer: Transfer) -> PaymentOutcome:
     """Whether the transaction that used the nonce was the payment; `refused` if not, which counts once the authorization has expired."""
     if receipt.status != 1:  # a failed transaction has no events, so this node contradicts itself
-        return Outcome("unknown", reason=f"the node shows events of the transaction {used.transaction} and says that it failed")
+        return PaymentOutcome("unknown", reason=f"the node shows events of the transaction {used.transaction} and says that it failed")
     if used.topics[0] == AUTHORIZATION_CANCELED:
-        return Outcome("refused", reason="its payer cancelled the authorization on the chain")
+        return PaymentOutcome("refused", reason="its payer cancelled the authorization on the chain")
     if not proves(receipt, transfer):
-        return Outcome("refused", reason=f"its nonce was spent on another transfer, in the transaction {used.transaction}")
-    return Outcome("settled", used.transaction, "found on the chain", receipt.block)
+        return PaymentOutcome("refused", reason=f"its nonce was spent on another transfer, in the transaction {used.transaction}")
+    return PaymentOutcome("settled", used.transaction, "found on the chain", receipt.block)
 
 
 def has_expired(transfer: Transfer, *, chain: int, own: int) -> bool:

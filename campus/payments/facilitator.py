@@ -32,7 +32,7 @@ from x402.schemas import (
 from campus.errors import one_line
 from campus.payments.networks import with_checksum
 from campus.payments.node import TRANSACTION_HASH
-from campus.payments.payment import Outcome, Payment, Sale, Verdict
+from campus.payments.payment import Payment, PaymentOutcome, Sale, Verification
 from campus.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0
@@ -121,7 +121,7 @@ class X402Facilitator:
         """See Facilitator. In a thread: where eth-keys has no library in C, it takes 20 ms."""
         return await run_sync(is_signed_by_payer, payment, sale)
 
-    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+    async def verify(self, payment: Payment, sale: Sale) -> Verification:
         """See Facilitator."""
         try:
             with anyio.fail_after(self._verify_seconds):
@@ -133,9 +133,9 @@ class X402Facilitator:
         if answer.is_valid and not _is_payer(answer.payer, payment.payer):
             return self._unreachable("verify: it answers about another payer")
         self.trouble = None
-        return Verdict(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
+        return Verification(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
-    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+    async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
         """See Facilitator."""
         answer: SettleResponse | None = None
         with anyio.move_on_after(self._settle_seconds):
@@ -144,9 +144,9 @@ class X402Facilitator:
         self._note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
         return outcome
 
-    def _unreachable(self, reason: str) -> Verdict:
+    def _unreachable(self, reason: str) -> Verification:
         self._note(reason)
-        return Verdict(valid=False, reason=reason, reachable=False)
+        return Verification(valid=False, reason=reason, reachable=False)
 
     def _note(self, trouble: str | None) -> None:
         if trouble is not None:
@@ -165,23 +165,23 @@ def refusal_in(error: str) -> VerifyResponse | None:
     return None if verdict.is_valid else verdict
 
 
-def outcome_of(answer: SettleResponse | None, payment: Payment) -> Outcome:
+def outcome_of(answer: SettleResponse | None, payment: Payment) -> PaymentOutcome:
     """What a facilitator's answer to a settlement means; None if it did not answer in time.
 
     Any answer other than settled counts as unknown: facilitators were seen to refuse payments that they had sent to the chain.
     """
     if answer is None:
-        return Outcome("unknown", reason="it did not answer in time")
+        return PaymentOutcome("unknown", reason="it did not answer in time")
     if not answer.success:
         reason = one_line(f"{answer.error_reason or ''} {answer.error_message or ''}")
-        return Outcome("unknown", reason=reason, is_denied=answer.error_reason != REPLY_LOST)
+        return PaymentOutcome("unknown", reason=reason, is_denied=answer.error_reason != REPLY_LOST)
     if answer.network != payment.network:
-        return Outcome("unknown", reason="it says that it settled on another network")
+        return PaymentOutcome("unknown", reason="it says that it settled on another network")
     if not _is_payer(answer.payer, payment.payer):
-        return Outcome("unknown", reason="it says that it settled another payer's payment")
+        return PaymentOutcome("unknown", reason="it says that it settled another payer's payment")
     if not TRANSACTION_HASH.fullmatch(answer.transaction.lower()):
-        return Outcome("unknown", reason="it says that it settled, and names no transaction")
-    return Outcome("settled", answer.transaction.lower())
+        return PaymentOutcome("unknown", reason="it says that it settled, and names no transaction")
+    return PaymentOutcome("settled", answer.transaction.lower())
 
 
 def _is_payer(named: str | None, payer: str) -> bool:

@@ -83,11 +83,7 @@ class Node:
 
     async def chain_id(self) -> int:
         """The chain's number."""
-        answer = await self.ask("eth_chainId")
-        try:
-            return int(answer, 16)
-        except (TypeError, ValueError):
-            raise self._garbled() from None
+        return self._number(await self.ask("eth_chainId"))
 
     async def block(self, number: int | None = None) -> Block:
         """A block, by default the latest."""
@@ -100,11 +96,7 @@ class Node:
 
     async def call(self, question: Mapping[str, Any], *, block: int) -> int:
         """The number that a contract's view function returns as of a block."""
-        answer = await self.ask("eth_call", question, hex(block))
-        try:
-            return int(answer, 16)
-        except (TypeError, ValueError):
-            raise self._garbled() from None
+        return self._number(await self.ask("eth_call", question, hex(block)))
 
     async def logs(
         self, log_filter: Mapping[str, Any], first: int, last: int, *, span: int = BLOCKS_PER_QUERY
@@ -160,6 +152,12 @@ class Node:
                 f"{self.name} refuses {method}: {one_line(refusal.get('message') if isinstance(refusal, Mapping) else refusal)}"
             )
         return answer.get("result")
+
+    def _number(self, answer: Any) -> int:
+        try:
+            return int(answer, 16)
+        except (TypeError, ValueError):
+            raise self._garbled() from None
 
     def _read(self, model: type[Model], found: Any) -> Model:
         try:

@@ -10,6 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import Task
 from campus.payments.findings import Reconciliation
+from campus.payments.ledger import Ledger
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -45,7 +46,7 @@ class Payment:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceListing:
     """What catalogs show of the service that sells a call: a name of at most 32 characters, up to five tags, and an icon's URL."""
 
     name: str
@@ -76,7 +77,7 @@ class Sale:
     idempotency_key: str | None = None
     client: str = ""
     description: str = ""
-    service: Service | None = None
+    service: ServiceListing | None = None
     extensions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -107,7 +108,7 @@ class PaidAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verification:
     """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why."""
 
     valid: bool
@@ -116,7 +117,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PaymentOutcome:
     """Whether a payment was charged.
 
     settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
@@ -147,11 +148,11 @@ class Facilitator(Protocol):
         """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
         ...
 
-    async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+    async def verify(self, payment: Payment, sale: Sale) -> Verification:
         """Whether the payment would be settled; charges nothing."""
         ...
 
-    async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+    async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
         """Charge the payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
 
         Harmless when repeated: the chain accepts a nonce once.
@@ -172,7 +173,7 @@ class Processor(Protocol):
 
 
 class Purchases(Protocol):
-    """What payments buy beside an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
+    """What payments buy besides an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
         """The payment of this id settled."""
@@ -187,14 +188,6 @@ class Purchases(Protocol):
         ...
 
 
-class OfferCounter(Protocol):
-    """Counts the offers: see Ledger."""
-
-    def offered(self, building: str, tool: str, frame: str) -> None:
-        """Count one more 402 that carried terms."""
-        ...
-
-
 class PaymentService(Protocol):
     """Open payments as the rest of campus sees them: see Payments in setup.py, which is loaded only where campus.toml takes payments."""
 
@@ -204,7 +197,7 @@ class PaymentService(Protocol):
         ...
 
     @property
-    def ledger(self) -> OfferCounter:
+    def ledger(self) -> Ledger:
         """Counts offers."""
         ...
 

@@ -87,8 +87,8 @@ class PaymentQueue:
 class WorthlessPayments:
     """Counts the payments that were refused after work was done for them, as long as it takes to forget them."""
 
-    def __init__(self, now: Callable[[], datetime], limits: QueueLimits | None = None) -> None:
-        limits = limits or QueueLimits()
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        limits = QueueLimits()
         self._now = now
         self._of_client = TokenBuckets(limits.worthless_per_client)
         self._of_payer = TokenBuckets(limits.worthless_per_payer)

@@ -26,7 +26,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.payments.chain import Chain
 from campus.payments.findings import Resolution
 from campus.payments.ledger import entry
-from campus.payments.payment import Outcome, Purchases
+from campus.payments.payment import PaymentOutcome, Purchases
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
 from campus.storage import Storage
@@ -76,7 +76,7 @@ class UnprovenPayments:
                 session.add(entry(row, "unproven", reason, at=row.unproven_since))
                 log.warning("payment gone from the chain: %s", reason, extra={"payment": row.id, "transaction": row.transaction})
 
-    async def conclude(self, payment_id: str, outcome: Outcome) -> None:
+    async def conclude(self, payment_id: str, outcome: PaymentOutcome) -> None:
         """Mark an unproven payment as proven, reversed or overdue, by what the chain shows."""
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
@@ -151,7 +151,7 @@ class Reconciler:
 
     async def look_for_proof(self, row: PaymentRow) -> None:
         """Conclude a payment that settled without a proof, if the chain shows its outcome."""
-        outcome = Outcome("unknown")
+        outcome = PaymentOutcome("unknown")
         if row.transaction is not None:
             outcome = await self._chain.shown(row.transaction, transfer_of(row))
         if outcome.state != "settled":
@@ -166,7 +166,7 @@ class Reconciler:
         after = await self._reservations.get(row.id)
         return [] if after is None else [Resolution(row.id, state_of(row), state_of(after), after.transaction, after.reason)]
 
-    async def _ask_chain(self, row: PaymentRow) -> Outcome:
+    async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
 
 
@@ -175,7 +175,7 @@ def state_of(row: PaymentRow) -> str:
     return "unproven" if row.state == "settled" and row.unproven_since is not None else row.state
 
 
-def is_gone(row: PaymentRow, outcome: Outcome, *, now: datetime) -> bool:
+def is_gone(row: PaymentRow, outcome: PaymentOutcome, *, now: datetime) -> bool:
     """Whether an unproven payment is to be reversed, by what the chain shows of it."""
     if outcome.state != "refused" or row.unproven_since is None:
         return False
@@ -184,7 +184,7 @@ def is_gone(row: PaymentRow, outcome: Outcome, *, now: datetime) -> bool:
     return now >= row.unproven_since + REVERSED_AFTER and outcome.block is not None and outcome.block >= row.block + CONFIRMATIONS
 
 
-def _prove(session: AsyncSession, row: PaymentRow, outcome: Outcome, *, now: datetime) -> None:
+def _prove(session: AsyncSession, row: PaymentRow, outcome: PaymentOutcome, *, now: datetime) -> None:
     row.transaction = outcome.transaction
     row.block = outcome.block
     row.unproven_since = row.overdue_at = None

@@ -15,7 +15,7 @@ import anyio
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.payments.chain import Chain
-from campus.payments.payment import Facilitator, Outcome, PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer
 from campus.payments.reconciler import UnprovenPayments
 from campus.payments.reservations import Reservations, as_sold, receipt_of, transfer_of
 from campus.payments.states import in_flight, refused
@@ -84,7 +84,7 @@ class Settlement:
                 outcome = await self._charge(row, payment, as_sold(row, sale))
             return await self._conclude(row, outcome, answer, sale)
 
-    async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> Outcome:
+    async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> PaymentOutcome:
         """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
         ends_at = anyio.current_time() + self._timeouts.strict
         reported = await (await self._facilitator()).settle(payment, sale)
@@ -96,7 +96,7 @@ class Settlement:
         await self._reservations.doubt(row, reported.reason)
         return outcome
 
-    async def _search(self, row: PaymentRow, *, seconds: float) -> Outcome:
+    async def _search(self, row: PaymentRow, *, seconds: float) -> PaymentOutcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""
         async for _ in Tries(PAUSES, seconds=seconds):
             outcome = await self._ask_chain(row)
@@ -104,7 +104,7 @@ class Settlement:
                 break
         return outcome
 
-    async def _proof_of(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
+    async def _proof_of(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> PaymentOutcome:
         """The proof of a settlement that the facilitator reported in this transaction, or without `ends_at` its report alone."""
         shown = await self._wait_for(row, transaction, ends_at=ends_at)
         if shown.state == "settled":
@@ -117,11 +117,11 @@ class Settlement:
             return await self._ask_chain(row)  # another transaction may hold it
         if await self._unproven.is_any_overdue():
             return shown
-        return Outcome("settled", transaction)
+        return PaymentOutcome("settled", transaction)
 
-    async def _wait_for(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> Outcome:
+    async def _wait_for(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> PaymentOutcome:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
-        outcome = Outcome("unknown", reason="the chain does not show it yet")
+        outcome = PaymentOutcome("unknown", reason="the chain does not show it yet")
         with anyio.move_on_at(anyio.current_time() + self._timeouts.proof if ends_at is None else ends_at):
             async for _ in Tries(PAUSES):
                 outcome = await self._chain.shown(transaction, transfer_of(row))
@@ -129,7 +129,7 @@ class Settlement:
                     break
         return outcome
 
-    async def _conclude(self, row: PaymentRow, outcome: Outcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
+    async def _conclude(self, row: PaymentRow, outcome: PaymentOutcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
                 settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
@@ -150,7 +150,7 @@ class Settlement:
             raise in_flight()
         return found
 
-    async def _ask_chain(self, row: PaymentRow) -> Outcome:
+    async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
 
 

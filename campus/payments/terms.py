@@ -11,7 +11,7 @@ from campus.caller import Frame
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
-from campus.payments.payment import Sale, Service
+from campus.payments.payment import Sale, ServiceListing
 from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
 from campus.pricing import Offer, Price
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
@@ -74,7 +74,7 @@ class PaymentTerms:
     accepts: Sequence[Mapping[str, Any]]
     legacy_network: str
     extensions: Mapping[str, Any]
-    service: Service | None = None
+    service: ServiceListing | None = None
     shorter: Sequence[Mapping[str, Any]] = ()
 
     def rendered(self, error: str) -> RenderedTerms:
@@ -109,7 +109,7 @@ class PaymentTerms:
 
     def legacy(self, error: str) -> dict[str, Any]:
         """The same in x402 v1."""
-        return {"x402Version": 1, "error": error, "accepts": [self._legacy_entry(one) for one in self.accepts]}
+        return {"x402Version": 1, "error": error, "accepts": [self._legacy_entry(accept) for accept in self.accepts]}
 
     def _legacy_entry(self, requirements: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -127,7 +127,7 @@ class PaymentTerms:
         }
 
 
-def catalog_entry(service: Service | None) -> dict[str, Any]:
+def catalog_entry(service: ServiceListing | None) -> dict[str, Any]:
     """The service as the Bazaar spells it."""
     if service is None:
         return {}
@@ -198,10 +198,10 @@ class PaidTool:
     description: str
     extensions: Mapping[str, Mapping[str, Any]]
     shorter: Mapping[str, Sequence[Mapping[str, Any]]]
-    service: Service | None = None
+    service: ServiceListing | None = None
 
 
-def paid_tool_of(offer: Offer, operation: Operation, description: str, service: Service | None = None) -> PaidTool:
+def paid_tool_of(offer: Offer, operation: Operation, description: str, service: ServiceListing | None = None) -> PaidTool:
     """The paid tool, with the extensions of its terms. A tool whose answer is a secret requires a payment identifier."""
     identifier = payment_identifier(required=offer.access.sells is not None)
     extensions = {method: http_extension(operation, method) | identifier for method in operation.methods}

@@ -33,7 +33,7 @@ LARGEST_NUMBER = 2**63 - 1
 """What a database can hold; far above any amount or time."""
 
 
-class Part(BaseModel):
+class PaymentPart(BaseModel):
     """Base of the models of a payment. Unknown members are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
@@ -47,7 +47,7 @@ Address = Annotated[str, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
 Number = Annotated[str, BeforeValidator(_in_digits), Field(pattern=r"^[0-9]{1,19}$")]
 
 
-class Authorization(Part):
+class Authorization(PaymentPart):
     """EIP-3009's `TransferWithAuthorization`."""
 
     payer: Address = Field(alias="from")
@@ -58,27 +58,27 @@ class Authorization(Part):
     nonce: str = Field(pattern=r"^0x[0-9a-fA-F]{64}$")
 
 
-class Signed(Part):
+class Signed(PaymentPart):
     """What the payer signed, and the signature: 65 bytes for an account, more for a contract wallet."""
 
     signature: str = Field(pattern=r"^0x([0-9a-fA-F]{2})+$")
     authorization: Authorization
 
 
-class Accepted(Part):
+class Accepted(PaymentPart):
     """The terms that a payment says it accepts. Only these two members are read here; the facilitator compares all of them."""
 
     scheme: Literal["exact"]
     network: str = Field(max_length=64)
 
 
-class Resource(Part):
+class Resource(PaymentPart):
     """What a payment says it is for."""
 
     url: str
 
 
-class PaymentV1(Part):
+class PaymentV1(PaymentPart):
     """A payment of x402 v1."""
 
     version: Literal[1] = Field(alias="x402Version")
@@ -87,7 +87,7 @@ class PaymentV1(Part):
     payload: Signed
 
 
-class PaymentV2(Part):
+class PaymentV2(PaymentPart):
     """A payment of x402 v2."""
 
     version: Literal[2] = Field(alias="x402Version")

@@ -182,9 +182,7 @@ async def checked(
 ) -> ToolResult:
     """The tool's result. Raises a Problem that names everything that is wrong with the arguments, as far as campus can check them."""
     arguments = context.message.arguments or {}
-    if unstorable_reason(arguments) is not None:
-        arguments = checker.storable(arguments)
-        context = context.copy(message=context.message.model_copy(update={"arguments": arguments}))
+    checker.require_storable(arguments)
     checker.precheck(arguments)
     try:
         return await call_next(context)

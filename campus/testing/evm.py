@@ -29,7 +29,7 @@ READY_SECONDS = 20
 PAUSE_SECONDS = 0.01
 
 
-class Node:
+class TesterNode:
     """Answers JSON-RPC calls. All threads share one eth-tester, so calls run one at a time."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 @contextmanager
 def running_eth_tester() -> Iterator[str]:
     """Start a chain that has the token; yields its URL."""
-    listener = Listener(Node().answer, keep_alive=True)
+    listener = Listener(TesterNode().answer, keep_alive=True)
     listener.open()
     try:
         yield listener.url

@@ -200,12 +200,13 @@ async def test_an_operator_sees_who_is_not_reached_without_all_targets_being_rea
         found = [one.id for one in await OUTBOX.troubled_targets(storage)]
         first = [(one.id, one.reason) for one in await OUTBOX.troubled_targets(storage, limit=4)]
         state = await OUTBOX.state(storage)
-        failing = await OUTBOX.failing_targets(storage)
+        failing = await OUTBOX.targets_are_reached(floods.site)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert found == ["longest", "longer", "lately", "latest off", "off"]
     assert first == [("longest", ""), ("longer", ""), ("lately", "it answered 503"), ("latest off", "")]
-    assert (failing, state) == (3, DeliveryState(7, 3, 2, 1, 0, None))
+    assert failing == ["alerts cannot be delivered to 3 targets; they are retried for 5 days"]
+    assert state == DeliveryState(7, 3, 2, 1, 0, None)
 
     def plans(connection: Connection) -> list[str]:
         asked = [(statement, values) for statement, values in read if "target" in statement]

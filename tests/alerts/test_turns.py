@@ -12,11 +12,11 @@ from campus import Caller
 from campus.alerts.message import HEALTHS, Health, Lane
 from campus.alerts.retries import WAITS
 from campus.alerts.targets import sender_of
-from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, Pace, Shares, UnderWay
+from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, AlertLimits, Pace, UnderWay
 from campus.shares import Counts
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
-SHARES = Shares(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
+LIMITS = AlertLimits(at_once=16, sender=3, host=5, unproven=2, shared_hosts=frozenset({"shared.dev"}))
 LANES = st.builds(
     Lane,
     target_id=st.integers(0, 10**9).map("tgt_{}".format),
@@ -43,17 +43,17 @@ def choose(under_way: UnderWay, lanes: list[Lane], health: Health) -> list[Lane]
 
 @given(st.lists(LANES, max_size=60))
 def test_no_share_is_exceeded_and_none_is_left_empty_while_someone_may_begin(lanes: list[Lane]) -> None:
-    under_way, begun = UnderWay(SHARES), list[Lane]()
+    under_way, begun = UnderWay(LIMITS), list[Lane]()
     for health in HEALTHS:
         begun += choose(under_way, lanes, health)
-    assert len(begun) == under_way.by_health.total <= SHARES.at_once
-    assert max(Counter(one.sender for one in begun).values(), default=0) <= SHARES.sender
+    assert len(begun) == under_way.by_health.total <= LIMITS.at_once
+    assert max(Counter(one.sender for one in begun).values(), default=0) <= LIMITS.sender
     for health in HEALTHS:
-        assert sum(one.health == health for one in begun) <= SHARES.of(health)
+        assert sum(one.health == health for one in begun) <= LIMITS.share_of(health)
         assert choose(under_way, [one for one in lanes if one not in begun], health) == []
     for host in ("a.dev", "b.dev"):
         senders = len({one.sender for one in begun if one.host == host})
-        assert sum(one.host == host for one in begun) <= SHARES.host + senders
+        assert sum(one.host == host for one in begun) <= LIMITS.host + senders
     for one in begun:
         under_way.end(one)
     assert not any([*counts] for counts in vars(under_way).values() if isinstance(counts, Counts))
@@ -62,14 +62,14 @@ def test_no_share_is_exceeded_and_none_is_left_empty_while_someone_may_begin(lan
 @given(st.lists(LANES, max_size=60), st.sampled_from(HEALTHS))
 def test_nobody_begins_a_second_while_another_who_may_has_none(lanes: list[Lane], health: Health) -> None:
     lanes = [one._replace(host="shared.dev") for one in lanes]
-    begun = Counter(one.sender for one in choose(UnderWay(SHARES), lanes, health))
+    begun = Counter(one.sender for one in choose(UnderWay(LIMITS), lanes, health))
     waiting = {one.sender for one in lanes if one.health == health}
     if begun and max(begun.values()) > 1:
         assert begun.keys() == waiting
 
 
 def test_few_begin_at_one_time_and_the_next_ones_at_the_next() -> None:
-    under_way = UnderWay(Shares(shared_hosts=frozenset({"shared.dev"})))
+    under_way = UnderWay(AlertLimits(shared_hosts=frozenset({"shared.dev"})))
     lanes = [lane(number, sender=f"net:{number}", host="shared.dev") for number in range(3 * MOST_CHOSEN)]
     assert choose(under_way, lanes, "new") == lanes[:MOST_CHOSEN]
     assert choose(under_way, lanes[MOST_CHOSEN:], "new") == lanes[MOST_CHOSEN : 2 * MOST_CHOSEN]
@@ -77,17 +77,17 @@ def test_few_begin_at_one_time_and_the_next_ones_at_the_next() -> None:
 
 def test_each_kind_has_all_its_room_however_many_of_the_others_hang() -> None:
     for health in HEALTHS:
-        shares = Shares(at_once=64)
-        under_way = UnderWay(shares)
+        limits = AlertLimits(at_once=64)
+        under_way = UnderWay(limits)
         for other in HEALTHS:
             if other != health:
                 many = [lane(number, sender=f"net:{number}", host=f"{number}.dev", health=other) for number in range(200)]
-                assert len(choose(under_way, many, other)) == shares.of(other)
-        assert under_way.free(health) == shares.of(health) > 0
+                assert len(choose(under_way, many, other)) == limits.share_of(other)
+        assert under_way.free(health) == limits.share_of(health) > 0
 
 
 def test_a_sender_with_nothing_under_way_to_a_host_may_begin_there_however_many_others_have() -> None:
-    under_way = UnderWay(SHARES)
+    under_way = UnderWay(LIMITS)
     assert len(choose(under_way, [lane(number) for number in range(9)], "new")) == 2
     assert under_way.full_pairs("new") == ["net:a a.dev"]
     assert len(choose(under_way, [lane(number, sender="net:b") for number in range(9)], "new")) == 1
@@ -95,11 +95,11 @@ def test_a_sender_with_nothing_under_way_to_a_host_may_begin_there_however_many_
 
 def test_the_longest_waiting_of_equals_comes_first() -> None:
     lanes = [lane(number, sender=f"net:{number}", host=f"{number}.dev") for number in range(20)]
-    assert choose(UnderWay(Shares(at_once=8)), lanes, "new") == lanes[:5]
+    assert choose(UnderWay(AlertLimits(at_once=8)), lanes, "new") == lanes[:5]
 
 
 def test_lanes_that_must_wait_take_no_room() -> None:
-    under_way = UnderWay(SHARES)
+    under_way = UnderWay(LIMITS)
     lanes = [lane(number, host="shared.dev") for number in range(9)]
     chosen = under_way.choose(lanes, "new", may_begin=lambda one: one in lanes[6:])
     assert chosen == lanes[6:]

@@ -24,9 +24,8 @@ from recorder.recorders import Recorder
 from serving import Served
 from sqlalchemy import Connection, text
 
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import Tables
-from campus import in_snapshot
+from campus import digest_of, in_snapshot
 from campus.storage import EPOCH, MICROSECOND, Databases
 
 MANY = 400_000

@@ -29,10 +29,9 @@ from recorder.recorders import OpenRecorder, Recorder
 from serving import free_port
 from sqlalchemy import Connection, insert
 
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.monitors.state_machine import initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
-from campus import in_transaction
+from campus import digest_of, in_transaction
 from campus.outbound.http_clients import guarded_client
 from campus.testing import ORIGIN, Clock
 

@@ -33,12 +33,12 @@ async def test_an_issued_key_has_the_products_scope_and_term(ring: KeyRing, cloc
     assert (key.product, key.scope, key.lineage) == ("campus-pass-year", "all", key.id)
     assert key.issued_at == clock()
     assert key.expires_at == datetime(2027, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
-    assert await ring.find(token) == Credential("valid", key)
+    assert await ring.tokens.find(token) == Credential("valid", key)
 
 
 async def test_an_issued_key_is_known_to_another_process_at_once(ring: KeyRing, other_ring: KeyRing) -> None:
     key, token = await ring.issue("cve")
-    assert await other_ring.find(token) == Credential("valid", key)
+    assert await other_ring.tokens.find(token) == Credential("valid", key)
     assert await other_ring.get(key.id) == key
     assert await other_ring.get("key_unknown") is None
 
@@ -67,10 +67,10 @@ async def test_without_products_the_refusal_names_the_table_to_add(storage: Stor
 async def test_a_key_is_valid_before_its_end_and_not_at_it(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at - INSTANT
-    assert await ring.find(token) == Credential("valid", key)
+    assert await ring.tokens.find(token) == Credential("valid", key)
     clock.time = key.expires_at
     assert ring.tokens.peek(token) == Credential("expired", key), "judged by the clock, though it is remembered as it was"
-    assert await ring.find(token) == Credential("expired", key)
+    assert await ring.tokens.find(token) == Credential("expired", key)
 
 
 async def test_a_rotated_key_is_valid_for_one_more_day(ring: KeyRing, clock: Clock) -> None:
@@ -81,12 +81,12 @@ async def test_a_rotated_key_is_valid_for_one_more_day(ring: KeyRing, clock: Clo
     assert new_token != old_token
     assert (new.product, new.scope, new.lineage, new.expires_at) == (old.product, old.scope, old.lineage, old.expires_at)
     assert new.issued_at == clock()
-    assert await ring.find(new_token) == Credential("valid", new)
+    assert await ring.tokens.find(new_token) == Credential("valid", new)
     clock.move(DAY - INSTANT)
-    assert (await ring.find(old_token)).state == "valid"
+    assert (await ring.tokens.find(old_token)).state == "valid"
     clock.move(INSTANT)
-    assert (await ring.find(old_token)).state == "expired"
-    assert await ring.find(new_token) == Credential("valid", new)
+    assert (await ring.tokens.find(old_token)).state == "expired"
+    assert await ring.tokens.find(new_token) == Credential("valid", new)
 
 
 @pytest.mark.both_databases
@@ -95,7 +95,7 @@ async def test_a_rotation_does_not_extend_a_key(ring: KeyRing, clock: Clock) -> 
     clock.time = old.expires_at - timedelta(hours=1)
     new, new_token = await ring.rotate(old.id)
     clock.time = old.expires_at
-    assert (await ring.find(old_token)).state == (await ring.find(new_token)).state == "expired"
+    assert (await ring.tokens.find(old_token)).state == (await ring.tokens.find(new_token)).state == "expired"
     assert new.expires_at == old.expires_at
 
 
@@ -125,20 +125,20 @@ async def test_a_key_that_ended_is_not_rotated(ring: KeyRing, clock: Clock) -> N
 async def test_a_renewal_of_a_valid_key_begins_at_its_end(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.move(DAY)
-    await ring.find(token)
+    await ring.tokens.find(token)
     renewed = await ring.renew(key.id)
     assert renewed.expires_at == key.expires_at + 30 * DAY
     assert (renewed.id, renewed.lineage, renewed.issued_at) == (key.id, key.lineage, key.issued_at)
-    assert await ring.find(token) == Credential("valid", renewed)
+    assert await ring.tokens.find(token) == Credential("valid", renewed)
 
 
 async def test_a_renewal_of_an_expired_key_begins_now(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at + 100 * DAY
-    assert (await ring.find(token)).state == "expired"
+    assert (await ring.tokens.find(token)).state == "expired"
     renewed = await ring.renew(key.id)
     assert renewed.expires_at == clock() + 30 * DAY
-    assert await ring.find(token) == Credential("valid", renewed)
+    assert await ring.tokens.find(token) == Credential("valid", renewed)
 
 
 @pytest.mark.both_databases
@@ -155,14 +155,14 @@ async def test_a_renewal_may_be_by_another_product_of_the_same_scope_only(ring: 
 
 async def test_a_revocation_holds_at_once_here_and_in_five_seconds_elsewhere(ring: KeyRing, other_ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
-    await ring.find(token)
-    await other_ring.find(token)
+    await ring.tokens.find(token)
+    await other_ring.tokens.find(token)
     await ring.revoke(key.id)
-    assert await ring.find(token) == Credential("revoked", key)
+    assert await ring.tokens.find(token) == Credential("revoked", key)
     clock.move(timedelta(seconds=4.9))
-    assert (await other_ring.find(token)).state == "valid"
+    assert (await other_ring.tokens.find(token)).state == "valid"
     clock.move(timedelta(seconds=0.2))
-    assert await other_ring.find(token) == Credential("revoked", key)
+    assert await other_ring.tokens.find(token) == Credential("revoked", key)
 
 
 async def test_a_revoked_key_cannot_be_changed(ring: KeyRing, storage: Storage, clock: Clock) -> None:
@@ -310,16 +310,16 @@ async def test_one_of_simultaneous_revocations_is_logged(ring: KeyRing, other_ri
 
 async def test_a_lineage_ends_with_the_last_of_its_keys_that_was_not_revoked(ring: KeyRing, clock: Clock) -> None:
     first, _ = await ring.issue("cve")
-    assert await ring.end_of(first.lineage) == first.expires_at
+    assert (await ring.ends_of([first.lineage])).get(first.lineage) == first.expires_at
     second, _ = await ring.rotate(first.id)
-    assert await ring.end_of(first.lineage) == second.expires_at
+    assert (await ring.ends_of([first.lineage])).get(first.lineage) == second.expires_at
     renewed = await ring.renew(second.id)
-    assert await ring.end_of(first.lineage) == renewed.expires_at
+    assert (await ring.ends_of([first.lineage])).get(first.lineage) == renewed.expires_at
     await ring.revoke(second.id)
-    assert await ring.end_of(first.lineage) == clock() + DAY
+    assert (await ring.ends_of([first.lineage])).get(first.lineage) == clock() + DAY
     await ring.revoke(first.id)
-    assert await ring.end_of(first.lineage) is None
-    assert await ring.end_of("nobody") is None
+    assert (await ring.ends_of([first.lineage])).get(first.lineage) is None
+    assert (await ring.ends_of(["nobody"])).get("nobody") is None
 
 
 @pytest.mark.both_databases

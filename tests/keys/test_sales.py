@@ -27,12 +27,12 @@ def keys(ring: KeyRing) -> BuildingKeys:
 
 async def settle(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.deliver(session, payment)
+        await ring.sales.deliver(session, payment)
 
 
 async def release(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.drop(session, payment)
+        await ring.sales.drop(session, payment)
 
 
 async def sales_of(storage: Storage) -> list[KeySale]:
@@ -49,11 +49,11 @@ async def events_of(storage: Storage) -> list[tuple[str, str, str]]:
 async def test_a_key_is_unknown_until_its_payment_settles(keys: BuildingKeys, ring: KeyRing, other_ring: KeyRing, storage: Storage) -> None:
     sold = await keys.sell("campus-pass-year", payment="pay_1")
     assert sold.token is not None
-    assert await ring.find(sold.token) == await other_ring.find(sold.token) == Credential("unknown")
+    assert await ring.tokens.find(sold.token) == await other_ring.tokens.find(sold.token) == Credential("unknown")
     assert await ring.get(sold.key.id) is None
     assert await ring.list() == ()
     await settle(storage, ring, "pay_1")
-    assert await ring.find(sold.token) == Credential("valid", sold.key)
+    assert await ring.tokens.find(sold.token) == Credential("valid", sold.key)
     assert await keys.get(sold.key.id) == sold.key
     assert await events_of(storage) == [(sold.key.id, "issued", "checkout")]
 
@@ -74,7 +74,7 @@ async def test_a_key_is_delivered_as_it_was_sold_though_the_product_is_gone(keys
     after_a_restart = KeyRing(storage, {}, now=clock)
     await settle(storage, after_a_restart, "pay_1")
     assert sold.token is not None
-    assert await after_a_restart.find(sold.token) == Credential("valid", sold.key)
+    assert await after_a_restart.tokens.find(sold.token) == Credential("valid", sold.key)
 
 
 async def test_a_settlement_that_is_reported_twice_delivers_once(keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock) -> None:
@@ -101,7 +101,7 @@ async def test_a_sale_whose_payment_is_released_never_opens_anything(keys: Build
     await release(storage, ring, "pay_1")
     await settle(storage, ring, "pay_1")
     assert sold.token is not None
-    assert await ring.find(sold.token) == Credential("unknown")
+    assert await ring.tokens.find(sold.token) == Credential("unknown")
     assert await sales_of(storage) == []
 
 
@@ -110,7 +110,7 @@ async def test_a_release_changes_no_key_that_was_paid_for(keys: BuildingKeys, ri
     await settle(storage, ring, "pay_1")
     await release(storage, ring, "pay_1")
     assert sold.token is not None
-    assert (await ring.find(sold.token)).state == "valid"
+    assert (await ring.tokens.find(sold.token)).state == "valid"
     assert [sale.key_id for sale in await sales_of(storage)] == [sold.key.id]
 
 
@@ -120,8 +120,8 @@ async def test_a_repeated_call_sells_its_last_key_only(keys: BuildingKeys, ring:
     await settle(storage, ring, "pay_1")
     assert first.token is not None
     assert second.token is not None
-    assert (await ring.find(first.token)).state == "unknown"
-    assert await ring.find(second.token) == Credential("valid", second.key)
+    assert (await ring.tokens.find(first.token)).state == "unknown"
+    assert await ring.tokens.find(second.token) == Credential("valid", second.key)
     with pytest.raises(KeyRefused, match=f"payment pay_1 bought key {second.key.id} before"):
         await keys.sell("cve", payment="pay_1")
 
@@ -132,13 +132,13 @@ async def test_a_settlement_that_is_rolled_back_delivers_nothing(keys: BuildingK
 
     async def settle_and_fail() -> None:
         async with storage.write() as session:
-            await ring.deliver(session, "pay_1")
+            await ring.sales.deliver(session, "pay_1")
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
         await settle_and_fail()
     assert sold.token is not None
-    assert (await ring.find(sold.token)).state == "unknown"
+    assert (await ring.tokens.find(sold.token)).state == "unknown"
     await settle(storage, ring, "pay_1")
     assert await ring.get(sold.key.id) == sold.key
 
@@ -152,9 +152,9 @@ async def test_a_renewal_extends_the_key_when_it_is_paid_and_not_before(
     assert sold.token is None
     assert (sold.key.id, sold.key.lineage, sold.key.issued_at) == (key.id, key.lineage, key.issued_at)
     assert sold.key.expires_at == datetime(2027, 9, 20, 12, 0, 0, 123_456, tzinfo=UTC)
-    assert await ring.find(token) == Credential("valid", key)
+    assert await ring.tokens.find(token) == Credential("valid", key)
     await settle(storage, ring, "pay_1")
-    assert await ring.find(token) == Credential("valid", sold.key)
+    assert await ring.tokens.find(token) == Credential("valid", sold.key)
 
 
 async def test_an_expired_key_is_valid_as_soon_as_its_renewal_is_paid(
@@ -165,9 +165,9 @@ async def test_an_expired_key_is_valid_as_soon_as_its_renewal_is_paid(
     sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     assert sold.key.expires_at == clock() + 30 * DAY
     async with storage.write() as session:
-        await ring.deliver(session, "pay_1")
-        assert (await ring.find(token)).state == "expired", "the transaction has not ended, and this look is remembered"
-    assert await ring.find(token) == Credential("valid", sold.key)
+        await ring.sales.deliver(session, "pay_1")
+        assert (await ring.tokens.find(token)).state == "expired", "the transaction has not ended, and this look is remembered"
+    assert await ring.tokens.find(token) == Credential("valid", sold.key)
 
 
 @pytest.mark.both_databases
@@ -189,14 +189,14 @@ async def test_a_renewal_follows_the_key_that_was_rotated_while_it_was_paid(keys
     sold = await keys.sell("cve", payment="pay_1", renew=key.id)
     heir, token = await ring.rotate(key.id)
     await settle(storage, ring, "pay_1")
-    found = await ring.find(token)
+    found = await ring.tokens.find(token)
     assert found.key is not None
     assert (found.key.id, found.key.expires_at) == (heir.id, sold.key.expires_at)
 
 
 async def take_back(storage: Storage, ring: KeyRing, payment: str) -> None:
     async with storage.write() as session:
-        await ring.take_back(session, payment)
+        await ring.sales.take_back(session, payment)
 
 
 @pytest.mark.both_databases
@@ -206,10 +206,10 @@ async def test_a_key_whose_payment_was_reversed_is_revoked_with_its_successors(k
     await settle(storage, ring, "pay_1")
     heir, token = await ring.rotate(sold.key.id)
     for one in (str(sold.token), token):
-        assert (await ring.find(one)).state == "valid"
+        assert (await ring.tokens.find(one)).state == "valid"
     await take_back(storage, ring, "pay_1")
     for one in (str(sold.token), token):
-        assert (await ring.find(one)).state == "revoked"
+        assert (await ring.tokens.find(one)).state == "revoked"
     revocations = [(key_id, by) for key_id, action, by in await events_of(storage) if action == "revoked"]
     assert revocations == [(sold.key.id, "campus"), (heir.id, "campus")]
 
@@ -222,7 +222,7 @@ async def test_a_renewal_whose_payment_was_reversed_is_subtracted_and_the_key_st
         await keys.sell("cve", payment=payment, renew=key.id)
         await settle(storage, ring, payment)
     await take_back(storage, other_ring, "pay_1")
-    renewed = await other_ring.find(token)
+    renewed = await other_ring.tokens.find(token)
     assert renewed.key is not None
     assert (renewed.state, renewed.key.expires_at) == ("valid", key.expires_at + 30 * DAY)
     assert (key.id, "shortened", "campus") in await events_of(storage)
@@ -237,10 +237,10 @@ async def test_a_key_whose_payment_was_reversed_keeps_the_time_of_the_payment_th
     await keys.sell("cve", payment="pay_2", renew=heir.id)
     await settle(storage, ring, "pay_2")
     await take_back(storage, ring, "pay_1")
-    kept = await ring.find(token)
+    kept = await ring.tokens.find(token)
     assert (kept.state, kept.key and kept.key.expires_at) == ("valid", heir.expires_at)
     await take_back(storage, ring, "pay_2")
-    assert (await ring.find(token)).state == "expired"
+    assert (await ring.tokens.find(token)).state == "expired"
 
 
 async def test_a_year_that_is_taken_back_has_the_days_of_the_year_that_was_added(
@@ -260,7 +260,7 @@ async def test_a_renewal_follows_a_key_that_was_rotated_twice_meanwhile(keys: Bu
     second, _ = await ring.rotate(key.id)
     third, token = await ring.rotate(second.id)
     await settle(storage, ring, "pay_1")
-    found = await ring.find(token)
+    found = await ring.tokens.find(token)
     assert found.key is not None
     assert (found.key.id, found.key.expires_at) == (third.id, sold.key.expires_at)
 

@@ -79,20 +79,20 @@ def ring(counted: CountedStorage, products: Mapping[str, Product], clock: Clock)
 async def test_text_that_cannot_be_a_token_is_not_looked_up(ring: KeyRing, counted: CountedStorage) -> None:
     for text in ("", "x", "campus_live_", "campus_live_" + "0" * 38, "é" * 50, "\ud800" * 50, "0" * 100_000):
         assert ring.tokens.peek(text) == UNKNOWN
-        assert await ring.find(text) == UNKNOWN
+        assert await ring.tokens.find(text) == UNKNOWN
     assert counted.reads == 0
 
 
 async def test_a_key_is_cached_for_five_seconds(ring: KeyRing, counted: CountedStorage, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     assert ring.tokens.peek(token) is None
-    assert await ring.find(token) == ring.tokens.peek(token) == Credential("valid", key)
+    assert await ring.tokens.find(token) == ring.tokens.peek(token) == Credential("valid", key)
     clock.move(4.9 * SECOND)
-    assert await ring.find(token) == Credential("valid", key)
+    assert await ring.tokens.find(token) == Credential("valid", key)
     assert counted.reads == 1
     clock.move(0.2 * SECOND)
     assert ring.tokens.peek(token) is None
-    await ring.find(token)
+    await ring.tokens.find(token)
     assert counted.reads == 2
 
 
@@ -100,7 +100,7 @@ async def test_an_unknown_token_is_cached_too(ring: KeyRing, counted: CountedSto
     token = new_token(secrets.token_bytes)
     assert ring.tokens.peek(token) is None
     for _ in range(3):
-        assert await ring.find(token) == UNKNOWN
+        assert await ring.tokens.find(token) == UNKNOWN
     assert counted.reads == 1
 
 
@@ -110,7 +110,7 @@ async def test_simultaneous_calls_share_one_read(ring: KeyRing, counted: Counted
     found: list[Credential] = []
 
     async def find() -> None:
-        found.append(await ring.find(token))
+        found.append(await ring.tokens.find(token))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
@@ -125,7 +125,7 @@ async def test_the_five_seconds_count_from_the_start_of_the_read(
     key, token = await ring.issue("cve")
     counted.gates[1] = slow = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ring.find, token)
+        tasks.start_soon(ring.tokens.find, token)
         while not counted.at_gates:  # noqa: ASYNC110  # a count of what others do
             await anyio.sleep(0.001)
         await other_ring.revoke(key.id)
@@ -133,7 +133,7 @@ async def test_the_five_seconds_count_from_the_start_of_the_read(
         slow.set()
     assert ring.tokens.peek(token) == Credential("valid", key), "as it was when the database was asked"
     clock.move(2 * SECOND)
-    assert (await ring.find(token)).state == "revoked"
+    assert (await ring.tokens.find(token)).state == "revoked"
 
 
 async def test_tokens_that_come_during_a_read_share_the_next_one(ring: KeyRing, counted: CountedStorage) -> None:
@@ -143,7 +143,7 @@ async def test_tokens_that_come_during_a_read_share_the_next_one(ring: KeyRing, 
     found: list[Credential] = []
 
     async def find(token: str) -> None:
-        found.append(await ring.find(token))
+        found.append(await ring.tokens.find(token))
 
     async with anyio.create_task_group() as tasks:
         for number, token in enumerate(tokens[:2], start=1):
@@ -167,7 +167,7 @@ async def test_all_callers_of_a_read_that_fails_are_told_at_once(ring: KeyRing, 
 
     async def find() -> None:
         with pytest.raises(StorageUnavailable) as caught:
-            await ring.find(token)
+            await ring.tokens.find(token)
         failed.append(caught.value)
 
     async with anyio.create_task_group() as tasks:
@@ -181,10 +181,10 @@ async def test_a_caller_who_hangs_up_fails_no_other_caller(ring: KeyRing) -> Non
     found: list[Credential] = []
 
     async def find() -> None:
-        found.append(await ring.find(token))
+        found.append(await ring.tokens.find(token))
 
     async with anyio.create_task_group() as tasks, anyio.create_task_group() as hung_up:
-        hung_up.start_soon(ring.find, token)
+        hung_up.start_soon(ring.tokens.find, token)
         tasks.start_soon(find)
         tasks.start_soon(find)
         await anyio.lowlevel.checkpoint()
@@ -205,7 +205,7 @@ async def test_of_too_many_tokens_the_least_recently_used_is_dropped(ring: KeyRi
 async def test_the_flush_stores_the_last_use(ring: KeyRing, clock: Clock) -> None:
     _, token = await ring.issue("cve")
     _, unused = await ring.issue("recorder")
-    await ring.find(token)
+    await ring.tokens.find(token)
     clock.move(SECOND)
     ring.tokens.peek(token)
     used_at = clock()
@@ -217,9 +217,9 @@ async def test_the_flush_stores_the_last_use(ring: KeyRing, clock: Clock) -> Non
 
 async def test_a_last_use_never_goes_back(ring: KeyRing, other_ring: KeyRing, clock: Clock) -> None:
     _, token = await ring.issue("cve")
-    await ring.find(token)
+    await ring.tokens.find(token)
     clock.move(SECOND)
-    await other_ring.find(token)
+    await other_ring.tokens.find(token)
     await other_ring.tokens.flush_last_used()
     await ring.tokens.flush_last_used()
     assert [record.last_used_at for record in await ring.list()] == [clock()]
@@ -228,7 +228,7 @@ async def test_a_last_use_never_goes_back(ring: KeyRing, other_ring: KeyRing, cl
 async def test_an_invalid_key_counts_as_unused(ring: KeyRing, clock: Clock) -> None:
     key, token = await ring.issue("cve")
     clock.time = key.expires_at
-    await ring.find(token)
+    await ring.tokens.find(token)
     await ring.tokens.flush_last_used()
     assert [record.last_used_at for record in await ring.list()] == [None]
 
@@ -237,8 +237,8 @@ async def test_a_flush_that_fails_loses_no_time(ring: KeyRing, counted: CountedS
     _, one = await ring.issue("cve")
     clock.move(SECOND)
     _, other = await ring.issue("cve")
-    await ring.find(one)
-    await ring.find(other)
+    await ring.tokens.find(one)
+    await ring.tokens.find(other)
     first_use = clock()
     clock.move(SECOND)
     counted.on_full = lambda: ring.tokens.peek(one)

@@ -10,12 +10,12 @@ from anyio.abc import TaskGroup
 from keys.test_token_cache import CountedStorage
 from patience import patience
 
+from campus import digest_of
 from campus.caller import Credential
 from campus.errors import StorageError
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product
 from campus.keys.token_cache import CURRENT_SECONDS, ValidKeys
-from campus.keys.tokens import digest_of
 from campus.storage import CoreTables, Databases, Storage
 from campus.testing import Clock
 

@@ -62,19 +62,19 @@ class Bought:
         """See Purchases."""
         self.settled.append(payment)
         if self.keys:
-            await self.keys.deliver(session, payment)
+            await self.keys.sales.deliver(session, payment)
 
     async def drop(self, session: AsyncSession, payment: str) -> None:
         """See Purchases."""
         self.released.append(payment)
         if self.keys:
-            await self.keys.drop(session, payment)
+            await self.keys.sales.drop(session, payment)
 
     async def take_back(self, session: AsyncSession, payment: str) -> None:
         """See Purchases."""
         self.reversed.append(payment)
         if self.keys:
-            await self.keys.take_back(session, payment)
+            await self.keys.sales.take_back(session, payment)
 
 
 @dataclass

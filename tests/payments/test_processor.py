@@ -9,7 +9,7 @@ import anyio
 import pytest
 from payments.seller import PRICE, URL, Seller, read
 
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verdict
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
 from campus.testing.payments import Chain, new_wallet
 from twins import Problem
 
@@ -80,7 +80,7 @@ async def test_a_payment_that_another_process_charges_during_its_check_gets_that
     class Late:
         mismatch, is_signed, settle = facilitator.mismatch, facilitator.is_signed, facilitator.settle
 
-        async def verify(self, payment: Payment, sale: Sale) -> Verdict:
+        async def verify(self, payment: Payment, sale: Sale) -> Verification:
             bought.append(await other_seller.sell(payment))
             return await facilitator.verify(payment, sale)
 

@@ -8,7 +8,7 @@ from payments.seller import PRICE, Seller, read
 
 from campus.errors import StorageUnavailable
 from campus.payments.facilitator import X402Facilitator
-from campus.payments.payment import Outcome, Payment, Sale, StoredAnswer
+from campus.payments.payment import Payment, PaymentOutcome, Sale, StoredAnswer
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
@@ -248,7 +248,7 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
     class Full:
         mismatch, is_signed, verify = facilitator.mismatch, facilitator.is_signed, facilitator.verify
 
-        async def settle(self, payment: Payment, sale: Sale) -> Outcome:
+        async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
             reservations._storage = FullDisk()  # type: ignore[assignment]
             return await facilitator.settle(payment, sale)
 

@@ -148,7 +148,7 @@ async def bought_key(seller: Seller, ring: KeyRing) -> str:
 
     sale = seller.sale(idempotency_key=KEY)
     await seller.sell(seller.pay(sale), sale, run)
-    assert (await ring.find(tokens[0])).state == "valid"
+    assert (await ring.tokens.find(tokens[0])).state == "valid"
     return tokens[0]
 
 
@@ -164,10 +164,10 @@ async def test_a_reorganized_payment_revokes_the_key_that_it_bought(storage_url:
         [missing] = (await seller.audit()).missing
         seller.clock.ahead = HOUR - timedelta(seconds=30)
         assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
-        assert (await ring.find(token)).state == "valid", "a node may be wrong for a while"
+        assert (await ring.tokens.find(token)).state == "valid", "a node may be wrong for a while"
         seller.clock.ahead = HOUR + timedelta(seconds=30)
         assert [each.after for each in await seller.payments.reconciler.resolve()] == ["reversed"]
-        assert (await ring.find(token)).state == "revoked"
+        assert (await ring.tokens.find(token)).state == "revoked"
         assert await seller.claimed() == await seller.income() == 0
         async with seller.storage.read() as session:
             events = (await session.exec(select(KeyEvent).order_by(KeyEvent.id))).all()
@@ -190,7 +190,7 @@ async def test_a_node_that_is_wrong_for_a_while_revokes_no_key(storage_url: str,
         relay.faults.clear()
         seller.clock.ahead = 2 * HOUR
         assert [(each.before, each.after) for each in await seller.payments.reconciler.resolve()] == [("unproven", "settled")]
-        assert (await ring.find(token)).state == "valid"
+        assert (await ring.tokens.find(token)).state == "valid"
         assert await seller.audit() == Findings()
 
 
@@ -203,7 +203,7 @@ async def test_a_proof_that_is_not_deep_enough_or_a_node_that_lags_revokes_no_ke
         assert len((await seller.audit()).missing) == 1
         seller.clock.ahead = 2 * HOUR
         assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unproven"]
-        assert (await ring.find(token)).state == "valid"
+        assert (await ring.tokens.find(token)).state == "valid"
 
 
 async def test_a_charge_that_appears_after_its_release_is_unclaimed_and_names_its_payment(storage_url: str) -> None:

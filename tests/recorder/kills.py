@@ -25,10 +25,9 @@ from recorder.receivers import Authority
 from serving import Served, serving
 from sqlalchemy import Connection, insert, select, text, update
 
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
-from campus import in_transaction
+from campus import digest_of, in_transaction
 from campus.storage import Databases
 from tests.patience import patience
 

@@ -12,9 +12,8 @@ from recorder.recorders import Recorder
 from sqlalchemy import select, update
 
 from buildings.recorder.beats.rules import Beat
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.tables import ALERTS, MONITORS
-from campus import in_snapshot, in_transaction
+from campus import digest_of, in_snapshot, in_transaction
 
 RETRIES = (1, 2, 4, 8, 16, 32, 64)
 """Seconds between the tries of curl --retry 7."""

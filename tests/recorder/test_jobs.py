@@ -8,7 +8,8 @@ from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.jobs import follow_keys
-from buildings.recorder.runtime import outbox_adds_up, targets_are_reached, watches
+from buildings.recorder.runtime import monitors_have_targets, watches
+from buildings.recorder.tables import OUTBOX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
@@ -179,5 +180,5 @@ async def test_each_check_reports_what_is_wrong(recorder: Recorder, receiver: Re
     receiver.answer(500)
     await recorder.beat(monitor, status="fail")
     await recorder.deliver()
-    assert "to 1 target" in (await targets_are_reached(site))[0]
-    assert await outbox_adds_up(site) == []
+    assert "to 1 target" in (await OUTBOX.targets_are_reached(site))[0]
+    assert await OUTBOX.outbox_adds_up(site) == await monitors_have_targets(site) == []

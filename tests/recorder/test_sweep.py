@@ -21,11 +21,10 @@ from buildings.recorder.alerts.sweep import MONITORS_PER_TRANSACTION, SweepResul
 from buildings.recorder.beats.rules import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading
-from buildings.recorder.monitors.credentials import digest_of
 from buildings.recorder.monitors.rows import stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
-from campus import in_snapshot, in_transaction
+from campus import digest_of, in_snapshot, in_transaction
 from campus.alerts import WakeUp
 from campus.testing import Clock
 

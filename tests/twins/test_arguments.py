@@ -10,7 +10,7 @@ from fastmcp.tools import Tool
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from typing_extensions import TypeAliasType
 
-from twins import Problem, Twins, Unstorable, route
+from twins import Problem, Twins, route, unstorable_reason
 from twins.tool.errors import invalid_arguments
 from twins.tool.operation import operation_of
 
@@ -288,13 +288,13 @@ async def test_a_body_may_not_repeat_an_argument_of_the_path(fronts: Any) -> Non
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/body/id"]
 
 
-async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_unstorable(fronts: Any) -> None:
+async def test_a_lenient_argument_that_cannot_be_stored_reaches_the_tool_as_it_is(fronts: Any) -> None:
     mcp: FastMCP[Any] = FastMCP("lenient")
 
     @mcp.tool(meta=route("GET|POST /take", lenient=["value"]))
     async def take(value: Any = None, other: Any = None) -> str:
         """Take it."""
-        return value.reason if isinstance(value, Unstorable) else repr(value)
+        return unstorable_reason(value) or repr(value)
 
     headers = {"Content-Type": "application/json"}
     bodies = {

@@ -11,8 +11,7 @@ from fastmcp.server import create_proxy
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from pydantic import BaseModel, Field
 
-from twins import Twins, route
-from twins.tool.arguments import FalseNumbers
+from twins import route
 
 pytestmark = pytest.mark.anyio
 
@@ -207,15 +206,3 @@ async def test_deep_and_long_arguments_are_searched_at_the_cost_of_their_size(fr
             answer = await each.http.post("/count", json={"many": many})
             assert answer.json()["errors"][0]["code"] == "too_many_errors"
             assert answer.json()["detail"].startswith(f"the body has {count} values that do not match")
-
-
-async def test_an_operation_without_numbers_is_not_searched() -> None:
-    mcp: FastMCP[Any] = FastMCP("texts")
-
-    @mcp.tool
-    async def say(text: str, more: list[str] | None = None, anything: Any = None, flag: bool = False) -> str:
-        """Say."""
-        return text
-
-    (operation,) = (await Twins.open(mcp)).operations
-    assert not FalseNumbers(operation)

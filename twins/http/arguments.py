@@ -10,7 +10,7 @@ import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from twins.http.json_reader import MOST_VALUES, Unstorable, has_too_many_values, read_json, unstorable_reason
+from twins.http.json_reader import MOST_VALUES, has_too_many_values, read_json, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, Place
@@ -155,11 +155,7 @@ def _decode_query(
             except ValueError as error:
                 errors.append(FieldError(pointer_to("query", wire), "repeated", str(error)))
                 continue
-            if (reason := unstorable_reason(value)) is None:
-                continue
-            if parameter.name in lenient:
-                arguments[parameter.name] = Unstorable(reason)
-            else:
+            if parameter.name not in lenient and (reason := unstorable_reason(value)):
                 errors.append(FieldError(pointer_to("query", wire), "not_storable", reason))
     return errors
 

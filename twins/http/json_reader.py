@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from twins.problems import MOST_ERRORS, Problem, pointer_to, subject_of
 
@@ -23,19 +22,12 @@ LONGEST_INTEGER = 2**63
 MANY_DIGITS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Unstorable:
-    """Replaces a value that cannot be stored, for an argument that the tool's route lists as lenient; `reason` says why."""
-
-    reason: str
-
-
 def read_json(data: bytes | bytearray | memoryview, *, lenient: Collection[str] = ()) -> Any:
     """The value of a JSON text in UTF-8.
 
     Raises Problem 400 `invalid_json` for malformed JSON, NaN and infinities (1e999 too), lone surrogates, NUL
     characters, integers beyond 64 bits, and nesting of more than some 200 levels. In a member of the outermost object
-    that `lenient` lists, Unstorable replaces any of these; malformed JSON is an error all the same.
+    that `lenient` lists, all of these are accepted; malformed JSON is an error all the same.
     """
     raw = bytes(data)
     try:
@@ -44,21 +36,13 @@ def read_json(data: bytes | bytearray | memoryview, *, lenient: Collection[str] 
         value = _read_tolerantly(raw) if lenient else None
         if value is None:
             raise Problem(400, "invalid_json", f"the JSON cannot be read: {error}") from None
-        return storable(value, lenient)
-    if _is_suspicious(raw) and unstorable_reason(value):
-        return storable(value, lenient)
-    return value
-
-
-def storable(value: Any, lenient: Collection[str] = ()) -> Any:
-    """The value; Unstorable replaces its members that `lenient` lists and that cannot be stored. Problem 400 if anything else cannot."""
-    marked = value
-    if lenient and isinstance(value, Mapping):
-        reasons = {name: reason for name in lenient if name in value and (reason := _obstacle(value[name]))}
-        marked = {**value, **{name: Unstorable(reason) for name, reason in reasons.items()}}
-    if reason := _obstacle(marked):
+    else:
+        if not _is_suspicious(raw):
+            return value
+    judged = {name: member for name, member in value.items() if name not in lenient} if isinstance(value, dict) else value
+    if reason := unstorable_reason(judged):
         raise Problem(400, "invalid_json", f"the JSON cannot be accepted: {reason}")
-    return marked
+    return value
 
 
 def require_storable(arguments: Any) -> None:
@@ -78,12 +62,13 @@ def unstorable_reason(value: Any) -> str | None:
         return None  # nearly every text in a URL
     try:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
+        to_json(value, fallback=lambda _: None)
     except UnicodeEncodeError:
         return "a text holds half of a character (a lone surrogate)"
+    except (RecursionError, PydanticSerializationError):
+        return "it is nested too deeply"
     except ValueError:
         return "a number is too large, or not a number (NaN)"
-    except RecursionError:
-        return "it is nested too deeply"
     if b"\\u0000" in written and b"\\u0000" in written.replace(b"\\\\", b""):
         return "a text holds the character NUL"
     if LONG_NUMBER in written.translate(SHAPES):
@@ -119,17 +104,6 @@ def _is_suspicious(raw: bytes) -> bool:
     """True if JSON may hold what `unstorable_reason` looks for: an escaped NUL, a long run of digits, an exponent."""
     shapes = raw.translate(SHAPES)
     return b"\\u0000" in raw or LONG_NUMBER in shapes or b"0e" in shapes
-
-
-def _obstacle(value: Any) -> str | None:
-    """As `unstorable_reason`, for a value that the strict reader has not seen: it may also be nested too deeply."""
-    if reason := unstorable_reason(value):
-        return reason
-    try:
-        to_json(value, fallback=lambda _: None)
-    except ValueError:
-        return "it is nested too deeply"
-    return None
 
 
 def _integer(digits: str) -> int:

@@ -63,8 +63,8 @@ def route(
     an answer, from 200 to 299 but not 204 or 205, since it has a body. `cache` is the Cache-Control value of an answer that
     others may store; such an answer has a strong ETag, and If-None-Match is answered with 304. Without `cache` an answer is
     `private, no-store`. HEAD is served together with GET if the tool is annotated readOnlyHint. `lenient` lists arguments whose
-    value may be one that cannot be stored (a NUL character, NaN): the tool is called with Unstorable(reason) instead, and
-    decides itself. `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
+    value may be one that cannot be stored (a NUL character, NaN): the tool decides itself, by `unstorable_reason(value)`.
+    `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
     itself checks it. `body` names a text argument: a request whose body is not application/json, or JSON without any of the
     tool's arguments, sends the whole body as this argument. `body_limit` is the bytes that the body of a request may have, over
     HTTP and MCP (usually 65,536): declare more where an argument is large, and count the bytes that JSON adds to it, such as the

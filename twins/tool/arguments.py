@@ -15,19 +15,17 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.fastmcp import allows_direct_calls, is_proxied
-from twins.http.json_reader import require_storable, storable
+from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
-from twins.tool.operation import TYPE_NAMES, Operation, Schema, alternatives_of, resolve_reference
+from twins.tool.operation import Operation, Schema, alternatives_of, types_of
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
-ANY_TYPE = frozenset(("boolean", "string"))
-"""An alternative that names no type accepts booleans and texts, among everything else."""
-TYPE_KEYWORDS = ("type", "enum", "const", "properties", "patternProperties", "additionalProperties", "items", "prefixItems")
+MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
 Steps = tuple[str | int, ...]
 
 
@@ -39,7 +37,6 @@ class ArgumentChecker:
         self._server = server
         self._false_numbers = FalseNumbers(operation)
         self._is_proxied = is_proxied(operation.tool)
-        self._has_own_rules = bool(self._false_numbers) or self._is_proxied
 
     @cached_property
     def direct(self) -> DirectTool | None:
@@ -49,7 +46,7 @@ class ArgumentChecker:
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""
-        return self._has_own_rules and not SUSPECTS.isdisjoint(map(type, arguments.values())) and any(self._false_numbers.find(arguments))
+        return not SUSPECTS.isdisjoint(map(type, arguments.values())) and any(self._false_numbers.find(arguments))
 
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
@@ -61,7 +58,7 @@ class ArgumentChecker:
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments, validated; unchanged when only the tool's server may validate them. Raises Problem 422."""
         direct = self.direct
-        if self._has_own_rules and (direct is None or not SUSPECTS.isdisjoint(map(type, arguments.values()))):
+        if direct is None or not SUSPECTS.isdisjoint(map(type, arguments.values())):
             self.precheck(arguments, method)  # the condition is repeated here, since most calls have no such value
         if direct is None:
             return arguments
@@ -86,16 +83,13 @@ class ArgumentChecker:
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
 
-    def storable(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments; Unstorable replaces a value that cannot be stored where the tool's route is lenient.
-
-        Raises Problem 400 `invalid_json`, which names each of the other arguments that cannot be stored.
-        """
+    def require_storable(self, arguments: Mapping[str, Any]) -> None:
+        """Raises Problem 400 `invalid_json`, which names each argument that cannot be stored where the tool's route is not lenient."""
+        if unstorable_reason(arguments) is None:
+            return
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        lenient = self.operation.route.lenient
-        require_storable({name: value for name, value in arguments.items() if name not in lenient})
-        return dict(storable(arguments, lenient))
+        require_storable({name: value for name, value in arguments.items() if name not in self.operation.route.lenient})
 
     def rejected(self, cause: BaseException | None, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
         """Problem 422 for a validation error of the tool's server, raised for this `cause`. No value is repeated."""
@@ -162,22 +156,33 @@ class ArgumentChecker:
 
 
 class FalseNumbers:
-    """The search in the arguments of one operation. It is false if the operation takes no numbers."""
+    """The search in the arguments of one operation.
+
+    It reads the input schema, since a tool of another server has nothing else. pydantic cannot search: in its strict mode it also
+    refuses the numbers in quotes that tools accept.
+    """
 
     def __init__(self, operation: Operation) -> None:
-        known: dict[frozenset[int], _Place | None] = {}
+        known: dict[frozenset[int], _Place] = {}
         root = operation.tool.parameters
-        places = {each.name: _place_of([each.schema], root, known) for each in operation.parameters}
-        self._places = {name: place for name, place in places.items() if place is not None}
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
+        self._places = {each.name: _place_of([each.schema], root, known) for each in operation.parameters}
 
     def find(self, arguments: Mapping[str, Any]) -> Iterator[tuple[Steps, bool]]:
         """The path of each boolean and text that was sent for a number and is none, and whether it is a text."""
-        for name, value in arguments.items():
-            if type(value) in SUSPECTS and (place := self._places.get(name)) is not None and place.may_refuse(value):
-                yield from (((name, *steps), is_text) for steps, is_text in _false_numbers(value, place))
+        waiting: list[tuple[Steps, Any, _Place]] = [
+            ((name,), value, place)
+            for name, value in arguments.items()
+            if type(value) in SUSPECTS and (place := self._places.get(name)) is not None and place.may_refuse(value)
+        ]
+        waiting.reverse()
+        while waiting:
+            steps, value, place = waiting.pop()
+            if not isinstance(value, dict | list):
+                if place.may_refuse(value):
+                    yield steps, type(value) is str
+            elif place.has_places_below:
+                members = list(value.items() if isinstance(value, dict) else enumerate(value))
+                waiting += (((*steps, step), each, place.below(step)) for step, each in reversed(members) if type(each) in SUSPECTS)
 
 
 class _Place:
@@ -186,14 +191,16 @@ class _Place:
     Where the same schemas hold, the place is the same: a recursive schema has few, and a value deep within costs no more than any other.
     """
 
-    def __init__(self, schemas: Iterable[Schema], root: Schema, known: "dict[frozenset[int], _Place | None]") -> None:
+    def __init__(self, schemas: Iterable[Schema], root: Schema, known: "dict[frozenset[int], _Place]") -> None:
         self._root = root
         self._known = known
         self._arms = list({id(arm): arm for schema in schemas for arm in alternatives_of(schema, root)}.values())
         self._named = frozenset(name for arm in self._arms for name in arm.get("properties", ()))
         self._tuple_length = max((len(arm.get("prefixItems", ())) for arm in self._arms), default=0)
-        self._below: dict[str | int | None, _Place | None] = {}
-        kinds = frozenset[str]().union(*map(_types_of, self._arms))
+        self._below: dict[str | int | None, _Place] = {}
+        self.has_places_below = not all(MEMBER_KEYWORDS.isdisjoint(arm) for arm in self._arms)
+        # a duration may also be a number of seconds
+        kinds = frozenset[str]().union(*(NUMERIC if arm.get("format") == "duration" else types_of(arm) for arm in self._arms))
         self.refuses_booleans = not kinds.isdisjoint(NUMERIC) and "boolean" not in kinds
         self.refuses_infinite_texts = "number" in kinds and "string" not in kinds
 
@@ -201,10 +208,10 @@ class _Place:
         """False for a value in which no false number can be: a quick look, since nearly every call has such values."""
         if type(value) is str:
             return self.refuses_infinite_texts and _is_not_finite(value)
-        return self.refuses_booleans if type(value) is bool else _contains_suspect([value])
+        return self.refuses_booleans if type(value) is bool else self.has_places_below and _contains_suspect([value])
 
-    def below(self, step: str | int) -> "_Place | None":
-        """The place of a member or an item; None if no number is accepted anywhere in it."""
+    def below(self, step: str | int) -> "_Place":
+        """The place of a member or an item."""
         key: str | int | None  # members that no schema names are one place, and so are all items after those of a tuple
         key = min(step, self._tuple_length) if isinstance(step, int) else step if step in self._named else None
         if key not in self._below:
@@ -212,10 +219,10 @@ class _Place:
         return self._below[key]
 
 
-def _place_of(schemas: Sequence[Schema], root: Schema, known: dict[frozenset[int], _Place | None]) -> _Place | None:
+def _place_of(schemas: Sequence[Schema], root: Schema, known: dict[frozenset[int], _Place]) -> _Place:
     identity = frozenset(map(id, schemas))
     if identity not in known:
-        known[identity] = _Place(schemas, root, known) if _reaches_number(schemas, root, set()) else None
+        known[identity] = _Place(schemas, root, known)
     return known[identity]
 
 
@@ -241,25 +248,6 @@ def _is_not_finite(text: str) -> bool:
         return False
 
 
-def _false_numbers(value: Any, place: _Place) -> Iterator[tuple[Steps, bool]]:
-    """The paths to booleans in a value where its schema takes numbers and no booleans, and to texts likewise; True for a text."""
-    members: Iterable[tuple[str | int, Any]] = ()
-    match value:
-        case bool():
-            if place.refuses_booleans:
-                yield (), False
-        case str():
-            if place.refuses_infinite_texts and _is_not_finite(value):
-                yield (), True
-        case dict():
-            members = value.items()
-        case list():
-            members = enumerate(value)
-    for step, member in members:
-        if type(member) in SUSPECTS and (below := place.below(step)) is not None:
-            yield from (((step, *steps), is_text) for steps, is_text in _false_numbers(member, below))
-
-
 def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
     """The schemas of one member or item in an alternative; those of all patterns for a name that it does not list."""
     if isinstance(step, int):
@@ -270,34 +258,3 @@ def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
     else:
         found = [arm.get("additionalProperties"), *arm.get("patternProperties", {}).values()]
     return [each for each in found if isinstance(each, Mapping)]
-
-
-def _types_of(arm: Schema) -> frozenset[str]:
-    """JSON Schema's names of the types that an alternative accepts; a duration may also be a number of seconds."""
-    if not any(keyword in arm for keyword in TYPE_KEYWORDS):
-        return ANY_TYPE
-    if arm.get("format") == "duration":
-        return NUMERIC
-    declared = arm.get("type")
-    if declared is not None:
-        return frozenset((declared,) if isinstance(declared, str) else declared)
-    values = [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
-    return frozenset(TYPE_NAMES[type(value)] for value in values)
-
-
-def _reaches_number(node: Any, root: Schema, seen: set[str]) -> bool:
-    """True if a number is accepted anywhere within a schema."""
-    if isinstance(node, list | tuple):
-        return any(_reaches_number(each, root, seen) for each in node)
-    if not isinstance(node, Mapping):
-        return False
-    reference = node.get("$ref")
-    if isinstance(reference, str) and reference not in seen:
-        seen.add(reference)
-        if _reaches_number(resolve_reference(reference, root), root, seen):
-            return True
-    if not _types_of(node).isdisjoint(NUMERIC):
-        return True
-    below = [node.get(keyword) for keyword in ("anyOf", "oneOf", "allOf", "items", "prefixItems", "additionalProperties")]
-    members = (*node.get("properties", {}).values(), *node.get("patternProperties", {}).values())
-    return _reaches_number([*below, *members], root, seen)

@@ -1,6 +1,6 @@
 """FastMCP's request context, session and context variables, for a tool that is called directly and not by its server.
 
-Beside twins.fastmcp, the only module that uses private names of FastMCP and mcp.
+Besides twins.fastmcp, the only module that uses private names of FastMCP and mcp.
 """
 
 import weakref

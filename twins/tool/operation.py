@@ -237,7 +237,7 @@ def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> Parame
     words: set[str] | None = set()
     items: ParameterDecoder | None = None
     for arm in alternatives_of(schema, root):
-        names = _types_of(arm)
+        names = types_of(arm)
         if "array" in names and not in_list:
             among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
             items = decoder_of({"anyOf": among or [{}]}, root, in_list=True)
@@ -279,10 +279,11 @@ def _values_of(arm: Schema) -> list[Any]:
     return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
 
 
-def _types_of(arm: Schema) -> set[str]:
+def types_of(arm: Schema) -> frozenset[str]:
+    """JSON Schema's names of the types that an alternative accepts; one that names none accepts texts and booleans, among all else."""
     declared = arm.get("type")
     if declared is not None:
-        return {declared} if isinstance(declared, str) else set(declared)
+        return frozenset((declared,) if isinstance(declared, str) else declared)
     if values := _values_of(arm):
-        return {TYPE_NAMES[type(value)] for value in values}
-    return {"object"} if "properties" in arm else {"array"} if "items" in arm else {"string"}
+        return frozenset(TYPE_NAMES[type(value)] for value in values)
+    return frozenset(("object",) if "properties" in arm else ("array",) if "items" in arm else ("string", "boolean"))

@@ -220,7 +220,7 @@ async def earlier_scores(storage: Storage, issue: Issue, *, added: HistoryRows) 
     newest = _day(issue)
     async with storage.read() as session:
         stored = await _stored_days(session, since=newest - LONGEST_WEEK)
-    stored |= {one.day: one for one in added.days}
+    stored |= {day.day: day for day in added.days}
     in_window = [day for day in stored if WEEK <= newest - day <= LONGEST_WEEK and stored[day].model == issue.version]
     for day in sorted(in_window, reverse=True):
         if path := path_back(stored.values(), newest=newest, to=day):

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from pydantic import ConfigDict, Field
 
 from buildings.cve.archive.epss_history import Point, changes_of, gaps_between
-from buildings.cve.models import Answer, Day, Part
+from buildings.cve.models import Answer, Day, ResultPart
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.text_tables import csv_of
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, TOP, BOTTOM = 480, 120, 18, 104
 KevEventName = Literal["listed", "ransomware_reported", "removed"]
 
 
-class EpssPoint(Part):
+class EpssPoint(ResultPart):
     """The EPSS of a CVE from one day on, until the next point."""
 
     day: Day = Field(description="Day of EPSS (UTC).")
@@ -28,7 +28,7 @@ class EpssPoint(Part):
     model: str = Field(description="Version of the EPSS model: scores of different models cannot be compared.")
 
 
-class EpssGap(Part):
+class EpssGap(ResultPart):
     """Days whose EPSS was not read."""
 
     model_config = ConfigDict(validate_by_name=True)
@@ -37,7 +37,7 @@ class EpssGap(Part):
     last_day: date = Field(serialization_alias="to", validation_alias="to", description="Last missing day.")
 
 
-class KevEvent(Part):
+class KevEvent(ResultPart):
     """What CISA did with a CVE in KEV."""
 
     day: Day = Field(description="Day of the listing; else that of the first list that shows it.")
@@ -127,13 +127,13 @@ def history_of(
     """The history from `first` to `last`; raises Problem 422 or 404 if nothing is known of such a window, or nothing of the CVE."""
     if first and last and first > last:
         raise Problem(422, "invalid_window", f"from is {first} and to is {last}: from must not be after to")
-    shown = [one for one in points if (first is None or one.day >= first) and (last is None or one.day <= last)]
+    shown = [point for point in points if (first is None or point.day >= first) and (last is None or point.day <= last)]
     if not shown:
         wanted = f"{f' from {first} on' if first else ''}{f' until {last}' if last else ''}"
         stored = f"there is EPSS from {points[0].day} to {points[-1].day}, not on every day"
         raise Problem(404, "no_data_for_date", f"no EPSS is stored{wanted}; {stored}")
     events = kev_events(edition, cve_id, flips)
-    if not events and all(one.epss is None for one in points):
+    if not events and all(point.epss is None for point in points):
         since = f"EPSS has not scored {cve_id} since {points[0].day}, the first day that is stored, and KEV has never listed it"
         raise Problem(404, "no_history", f"{since}; check the number, or ask cve_verdict what is known of it")
     return CveHistory(
@@ -165,5 +165,5 @@ def course_of(points: Sequence[Point]) -> tuple[float | None, ...]:
     """The EPSS of up to 30 days until the newest, day by day; None on a day that is not known, and under an earlier model."""
     newest = points[-1]
     length = min((newest.day - points[0].day).days + 1, DAYS_SHOWN)
-    scores = {one.day: one.epss for one in points if one.model == newest.model}
+    scores = {point.day: point.epss for point in points if point.model == newest.model}
     return tuple(scores.get(newest.day - timedelta(days=ago)) for ago in reversed(range(length)))

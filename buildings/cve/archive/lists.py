@@ -33,7 +33,7 @@ HEAD: TypeAdapter[tuple[dict[str, Removal], Issues]] = TypeAdapter(tuple[dict[st
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredList:
     """The stored list: the edition, the brief as published, and the version that changes with every stored list."""
 
     version: str
@@ -56,7 +56,7 @@ async def newest_version(storage: Storage) -> str | None:
         return (await session.exec(select(LatestList.version))).first()
 
 
-async def load_latest(storage: Storage) -> Stored | None:
+async def load_latest(storage: Storage) -> StoredList | None:
     """The stored list; None when there is none, or when it cannot be read because a later version stored it."""
     async with storage.read() as session:
         row = await session.get(LatestList, LATEST)
@@ -70,9 +70,9 @@ async def load_latest(storage: Storage) -> Stored | None:
         return None
 
 
-def _opened(row: LatestList, published: BriefEdition) -> Stored:
+def _opened(row: LatestList, published: BriefEdition) -> StoredList:
     edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=_facts(row.facts))
-    return Stored(version=row.version, edition=edition, brief=_brief(published))
+    return StoredList(version=row.version, edition=edition, brief=_brief(published))
 
 
 def _facts(block: bytes) -> Facts:
@@ -103,7 +103,7 @@ async def save(
     if_archived: Sequence[Tables] = (),
     tell: Callable[[Connection], object] | None = None,
     withdraw: Callable[[AsyncSession], Awaitable[None]] | None = None,
-) -> Stored | None:
+) -> StoredList | None:
     """Store a day's list and publish its brief, all in one transaction; returns the list to serve now.
 
     None when a later day's list is already stored: then this one is only archived. A list of the future is no such list. A brief
@@ -126,7 +126,7 @@ async def save(
             await _note_copies(session, copies)
             if tell:
                 await (await session.connection()).run_sync(tell)
-            return Stored(version=latest.version, edition=edition, brief=brief)
+            return StoredList(version=latest.version, edition=edition, brief=brief)
         for row in if_archived:
             await session.merge(row)
         served = await session.get_one(LatestList, LATEST)

@@ -64,13 +64,13 @@ class KevCatalog:
     def completed(self, used: Mapping[str, KevEntry]) -> "KevCatalog":
         """The catalog with what cannot be read as it is in the release in use: that it cannot be read does not say that it changed."""
         entries = dict(self.entries)
-        for one in self.gaps:
-            if one.cve_id is None:  # it may be the entry of any CVE that seems to be gone
+        for gap in self.gaps:
+            if gap.cve_id is None:  # it may be the entry of any CVE that seems to be gone
                 entries = {**used, **entries}
-            elif (held := used.get(one.cve_id)) and one.members:
-                entries[one.cve_id] = replace(entries[one.cve_id], **{name: getattr(held, name) for name in one.members})
+            elif (held := used.get(gap.cve_id)) and gap.members:
+                entries[gap.cve_id] = replace(entries[gap.cve_id], **{name: getattr(held, name) for name in gap.members})
             elif held:
-                entries.setdefault(one.cve_id, held)
+                entries.setdefault(gap.cve_id, held)
         return replace(self, entries=entries)
 
 

@@ -70,7 +70,7 @@ class PublishedMetric(Published):
         return Metric(self.source, self.type == "Primary", cvss.version, cvss.base_score, severity, vector)
 
 
-class Metrics(BaseModel):
+class Assessments(BaseModel):
     """All assessments, by CVSS version, and CISA's decision points."""
 
     v40: list[PublishedMetric] = Field([], alias="cvssMetricV40")
@@ -114,7 +114,7 @@ class CpeMatch(Published):
         return Affected(vendor[:MAX_TEXT], product[:MAX_TEXT], versions[:MAX_TEXT])
 
 
-class Node(Published):
+class ProductGroup(Published):
     """A group of products."""
 
     cpe_match: list[CpeMatch] = []
@@ -123,7 +123,7 @@ class Node(Published):
 class Configuration(Published):
     """A combination of groups."""
 
-    nodes: list[Node] = []
+    nodes: list[ProductGroup] = []
 
 
 class WeaknessText(Published):
@@ -146,7 +146,7 @@ class PublishedRecord(Published):
     vuln_status: str = ""
     published: datetime | None = None
     last_modified: datetime
-    metrics: Metrics
+    metrics: Assessments
     references: list[PublishedReference] = []
     configurations: list[Configuration] = []
     weaknesses: list[Weakness] = []
@@ -155,7 +155,7 @@ class PublishedRecord(Published):
         """The record, reduced to what is kept; None when its identifier is not valid."""
         if (cve_id := canonical(self.id)) is None:
             return None
-        links = [Reference(one.url, one.tags) for one in self.references if len(one.url) <= MAX_TEXT]
+        links = [Reference(reference.url, reference.tags) for reference in self.references if len(reference.url) <= MAX_TEXT]
         affected = _each_product_first(dict.fromkeys(self._affected()))
         return NvdRecord(
             cve_id,
@@ -173,7 +173,7 @@ class PublishedRecord(Published):
         )
 
     def _affected(self) -> Iterator[Affected]:
-        matches = (match for one in self.configurations for node in one.nodes for match in node.cpe_match)
+        matches = (match for configuration in self.configurations for node in configuration.nodes for match in node.cpe_match)
         return (match.affected() for match in matches if match.vulnerable)
 
     def _cwes(self) -> tuple[str, ...]:

@@ -287,7 +287,7 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
 def _listings_by_vendor(edition: Edition, *, tied_to_ransomware: bool = False) -> Counter[str]:
     """How many KEV entries each vendor has; or of how many CISA reports a use in ransomware campaigns."""
     listings = edition.facts.kev.values()
-    return Counter(vendor_key(one.vendor) for one in listings if one.ransomware or not tied_to_ransomware)
+    return Counter(vendor_key(listing.vendor) for listing in listings if listing.ransomware or not tied_to_ransomware)
 
 
 def window_of(day: date) -> tuple[date, date]:

@@ -132,17 +132,17 @@ def with_standings(grade: Grade, standings: Mapping[str, Standings]) -> Grade:
     return replace(grade, standings=tuple((number, found[number]) for number in grade.events if number in found))
 
 
-def precision_at(grades: Iterable[Grade], *, length: int = FORECAST_LENGTH) -> tuple[Precision, ...]:
+def precision_at(grades: Iterable[Grade]) -> tuple[Precision, ...]:
     """The precision of the published forecast down to each rank, from lists that were made in time and whose 30 days are over."""
-    final = [one for one in grades if one.is_final and one.ranking == PUBLISHED and not one.is_backfilled]
-    names = [sum(1 for one in final if one.length >= rank) for rank in range(length + 1)]
+    final = [grade for grade in grades if grade.is_final and grade.ranking == PUBLISHED and not grade.is_backfilled]
+    names = [sum(1 for one in final if one.length >= rank) for rank in range(FORECAST_LENGTH + 1)]
     by_rank = defaultdict(list)
     for one in final:
         for rank, number, _ in one.hits:
             by_rank[rank].append(number)
     found, listed, named = [], 0, 0
     cves: set[int] = set()
-    for rank in range(1, length + 1):
+    for rank in range(1, FORECAST_LENGTH + 1):
         listed += len(by_rank[rank])
         named += names[rank]
         cves.update(by_rank[rank])
@@ -152,17 +152,17 @@ def precision_at(grades: Iterable[Grade], *, length: int = FORECAST_LENGTH) -> t
 
 def records_of(grades: Sequence[Grade], names: Names) -> tuple[RankingRecord, ...]:
     """The results of every ranking; `names` are those of the lists that are final."""
-    return tuple(_record(ranking, [one for one in grades if one.ranking == ranking.name], names) for ranking in RANKINGS.values())
+    return tuple(_record(ranking, [grade for grade in grades if grade.ranking == ranking.name], names) for ranking in RANKINGS.values())
 
 
 def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
     """The CVEs named by forecasts made in time that came true, the newest listing first: each once, with the first list that named it."""
     named = defaultdict(list)
-    for one in grades:
-        if one.ranking == PUBLISHED and not one.is_backfilled:
-            for rank, number, day in one.hits:
-                if rank <= one.leading:
-                    named[number, day].append((one.day, rank))
+    for grade in grades:
+        if grade.ranking == PUBLISHED and not grade.is_backfilled:
+            for rank, number, day in grade.hits:
+                if rank <= grade.leading:
+                    named[number, day].append((grade.day, rank))
     found = [
         Hit(cve_id=spelled(number), listed_on=day, list_day=min(lists)[0], rank=min(lists)[1], lists=len(lists))
         for (number, day), lists in named.items()
@@ -173,7 +173,7 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
 
 def lists_of(grades: Iterable[Grade]) -> tuple[ListResult, ...]:
     """What became of the names of each published forecast, the newest first."""
-    published = sorted((one for one in grades if one.ranking == PUBLISHED), key=lambda one: one.day, reverse=True)
+    published = sorted((grade for grade in grades if grade.ranking == PUBLISHED), key=lambda one: one.day, reverse=True)
     return tuple(map(_list_result, published[:SHOWN_LISTS]))
 
 
@@ -193,14 +193,14 @@ def _list_result(grade: Grade) -> ListResult:
 
 
 def _record(ranking: GradedRanking, grades: Sequence[Grade], names: Names) -> RankingRecord:
-    final = [one for one in grades if one.is_final]
+    final = [grade for grade in grades if grade.is_final]
     standings = tuple(standing for one in final for standing in one.standings)
     return RankingRecord(
         ranking=ranking.name,
         formula=ranking.formula,
         event=ranking.event,
         published=ranking.is_published,
-        since=min((one.day for one in grades), default=None),
+        since=min((grade.day for grade in grades), default=None),
         graded=len(final),
         waiting=len(grades) - len(final),
         events=sum(len(one.events) for one in final),

@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from buildings.cve.models import SEVERITY, Answer, Feeds, Part, only_when_true
+from buildings.cve.models import SEVERITY, Answer, Feeds, ResultPart, only_when_true
 from buildings.cve.ranking.enrichment import Severity
 from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
 
@@ -29,7 +29,7 @@ FORECAST_EXAMPLE: JsonDict = {
 }
 
 
-class ForecastTerms(Part):
+class ForecastTerms(ResultPart):
     """The terms of a forecast's score."""
 
     epss: float = Field(description="0.5 times the logit of EPSS, ln(p / (1 − p)).")
@@ -40,7 +40,7 @@ class ForecastTerms(Part):
     )
 
 
-class Precision(Part):
+class Precision(ResultPart):
     """How often past forecasts were right down to one rank; lists count once their 30 days are over."""
 
     lists: int = Field(description="Number of past lists that are graded.")
@@ -50,7 +50,7 @@ class Precision(Part):
     share: float | None = Field(description="`listed` divided by `names`, 0 to 1; null while no list is graded.")
 
 
-class ForecastEntry(Part):
+class ForecastEntry(ResultPart):
     """One CVE of the forecast."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [FORECAST_EXAMPLE]})
@@ -69,7 +69,7 @@ class ForecastEntry(Part):
     precision: Precision = Field(description="How often past forecasts were right down to this rank.")
 
 
-class ForecastMethodology(Part):
+class ForecastMethodology(ResultPart):
     """How the forecast is made and graded, the evidence for it, and its limits."""
 
     question: str = Field(description="Question that the forecast answers.")
@@ -102,8 +102,8 @@ class ForecastList(Answer):
     def as_csv(self) -> str:
         """A row for each CVE; the columns factor_… are the terms of its score."""
         rows = (
-            [*(getattr(one, name) for name in CSV_COLUMNS), *(getattr(one.factors, name) for name in FACTORS), one.precision.share]
-            for one in self.entries
+            [*(getattr(entry, name) for name in CSV_COLUMNS), *(getattr(entry.factors, name) for name in FACTORS), entry.precision.share]
+            for entry in self.entries
         )
         return csv_of((*CSV_COLUMNS, *(f"factor_{name}" for name in FACTORS), "precision"), rows)
 
@@ -111,16 +111,16 @@ class ForecastList(Answer):
         """A table of the CVEs."""
         rows = (
             (
-                one.rank,
-                one.cve_id,
-                one.score,
-                one.epss,
-                one.epss_week_ago,
-                one.age_days,
-                one.severity,
-                f"{one.vendor or ''} {one.product or ''}",
+                entry.rank,
+                entry.cve_id,
+                entry.score,
+                entry.epss,
+                entry.epss_week_ago,
+                entry.age_days,
+                entry.severity,
+                f"{entry.vendor or ''} {entry.product or ''}",
             )
-            for one in self.entries
+            for entry in self.entries
         )
         columns = ("#rank", "CVE", "#score", "#EPSS", "#EPSS a week ago", "#age in days", "severity", "product")
         head = [f"# Next in KEV: the forecast of {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
@@ -128,7 +128,7 @@ class ForecastList(Answer):
         return document(*head, *question, *markdown_table(columns, rows), notices=self.notices)
 
 
-class ForecastName(Part):
+class ForecastName(ResultPart):
     """One CVE of the free part of the forecast."""
 
     rank: int = Field(description="Rank, 1 to 3.")
@@ -147,14 +147,14 @@ class ForecastTeaser(Answer):
     stale: bool = only_when_true("True if EPSS is older than 3 days or KEV older than 14 days.")
 
 
-class Interval(Part):
+class Interval(ResultPart):
     """A 95 % interval in which each CVE counts once, however many lists name it."""
 
     low: float = Field(description="Lower end, 0 to 1.")
     high: float = Field(description="Upper end, 0 to 1.")
 
 
-class Depth(Part):
+class Depth(ResultPart):
     """What one ranking's first names came to."""
 
     first: int = Field(description="Number of names counted in each list, from the first rank on.")
@@ -168,7 +168,7 @@ class Depth(Part):
     recall_interval: Interval | None = Field(description="Wilson's 95 % interval of `recall`, on `event_cves` observations; or null.")
 
 
-class RankingRecord(Part):
+class RankingRecord(ResultPart):
     """The results of one ranking."""
 
     ranking: str = Field(description="Name of the ranking.")
@@ -189,7 +189,7 @@ class RankingRecord(Part):
     auc_cves: int = Field(description="Number of different CVEs behind `auc`: events that were ranked, thus had an EPSS score.")
 
 
-class Hit(Part):
+class Hit(ResultPart):
     """A CVE that past forecasts named and CISA listed afterwards."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -199,7 +199,7 @@ class Hit(Part):
     listed_on: date = Field(description="Day on which CISA added it to KEV.")
 
 
-class ListResult(Part):
+class ListResult(ResultPart):
     """What became of the names of one past forecast."""
 
     list_day: date = Field(description="Day of the list.")

@@ -85,8 +85,8 @@ def forecast_teaser_of(forecast: ForecastList, *, full_list: str, record: str) -
 
 def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> ForecastRecord:
     """The record of all grades, which were made from an edition's KEV; `names` are those of the lists that are final."""
-    in_time = [one for one in grades if not one.is_backfilled]
-    late = [one for one in grades if one.is_backfilled]
+    in_time = [grade for grade in grades if not grade.is_backfilled]
+    late = [grade for grade in grades if grade.is_backfilled]
     return ForecastRecord(
         ok=True,
         day=edition.day,

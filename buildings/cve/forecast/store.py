@@ -217,11 +217,11 @@ async def _standings_on(storage: Storage, latest: Edition, day: date, events: It
 async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, record: ForecastRecord) -> None:
     """Store grades and the record of all. Of an order only the names that count are kept, once no correction can change its grade."""
     async with storage.write() as session:
-        for one in grades:
-            row = await session.get(RankingOrder, (one.day, one.ranking))
+        for grade in grades:
+            row = await session.get(RankingOrder, (grade.day, grade.ranking))
             if row is not None:
-                row.grade = GRADE.dump_json(one)
-                row.is_final = one.is_final
+                row.grade = GRADE.dump_json(grade)
+                row.is_final = grade.is_final
         settled = col(RankingOrder.day) < record.day - timedelta(days=WINDOW_DAYS + CORRECTABLE_DAYS)
         is_whole = col(RankingOrder.ranking).in_(COMPLETE) & (func.length(col(RankingOrder.numbers)) > LONGEST_NAMES)
         for row in await session.exec(select(RankingOrder).where(col(RankingOrder.is_final), settled, is_whole)):

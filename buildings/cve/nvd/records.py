@@ -233,7 +233,7 @@ def _bounded(record: NvdRecord) -> tuple[NvdRecord, bytes]:
 
 
 def _values(record: NvdRecord) -> bytes:
-    ratings = [(one.version, one.score, one.vector, one.severity, CHAIN.index(one.source)) for one in record.ratings]
+    ratings = [(rating.version, rating.score, rating.vector, rating.severity, CHAIN.index(rating.source)) for rating in record.ratings]
     affected = [(one.vendor, one.product, one.versions) for one in record.affected]
     ssvc = (record.ssvc.exploitation, record.ssvc.automatable, record.ssvc.technical_impact) if record.ssvc else None
     values = (

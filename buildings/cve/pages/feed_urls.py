@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from hashlib import sha256
 from typing import Annotated, Literal
 
 from pydantic import Field
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.models import Part, Result
+from buildings.cve.models import Result, ResultPart
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import FeedUrl
-from campus import Caller, Entropy, MadeBy, Problem, Storage, random_base62, random_id
+from campus import Caller, Entropy, MadeBy, Problem, Storage, digest_of, random_base62, random_id
 
 SECRET_LENGTH = 32
 MOST_PER_KEY = 20
@@ -21,7 +20,7 @@ Label = Annotated[str, Field(max_length=80, description="Your name for it, such 
 FeedId = Annotated[str, Field(description="Id of the feed's address, from create_feed_url or list_feed_urls.", examples=["feed_4fJ2x0"])]
 
 
-class FeedUrls(Part):
+class FeedUrls(ResultPart):
     """The addresses of one feed in three formats. They hold a secret: whoever has one may read the full list."""
 
     json_feed: str = Field(description="Address of the full list as JSON Feed 1.1.")
@@ -29,7 +28,7 @@ class FeedUrls(Part):
     csv: str = Field(description="Address of the full list as CSV.")
 
 
-class FeedEntry(Part):
+class FeedEntry(ResultPart):
     """One feed's address, without its secret."""
 
     feed_id: str = Field(description="Id, for revoke_feed_url.")
@@ -89,7 +88,7 @@ async def make_feed_url(site: CveSite, caller: Caller, label: str, *, entropy: E
     secret = random_base62(SECRET_LENGTH, entropy)
     lineage = lineage_in(caller)
     row = FeedUrl(
-        id=random_id("feed", entropy), digest=_digest(secret), lineage=lineage, made_by=maker_of(caller), label=label, made_at=site.now()
+        id=random_id("feed", entropy), digest=digest_of(secret), lineage=lineage, made_by=maker_of(caller), label=label, made_at=site.now()
     )
     async with site.storage.write() as session:
         mine = select(func.count()).select_from(FeedUrl).where(col(FeedUrl.lineage) == lineage)
@@ -138,7 +137,7 @@ async def revoke_feed_url(storage: Storage, *, lineage: str, feed_id: str) -> Fe
 async def maker_at(storage: Storage, secret: str) -> str | None:
     """The id of the maker of an address; None if there is no such address."""
     async with storage.read() as session:
-        return (await session.exec(select(FeedUrl.made_by).where(col(FeedUrl.digest) == _digest(secret)))).first()
+        return (await session.exec(select(FeedUrl.made_by).where(col(FeedUrl.digest) == digest_of(secret)))).first()
 
 
 async def _owned(session: AsyncSession, feed_id: str, lineage: str) -> FeedUrl:
@@ -155,8 +154,3 @@ async def _entries(site: CveSite, rows: Sequence[FeedUrl]) -> tuple[ListedFeed, 
         ListedFeed(feed_id=row.id, label=row.label, made_at=row.made_at, made_by=by, state="stopped" if by.ended else "active")
         for row, by in shown
     )
-
-
-def _digest(secret: str) -> bytes:
-    """SHA-256: 190 random bits need no slow hash."""
-    return sha256(secret.encode()).digest()

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.models import Answer, Brief, Entry, Factors, Part
+from buildings.cve.models import Answer, Brief, Entry, Factors, ResultPart
 from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedCve, factors_of
 from buildings.cve.ranking.results import DECIMALS
 from buildings.cve.text_tables import csv_of, document, markdown_table
@@ -36,7 +36,7 @@ Reason = Literal[
 ]
 
 
-class Change(Part):
+class Change(ResultPart):
     """One CVE that entered the list, left it, moved, or whose facts were edited."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -246,7 +246,7 @@ class _Comparing:
         }
         self._aged_list = frozenset(sorted(self._aged, key=self._aged.__getitem__, reverse=True)[:BRIEF_LENGTH])
         old = {entry.cve_id for entry in before.brief.entries}
-        self._newcomers = [one.cve_id for one in after.brief.entries if one.cve_id not in old and one.cve_id not in self._aged_list]
+        self._newcomers = [entry.cve_id for entry in after.brief.entries if entry.cve_id not in old and entry.cve_id not in self._aged_list]
 
     def change(self, cve_id: str, *, moved: int | None) -> Change:
         """A CVE on both lists; `moved` is how many places it went up among these, None if it did not move."""

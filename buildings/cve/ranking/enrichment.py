@@ -161,7 +161,7 @@ def _source_of(metric: Metric, cna: str) -> SeveritySource | None:
 
 def tagged(references: Iterable[Reference], tag: str) -> str | None:
     """The first reference with a tag whose link is not known to be broken."""
-    return next((one.url for one in references if tag in one.tags and "Broken Link" not in one.tags), None)
+    return next((reference.url for reference in references if tag in reference.tags and "Broken Link" not in reference.tags), None)
 
 
 def names_in(cpe: str) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from functools import partial
 import anyio.to_thread
 
 from buildings.cve.archive.histories import Histories
-from buildings.cve.archive.lists import Stored, load_brief, load_latest, newest_version
+from buildings.cve.archive.lists import StoredList, load_brief, load_latest, newest_version
 from buildings.cve.arguments import no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
@@ -109,7 +109,7 @@ class Latest:
         else:
             self._version = version  # it cannot be read; do not try again until it changes
 
-    def show(self, stored: Stored, forecast: ForecastList | None) -> None:
+    def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
         """Serve a stored list and its forecast, with NVD's records as they were last loaded."""
         self._show(replace(stored.edition, nvd=self.nvd), stored.brief, forecast)
         self._version = stored.version

@@ -182,8 +182,8 @@ def details_of(record: NvdRecord) -> NvdDetails:
         published=record.published,
         modified=record.modified,
         ratings=tuple(
-            Rating(severity=one.severity, source=one.source, score=one.score, version=one.version, vector=one.vector)
-            for one in record.ratings
+            Rating(severity=rating.severity, source=rating.source, score=rating.score, version=rating.version, vector=rating.vector)
+            for rating in record.ratings
         ),
         cwes=record.cwes,
         affected=tuple(Affected(vendor=one.vendor, product=one.product, versions=one.versions) for one in record.affected),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from buildings.cve.arguments import number_of
-from buildings.cve.models import SEVERITY, Answer, MissReason, Part
+from buildings.cve.models import SEVERITY, Answer, MissReason, ResultPart
 from buildings.cve.nvd.records import NvdRecordState
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import PatchStatus, Severity
@@ -28,7 +28,7 @@ MARKDOWN_COLUMNS = (
 )
 
 
-class BatchVerdict(Part):
+class BatchVerdict(ResultPart):
     """The verdict on one of many CVEs."""
 
     rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
@@ -52,7 +52,7 @@ class BatchVerdict(Part):
     nvd_record: NvdRecordState = Field(description="read, not_read or absent: whether severity, patch status and names say what NVD says.")
 
 
-class BatchMiss(Part):
+class BatchMiss(ResultPart):
     """A CVE that is not ranked."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -88,7 +88,7 @@ class Verdicts(Answer):
 
     def as_csv(self) -> str:
         """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
-        ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), ""] for one in self.verdicts)
+        ranked = ([*(getattr(verdict, name) for name in CSV_COLUMNS), ""] for verdict in self.verdicts)
         absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
         return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
 

@@ -144,7 +144,7 @@ def _is_settled(value: Mapping[str, Any]) -> bool:
     if any(member is True and _plain(name) in FLAGS for name, member in value.items()):
         return True
     suppressions = _objects(value.get("suppressions"))  # SARIF: suppressed unless a suppression is under review or was rejected
-    if suppressions and all(one.get("status") in (None, "accepted") for one in suppressions):
+    if suppressions and all(suppression.get("status") in (None, "accepted") for suppression in suppressions):
         return True
     if value.get("baselineState") == "absent" or value.get("kind") in ("pass", "notApplicable"):
         return True

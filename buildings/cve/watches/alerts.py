@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, FromClause, Row
 
-from buildings.cve.models import Part
+from buildings.cve.models import ResultPart
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.models import SHOWN_ENTRIES, NewsEntry
@@ -36,14 +36,14 @@ def unpack_entries(block: bytes) -> tuple[NewsEntry, ...]:
     return ENTRIES.validate_json(zlib.decompress(block))
 
 
-class WatchPart(Part):
+class WatchPart(ResultPart):
     """The watch that an event is about."""
 
     id: str = Field(description="Id of the watch.")
     name: str = Field(description="Name of the watch.")
 
 
-class NewsEvent(Part):
+class NewsEvent(ResultPart):
     """What newly fits a watch on the list of a day."""
 
     type: Literal["watch.news"] = "watch.news"
@@ -56,7 +56,7 @@ class NewsEvent(Part):
     news_url: str = Field(description="Address of all of them and of the watch's later news, for the owning key. It contains no secret.")
 
 
-class PausedEvent(Part):
+class PausedEvent(ResultPart):
     """The key of watches has ended."""
 
     type: Literal["watch.paused"] = "watch.paused"
@@ -65,7 +65,7 @@ class PausedEvent(Part):
     notice: str = Field(description="What it means, and what to do.")
 
 
-class WatchDigest(Part):
+class WatchDigest(ResultPart):
     """Many events in one message, because more than five waited for one target."""
 
     type: Literal["watch.digest"] = "watch.digest"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from buildings.cve.arguments import CveId
-from buildings.cve.models import SEVERITY, Part, Result
+from buildings.cve.models import SEVERITY, Result, ResultPart
 from buildings.cve.ranking.enrichment import Severity
 from campus import MadeBy
 from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
@@ -68,7 +68,7 @@ Since = Annotated[
 ]
 
 
-class WatchTarget(Part):
+class WatchTarget(ResultPart):
     """Where the news of a watch is sent."""
 
     kind: str = Field(description=f"How it is sent: {KINDS}.")
@@ -81,7 +81,7 @@ class WatchTarget(Part):
     undelivered: int = Field(description="Number of this watch's messages that are not delivered to it yet.")
 
 
-class Watch(Part):
+class Watch(ResultPart):
     """One watch of a key."""
 
     watch_id: str = Field(description="Id, for update_watch and delete_watch.")
@@ -125,7 +125,7 @@ class WatchDeleted(Result):
     watch_id: str = Field(description="Id of the deleted watch. Its news and undelivered messages are deleted too.")
 
 
-class NewsEntry(Part):
+class NewsEntry(ResultPart):
     """A CVE that newly fits a watch, as it was on the list that brought it."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -144,7 +144,7 @@ class NewsEntry(Part):
     fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
 
 
-class News(Part):
+class News(ResultPart):
     """What newly fitted one watch on one list."""
 
     number: int = Field(description="Place in the order of all news; it grows.")

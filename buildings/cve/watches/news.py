@@ -65,7 +65,7 @@ def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class WatchChange:
     """What a list changes about one watch: the values of its columns, and its news, if any."""
 
     row: Row[Any]
@@ -94,7 +94,7 @@ class ListMatching:
         self._store(connection, [change for change in changes if change.new])
         return sum(bool(change.new) for change in changes)
 
-    def _change(self, row: Row[Any]) -> Change | None:
+    def _change(self, row: Row[Any]) -> WatchChange | None:
         """What becomes of a watch. None if it stays as it is."""
         criteria = CRITERIA.validate_json(row.criteria)
         is_complete = self.matcher.edition.nvd.is_complete
@@ -116,20 +116,20 @@ class ListMatching:
             "last_news_at": self.now if new else row.last_news_at,
         }
         entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""
-        return Change(row=row, values=values, new=len(new), entries=entries)
+        return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
-    def _store(self, connection: Connection, changes: Sequence[Change]) -> None:
+    def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
         """Store the news of watches that have some, and the messages that tell them."""
         if not changes:
             return
         about = {"day": self.matcher.edition.day, "at": self.now}
         stored = insert(WATCH_NEWS).returning(WATCH_NEWS.c.watch_id, WATCH_NEWS.c.number)
-        rows = [{"watch_id": one.row.id, "found": one.new, "entries": one.entries, **about} for one in changes]
+        rows = [{"watch_id": change.row.id, "found": change.new, "entries": change.entries, **about} for change in changes]
         numbers = {row.watch_id: row.number for row in connection.execute(stored, rows)}
         alerts = [
-            {"target_id": target, "kind": NEWS, "at": self.now, "watch_id": one.row.id, "news": numbers[one.row.id]}
-            for one in changes
-            for target in targets_of(one.row)
+            {"target_id": target, "kind": NEWS, "at": self.now, "watch_id": change.row.id, "news": numbers[change.row.id]}
+            for change in changes
+            for target in targets_of(change.row)
         ]
         OUTBOX.raise_alerts(connection, alerts, now=self.now)
 
@@ -207,7 +207,7 @@ def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datet
     connection.execute(update(WATCH_OWNERS).where(WATCH_OWNERS.c.lineage == row.lineage).values(ends_at=ends_at, paused_at=paused_at))
     if has_ended and row.paused_at is None:
         targets = connection.scalars(select(TARGETS.c.id).where(mine, used, TARGETS.c.verified_at.is_not(None))).all()
-        OUTBOX.raise_alerts(connection, [{"target_id": one, "kind": PAUSED, "at": now} for one in targets], now=now)
+        OUTBOX.raise_alerts(connection, [{"target_id": target, "kind": PAUSED, "at": now} for target in targets], now=now)
     elif not has_ended:
         connection.execute(ALERTS.delete().where(ALERTS.c.kind == PAUSED, ALERTS.c.target_id.in_(select(TARGETS.c.id).where(mine))))
     return has_ended != (row.paused_at is not None)

@@ -39,7 +39,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredWatch:
     """A stored watch, with the targets that its owner just claimed."""
 
     watch: Watch
@@ -47,7 +47,7 @@ class Stored:
     email: ClaimedTarget | None
 
 
-def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> StoredWatch:
     """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key."""
     key = by.key
     _note_owner(connection, key)
@@ -78,7 +78,7 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     )
 
 
-def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> Stored:
+def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> StoredWatch:
     """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch.
 
     Who changes it is its maker from then on: a stranger's webhook stops with the key that brought it.
@@ -145,7 +145,7 @@ def targets_of(row: Row[Any]) -> list[str]:
     return [one for one in (row.webhook_id, row.email_id) if one is not None]
 
 
-def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> Stored:
+def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> StoredWatch:
     """Claim the targets, link them to the watch, and ask the owner of a new e-mail address to confirm it."""
     by = Registrant(key.lineage, sender_of(key.lineage, ""), per_host=0, shared_hosts=frozenset())
 
@@ -159,7 +159,7 @@ def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: K
     if email is not None:
         OUTBOX.ask_to_confirm(connection, email, now=now, watch_id=watch_id)
     row = connection.execute(watches_with_owner().where(WATCHES.c.id == watch_id)).one()
-    return Stored(next(_views(connection, [row])), webhook, email)
+    return StoredWatch(next(_views(connection, [row])), webhook, email)
 
 
 def _release(connection: Connection, target_ids: Sequence[str], *, of_watch: str | None = None) -> None:

@@ -29,7 +29,7 @@ from buildings.cve.watches.models import (
     Webhook,
 )
 from buildings.cve.watches.news import read_news
-from buildings.cve.watches.store import Owner, Stored, Wanted
+from buildings.cve.watches.store import Owner, StoredWatch, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
 from campus.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
 
@@ -152,7 +152,7 @@ async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, .
     return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
 
 
-def _made(stored: Stored, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
+def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
     signs = wanted.webhook is not None and wanted.webhook.channel.signs
     notes = [*warnings, *_unknown_names(wanted.criteria, site)]
     notes += [UNCONFIRMED.format(what="news", tool="list_watches")] if stored.email is not None and not stored.email.confirmed else []
@@ -170,9 +170,9 @@ def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
     if (edition := site.state.edition) is None:
         return []
     listings = edition.facts.kev.values()
-    vendors = {plain_name(one.vendor): one.vendor for one in listings}
-    products = {plain_name(one.product): one.product for one in listings}
-    pairs = {product_name(pair): pair for pair in (f"{one.vendor}:{one.product}" for one in listings)}
+    vendors = {plain_name(listing.vendor): listing.vendor for listing in listings}
+    products = {plain_name(listing.product): listing.product for listing in listings}
+    pairs = {product_name(pair): pair for pair in (f"{listing.vendor}:{listing.product}" for listing in listings)}
     named = [("vendor", name, plain_name(name), vendors) for name in criteria.vendors]
     named += [("product", name, plain, pairs if ":" in plain else products) for name in criteria.products if (plain := product_name(name))]
     return [_note(kind, name, plain, known) for kind, name, plain, known in named if plain not in known]

@@ -12,7 +12,7 @@ async def addresses_in(webhook: str | None, email: str | None, site: RecorderSit
     if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise no_mail_here()
     if email and caller.key is None:
-        raise key_needed_for_email([one for one in site.directory.products if one.scope in (site.name, "all")])
+        raise key_needed_for_email([product for product in site.directory.products if product.scope in (site.name, "all")])
     return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
 
 

@@ -93,9 +93,9 @@ def _told(connection: Connection, row: Row[Any], part: ColumnElement[bool]) -> S
     monitor = MONITORS.c
     links = connection.execute(select(link.monitor_id, link.target_id).where(part)).all()
     was_up = or_(monitor.mode == "up", monitor.since > row.ended_at) & (monitor.registered_at <= row.ended_at)
-    named = among(connection, monitor.id, {one.monitor_id for one in links})
+    named = among(connection, monitor.id, {link.monitor_id for link in links})
     up = set(connection.scalars(select(monitor.id).where(named, was_up)))
-    return sorted({one.target_id for one in links if one.monitor_id in up})
+    return sorted({link.target_id for link in links if link.monitor_id in up})
 
 
 def _due_targets(connection: Connection, now: datetime) -> int:

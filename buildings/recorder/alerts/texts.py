@@ -38,34 +38,34 @@ class MonitorAlert(NamedTuple):
     capsule: Row[Any, Any, Any] | None
 
 
-class Part(BaseModel):
+class AlertPart(BaseModel):
     """Base of all models of alerts."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class MonitorPart(Part):
+class MonitorPart(AlertPart):
     """The monitor that an event is about."""
 
     id: str = Field(description="Id of the monitor.")
     name: str = Field(description="Name of the monitor.")
 
 
-class CapsulePart(Part):
+class CapsulePart(AlertPart):
     """The last capsule before the event."""
 
     stored_at: datetime = Field(description="When it was stored (UTC).")
     preview: str = Field(description="The first 200 characters of its JSON.")
 
 
-class OmittedPart(Part):
+class OmittedPart(AlertPart):
     """Events that are not reported one by one, because more than ten of one monitor waited for the target: those before this one."""
 
     count: int = Field(description="How many times the monitor failed or missed a deadline. Recoveries are not counted.")
     since: datetime = Field(description="When the first of these events was noticed (UTC).")
 
 
-class Event(Part):
+class Event(AlertPart):
     """What happened to one monitor. With the type recorder.blind: the recorder itself was down from `since` to `until`."""
 
     type: EventType = Field(
@@ -87,7 +87,7 @@ class Event(Part):
     omitted: OmittedPart | None = Field(description="Earlier events that this one replaces, because too many waited; null if none do.")
 
 
-class Digest(Part):
+class Digest(AlertPart):
     """Many events in one message, because more than five waited for one target."""
 
     type: Literal["monitor.digest"] = "monitor.digest"

@@ -24,12 +24,12 @@ from pydantic_core import from_json, to_json
 
 from buildings.recorder.arguments import LEAST_PERIOD, LONGEST, minutes
 from buildings.recorder.beats.rules import Beat, capsule_json
-from buildings.recorder.monitors.credentials import Credentials, digest_of
+from buildings.recorder.monitors.credentials import Credentials
 from buildings.recorder.monitors.rows import pause_unless_dead
 from buildings.recorder.monitors.state_machine import Status
 from buildings.recorder.problems import TAKEN_OVER, invalid_status, monitor_not_found
 from buildings.recorder.runtime import RecorderSite
-from campus import Problem, Request, Response, StorageUnavailable, in_transaction
+from campus import Problem, Request, Response, StorageUnavailable, digest_of, in_transaction
 from twins import has_too_many_values
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,8 @@ from buildings.recorder.monitors.state_machine import (
     shown_state,
 )
 from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
-from campus import EPOCH, MICROSECOND, Unstorable
+from campus import EPOCH, MICROSECOND
+from twins import unstorable_reason
 
 BEATS_PER_MINUTE = 120
 MAX_CAPSULE_BYTES = 32_768
@@ -208,12 +209,9 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
 
 def capsule_json(capsule: Any) -> bytes | Unstored:
     """The capsule as compact JSON in UTF-8, or why it cannot be stored."""
-    if isinstance(capsule, Unstorable):
-        return Unstored(capsule.reason)
-    try:
-        text = to_json(capsule)
-    except ValueError as error:
-        return Unstored(f"it cannot be encoded as JSON ({type(error).__name__})")
+    if reason := unstorable_reason(capsule):
+        return Unstored(reason)
+    text = to_json(capsule)
     if len(text) > MAX_CAPSULE_BYTES:
         return Unstored(f"{len(text):,} bytes, the limit is {MAX_CAPSULE_BYTES:,}", is_too_large=True)
     return text

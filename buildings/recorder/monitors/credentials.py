@@ -2,7 +2,6 @@
 
 import hmac
 from dataclasses import dataclass
-from hashlib import sha256
 
 from campus import Caller, Entropy, random_base62
 
@@ -14,11 +13,6 @@ NO_DIGEST = bytes(32)
 def new_secret(entropy: Entropy) -> str:
     """A new secret: 190 random bits, as letters and digits because it is part of URLs and crontabs."""
     return random_base62(SECRET_LENGTH, entropy)
-
-
-def digest_of(text: str) -> bytes:
-    """The SHA-256 digest under which a secret is stored, 32 bytes. 190 random bits need no slow hash."""
-    return sha256(text.encode()).digest()
 
 
 def digest_matches(digest: bytes | None, given: bytes) -> bool:

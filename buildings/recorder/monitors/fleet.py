@@ -58,8 +58,8 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
 
 async def with_makers(fleet: Fleet, site: RecorderSite) -> Fleet:
     """The fleet with who made each monitor, and whether that maker has ended."""
-    makers = await site.keys.makers({one.made_by.id for one in fleet.monitors})
-    shown = (one.model_copy(update={"made_by": makers[one.made_by.id].shown}) for one in fleet.monitors)
+    makers = await site.keys.makers({monitor.made_by.id for monitor in fleet.monitors})
+    shown = (monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in fleet.monitors)
     return fleet.model_copy(update={"monitors": tuple(shown)})
 
 
@@ -76,7 +76,7 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     waiting = connection.execute(select(*pair, func.count()).where(among(connection, pair[0], ids)).group_by(*pair))
     return Related(
         targets=targets,
-        capsules={one.monitor_id: one for one in capsules},  # keeps the last capsule of each
+        capsules={capsule.monitor_id: capsule for capsule in capsules},  # keeps the last capsule of each
         undelivered={(monitor_id, target_id): count for monitor_id, target_id, count in waiting},
     )
 
@@ -112,7 +112,7 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         capsule=_preview(related.capsules.get(row.id)),
         fence=row.fence,
         targets=targets,
-        undelivered=sum(one.undelivered for one in targets),
+        undelivered=sum(target.undelivered for target in targets),
         badge_url=badge_url(url, row.badge_id),
         resume_url=MonitorUrls(url, row.id).capsule,
     )

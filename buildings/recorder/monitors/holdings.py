@@ -14,13 +14,13 @@ async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
     fleet = await in_snapshot(site.storage, page)
     return [
         Holding(
-            id=one.monitor_id,
-            kind=", ".join(["monitor", *(f"{target.kind} {target.address}" for target in one.targets)]),
-            name=one.name,
-            made_at=one.registered_at,
-            made_by=one.made_by.id,
-            end=ToolCall("delete_monitor", {"monitor_id": one.monitor_id}),
-            keep=ToolCall("update_monitor", {"monitor_id": one.monitor_id, "name": one.name}),
+            id=monitor.monitor_id,
+            kind=", ".join(["monitor", *(f"{target.kind} {target.address}" for target in monitor.targets)]),
+            name=monitor.name,
+            made_at=monitor.registered_at,
+            made_by=monitor.made_by.id,
+            end=ToolCall("delete_monitor", {"monitor_id": monitor.monitor_id}),
+            keep=ToolCall("update_monitor", {"monitor_id": monitor.monitor_id, "name": monitor.name}),
         )
-        for one in fleet.monitors
+        for monitor in fleet.monitors
     ]

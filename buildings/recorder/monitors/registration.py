@@ -15,12 +15,12 @@ from starlette.types import Scope
 
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, ask_recipient, claim
 from buildings.recorder.models import Registered
-from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digest_of, new_secret
+from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, new_secret
 from buildings.recorder.monitors.rows import apply_key_event
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
-from campus import Entropy, Key, Problem, check_idempotency_key, random_id, seal, unseal
+from campus import Entropy, Key, Problem, check_idempotency_key, digest_of, random_id, seal, unseal
 from campus.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
 from twins import RequestDependency
 

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Row, select, update
 from buildings.recorder.alerts.raising import targets_of
 from buildings.recorder.alerts.targets import release
 from buildings.recorder.models import Watched
-from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, digest_matches, digest_of
+from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, digest_matches
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
-    Change,
+    AppliedEvent,
     Event,
     MonitorState,
     Schedule,
@@ -22,6 +22,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
+from campus import digest_of
 from campus.alerts import CONFIRM
 
 
@@ -108,7 +109,7 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
     return changed
 
 
-def store_change(connection: Connection, row: Row[Any], change: Change, **more: object) -> MonitorState:
+def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
     """Store a monitor's new state, and `more` columns; returns the state."""
     values = {**change.state._asdict(), **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))

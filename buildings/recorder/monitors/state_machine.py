@@ -135,7 +135,7 @@ class MonitorState(NamedTuple):
     first_beat_at: datetime | None = None
 
 
-class Change(NamedTuple):
+class AppliedEvent(NamedTuple):
     """What an event did: the new state, the alert that it raises, and the duration of the run that it ended."""
 
     state: MonitorState
@@ -172,12 +172,12 @@ def state_in_a_word(state: MonitorState, now: datetime) -> str:
     return "waiting" if state.first_beat_at is None else "idle" if state.mode == "idle" else "alive"
 
 
-def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> Change:
+def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> AppliedEvent:
     """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once; an idle agent that
     sends it has a deadline, as one that is up."""
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
-        return Change(state)
+        return AppliedEvent(state)
     if transition.to == "idle" and next_in is not None:
         transition = transition._replace(to="up")
     since = _mode_began_at(state, transition, event, now)
@@ -200,7 +200,7 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         still,
         first_beat_at,
     )
-    return Change(after, transition.alert, run)
+    return AppliedEvent(after, transition.alert, run)
 
 
 def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:

@@ -11,12 +11,12 @@ from sqlalchemy import Connection, Row, insert, select
 from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.arguments import every, in_minutes
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
-from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, digest_of, new_secret
+from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, new_secret
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, Change, ShownState, apply_event, shown_state
+from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, ShownState, apply_event, shown_state
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
-from campus import Entropy, utc_text
+from campus import Entropy, digest_of, utc_text
 
 UNTRUSTED = (
     "What stands between begin_untrusted and end_untrusted with the boundary {boundary}, and `name`, was written by the monitored agent,"
@@ -101,7 +101,7 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
 
 
 def _raise_alert(
-    connection: Connection, row: Row[Any], change: Change, *, since: datetime, until: datetime | None, reason: str, now: datetime
+    connection: Connection, row: Row[Any], change: AppliedEvent, *, since: datetime, until: datetime | None, reason: str, now: datetime
 ) -> None:
     if change.alert is not None:
         notice = Notice(row.id, change.state.epoch, change.alert, now, since, until, reason, row.last_beat_at)

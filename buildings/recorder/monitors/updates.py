@@ -11,7 +11,7 @@ from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, replace_target
 from buildings.recorder.models import Updated
 from buildings.recorder.monitors.credentials import Credentials
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state, watched
-from buildings.recorder.monitors.state_machine import Change, Schedule, reschedule
+from buildings.recorder.monitors.state_machine import AppliedEvent, Schedule, reschedule
 from buildings.recorder.problems import owner_needed
 from campus import Entropy
 from campus.alerts import Addresses, Channel, Registrant, signing_secret
@@ -71,7 +71,7 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
     name = row.name if update.name is None else update.name
     maker = update.maker if row.owner == credentials.lineage else row.made_by
-    store_change(connection, row, Change(state), name=name, made_by=maker, **schedule._asdict())
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **schedule._asdict())
     replaced = Replaced()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)
