@@ -107,7 +107,7 @@ class Campus:
         try:
             await self.payments.warm()
         except ImportError:
-            log.exception("payments cannot be accepted: run pip install 'campus[payments]'")
+            log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
 
     async def metrics_page(self) -> bytes:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""

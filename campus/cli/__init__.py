@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 RUNNING = {
-    "serve": "Serve the buildings that campus.toml names, until interrupted.",
+    "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
     "run": "Run a job once, now, with or without a running server.",
     "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is.",
     "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from campus.catalog.loader import RESERVED, installed_buildings
-from campus.config import NAME
+from campus.catalog.loader import installed_buildings
+from campus.config import NAME, RESERVED
 from campus.errors import LoadError
 
 EXAMPLE = "example"

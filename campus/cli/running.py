@@ -22,7 +22,8 @@ from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
-from campus.config import Config, read_config
+from campus.cli.places import Place, read_place
+from campus.config import Config
 from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.server import bind, inherited_listener
@@ -42,6 +43,8 @@ beside a thread that computes a transaction of 64 beats takes 52 ms with Python'
 
 
 def serve(
+    place: Place = None,
+    /,
     *,
     host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
     port: Annotated[int | None, Parameter(help="The port to listen on; default: that of campus.toml.")] = None,
@@ -51,9 +54,10 @@ def serve(
     log_level: Annotated[LogLevel, Parameter(help="The least important lines to log; debug adds runs of jobs that did nothing.")] = "info",
     log_format: Annotated[LogFormat, Parameter(help="text, or json: an object per line, for collectors of logs.")] = "text",
 ) -> None:
-    """Serve the buildings that campus.toml names, until interrupted."""
+    """Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted."""
     log_to_stderr(log_level, log_format=log_format, requests=access_log)
-    settings = read_config(config).serving_at(host, port, admin=admin)
+    config = place or config
+    settings = read_place(config).serving_at(host, port, admin=admin)
     anyio.run(
         _serve,
         settings,
@@ -74,7 +78,7 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             log.info(
                 "campus opened",
                 extra={
-                    "version": version("campus"),
+                    "version": version("mcp-campus"),
                     "process_name": campus.scheduler.name,
                     "buildings": ",".join(settings.buildings),
                     "database": campus.core.databases.place_of("campus"),
@@ -110,7 +114,7 @@ def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> N
 def _job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
     """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
     # in a process group of its own an interrupt from the keyboard reaches it through its server only
-    code = "import os; os.setpgid(0, 0); import campus_command; campus_command.main()"
+    code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
     begins = (sys.executable, "-P", "-c", code, "job-process", name)
     place = ("--host", settings.server.host, "--port", str(settings.server.port))
     return (*begins, "--config", str(file), *place, *logged)
@@ -126,7 +130,7 @@ async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report
     building = name.partition(".")[0]
     counted = RecordedMetrics()
     try:
-        config = read_config(file).serving_at(host, port).only(building)
+        config = read_place(file).serving_at(host, port).only(building)
         async with assemble(config, exclusive=False, made=True, metrics=counted) as campus:
             await campus.plan.jobs[name].run(campus.sites[building])
     except Exception as error:  # the server gets the reason and has no traceback
@@ -168,7 +172,7 @@ def run(
 
 
 async def _run(file: ConfigFile, name: str, words: tuple[str, ...]) -> None:
-    config = read_config(file)
+    config = read_place(file)
     plan = await make_plan(config, installed_buildings())
     job = plan.jobs.get(name)
     if job is None:
@@ -207,9 +211,9 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return capture
 
 
-def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def check(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    _report(anyio.run(_ask, config, "check"), as_json=as_json)
+    _report(anyio.run(_ask, place or config, "check"), as_json=as_json)
 
 
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
@@ -227,7 +231,7 @@ def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None
 
 
 async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
-    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         return [
             {
                 "building": name,
@@ -252,7 +256,7 @@ def backup(
     """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
-        settings = read_config(config)
+        settings = read_place(config)
         async with open_databases(settings, reading=True) as databases:  # of any version: a backup comes before an upgrade
             await databases.refuse_lost("campus", others=settings.buildings)
             return await databases.backup(folder)
@@ -276,7 +280,7 @@ def copy(
     """
     if not url.startswith("postgresql:"):
         raise StorageError(f"{url!r} is no address of PostgreSQL, written as postgresql://user@host/database; `campus backup` copies files")
-    copied = anyio.run(_copy_to, url, read_config(config))
+    copied = anyio.run(_copy_to, url, read_place(config))
     show([one._asdict() for one in copied], as_json=as_json)
 
 
@@ -298,7 +302,7 @@ def _report(found: list[dict[str, str]], *, as_json: bool) -> None:
 
 
 async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
-    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         if on == "check":
             _print_note(campus.plan)
@@ -311,9 +315,9 @@ def _print_note(plan: Plan) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def tools(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every tool of every building with its route, tier and price; opens no database."""
-    plan = anyio.run(open_servers, read_config(config))
+    plan = anyio.run(open_servers, read_place(place or config))
     rows = [
         {
             "building": entry.name,
