@@ -278,7 +278,7 @@ class SharedServices:
             metrics=self.metrics,
             stopping=self.stopping,
             pages=self.layout.pages_of(template_folders(building.rendering_functions)),
-            alone=self.serving and self.core.databases.is_single_process,
+            alone=self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))

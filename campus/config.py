@@ -188,6 +188,8 @@ class Config(Table):
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
+    is_locked: bool = Field(default=False, exclude=True)
+    """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
 
     @property
     def url(self) -> str:

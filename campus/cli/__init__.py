@@ -35,6 +35,15 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
+    app.command(
+        "campus.cli.dev:dev",
+        name="dev",
+        help=(
+            "Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.\n\n"
+            "No call is refused meanwhile. What cannot be loaded is one sentence, and the last good version is served on."
+        ),
+    )
+    app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.running:job_process", name="job-process", show=False)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")

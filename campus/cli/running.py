@@ -3,8 +3,9 @@
 import gc
 import inspect
 import logging
+import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
 from campus.app import Campus, assemble, open_servers
@@ -59,16 +59,23 @@ def serve(
     config = place or config
     settings = read_place(config).serving_at(host, port, admin=admin)
     anyio.run(
-        _serve,
+        serve_campus,
         settings,
-        partial(_job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
+        partial(job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
         backend_options={"use_uvloop": True},
     )
 
 
-async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
+async def serve_campus(
+    settings: Config,
+    job_command: Callable[[str], Sequence[str]],
+    *,
+    listener: socket.socket | None = None,
+    on_serving: Callable[[Campus], None] = lambda _: None,
+) -> None:
+    """Open a campus and serve it until a signal, on this socket, or else on systemd's or at the address of campus.toml."""
     with ExitStack() as sockets:
-        listener = sockets.enter_context(inherited_listener() or bind(settings.server.host, settings.server.port))
+        listener = sockets.enter_context(listener or inherited_listener() or bind(settings.server.host, settings.server.port))
         operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
         async with (
             assemble(settings, exclusive=True, job_command=job_command) as campus,
@@ -86,13 +93,18 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             )
             tasks.start_soon(campus.run_jobs)
             tasks.start_soon(campus.run_services)
+
+            def started() -> None:
+                tasks.start_soon(_settle, campus)
+                on_serving(campus)
+
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
             await served(
                 app,
                 listener,
-                on_started=lambda: _start(tasks, partial(_settle, campus)),
+                on_started=started,
                 on_stopping=campus.stopping.set,
                 requests=campus.metrics.requests,
             )
@@ -107,11 +119,7 @@ async def _settle(campus: Campus) -> None:
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    tasks.start_soon(work)
-
-
-def _job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
+def job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
     """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
     # in a process group of its own an interrupt from the keyboard reaches it through its server only
     code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
