@@ -15,7 +15,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails
 
 from campus.addresses import is_web_address
-from campus.building import Building, Settings
+from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
 from campus.config import RESERVED, SERVER_FORMS, BuildingTable, known_keys, read_file_target, sentence_of
 from campus.errors import CampusError, ConfigError, LoadError
@@ -98,6 +98,12 @@ def load(
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
     if isinstance(building, FastMCP):
         return LoadedBuilding(name, table, Building(building), Settings(), building)
+    if building.contract != CONTRACT:
+        other = "a newer campus" if building.contract > CONTRACT else "an older campus"
+        raise LoadError(
+            f"building {name!r} is written for contract {building.contract} of campus, and this is contract {CONTRACT};"
+            f" install {other}, or a version of the building for contract {CONTRACT}"
+        )
     if clash := building.settings.model_fields.keys() & BuildingTable.model_fields.keys():
         raise LoadError(
             f"building {name!r} has a setting {min(clash)!r}, which campus itself uses as a key of the building's table; rename it"
