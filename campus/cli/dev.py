@@ -31,7 +31,7 @@ from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import Place, read_place
 from campus.config import Config, read_file_target
 from campus.core import Core, open_core
-from campus.errors import ServeError
+from campus.errors import ServeError, unwrapped_errors
 from campus.http.server import bind
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
@@ -64,7 +64,8 @@ def dev(
     place = place or config
     settings = read_place(place).serving_at(host, port, admin="off")
     words = ("--log-level", log_level)
-    anyio.run(_develop, place, settings, words, inspector)
+    with unwrapped_errors():
+        anyio.run(_develop, place, settings, words, inspector)
 
 
 async def _develop(place: Path, settings: Config, words: Sequence[str], inspector: bool) -> None:
@@ -136,11 +137,16 @@ def _inspector(url: str, token: str) -> Iterator[None]:
 
 
 async def _watch(folders: Sequence[Path], saved: MemoryObjectSendStream[None]) -> None:
-    """Tell of saved files; several before they are read are one."""
+    """Tell of saved files; several before they are read are one. In a home directory, which has too many folders, of its own files only."""
     filtered = PythonFilter(extra_extensions=WATCHED)
-    async for _ in awatch(*folders, watch_filter=filtered, ignore_permission_denied=True):
-        with suppress(anyio.WouldBlock):
-            saved.send_nowait(None)
+    is_home = any(Path.home().is_relative_to(folder) for folder in folders)
+    try:
+        async for _ in awatch(*folders, watch_filter=filtered, ignore_permission_denied=True, recursive=not is_home):
+            with suppress(anyio.WouldBlock):
+                saved.send_nowait(None)
+    except OSError as error:
+        places = ", ".join(map(str, folders))
+        raise ServeError(f"changes in {places} cannot be noticed: {error}; move the files into a folder of their own") from None
 
 
 def folders_of(settings: Config) -> Sequence[Path]:
