@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from campus.building import Building, Check, Holding, Holdings, Job, Page, Service, Settings, ToolCall
+from campus.building import CONTRACT, Building, Check, Holding, Holdings, Job, Page, Service, Settings, ToolCall
 from campus.caller import Caller, Key
 from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
@@ -35,6 +35,7 @@ from campus.storage import (
 from twins import Problem, route
 
 __all__ = [
+    "CONTRACT",
     "EPOCH",
     "HOW_TO_MAKE_A_KEY",
     "MICROSECOND",

@@ -109,7 +109,7 @@ class Campus:
         try:
             await self.payments.warm()
         except ImportError:
-            log.exception("payments cannot be accepted: run pip install 'campus[payments]'")
+            log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
 
     async def metrics_page(self) -> bytes:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
@@ -287,7 +287,7 @@ class SharedServices:
             metrics=self.metrics,
             stopping=self.stopping,
             pages=self.layout.pages_of(template_folders(building.rendering_functions)),
-            alone=self.serving and self.core.databases.is_single_process,
+            alone=self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))

@@ -1,8 +1,8 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import CampusError, LoadError, Unreachable
+from campus.errors import CampusError, LoadError, Unreachable, unwrapped_errors
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
@@ -282,15 +282,3 @@ async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: Direct
 def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:
     """True for addresses that people share: free tools whose answers may be cached."""
     return operation.cache is not None and opened.offers[operation.name].access.is_free
-
-
-@contextmanager
-def unwrapped_errors() -> Iterator[None]:
-    """An error in the body leaves it as it was raised: the task groups of the MCP servers wrap it in exception groups."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from None

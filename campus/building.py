@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from campus.addresses import read_number
 
+CONTRACT = 1
+"""The version of what campus and buildings expect of each other: it changes when a building that was right no longer is."""
 CODE = re.compile(r"[a-z][a-z0-9_]*")
 TAG, MOST_TAGS = re.compile(r"[0-9A-Za-z][0-9A-Za-z -]{0,31}"), 5
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
@@ -224,6 +226,7 @@ class Building:
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     `holdings` lists for /keys what a key's holder, and clients that it connected, made that goes on after the call.
+    `contract` is the CONTRACT of the campus that it is written for, as a number; a campus with another one refuses the building.
     """
 
     server: FastMCP[Any] | Callable[..., FastMCP[Any]]
@@ -242,6 +245,7 @@ class Building:
     tags: Sequence[str] = ()
     outbox: Any = None
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
+    contract: int = 1
 
     def __post_init__(self) -> None:
         self._check_functions()

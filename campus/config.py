@@ -4,6 +4,7 @@ An unknown key is an error that lists the known ones.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,13 +40,21 @@ from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
 NAME = r"^[a-z][a-z0-9_]*$"
+RESERVED = frozenset(
+    {
+        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz"),
+        *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
+    }
+)
+"""The names that no building can have: campus's own addresses begin with them."""
 RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 OPERATOR_PASSWORD = "CAMPUS_OPERATOR_PASSWORD"  # noqa: S105  # the variable's name, not a password
 SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes"]
 Grant = Literal["keys"]
-SERVER_FORMS = '"module:server", {command = "…"} or {url = "https://…/mcp"}'
+SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}'
+SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 HOW_TO_WRITE = {
     "write a list, in [ and ]": ("tuple_type", "frozen_set_type", "list_type", "set_type"),
     "write a table": ("dict_type", "model_type", "model_attributes_type"),
@@ -182,6 +191,8 @@ class Config(Table):
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
+    is_locked: bool = Field(default=False, exclude=True)
+    """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
 
     @property
     def url(self) -> str:
@@ -238,13 +249,18 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no {path}; name another with --config FILE") from None
+        raise ConfigError(f"there is no {path}; name another with --config FILE, or write one with `campus init`") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    return config_of(data, path, environ)
+
+
+def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_")}
-    if surplus := data.keys() & {"folder", "secrets"}:
+    if surplus := data.keys() & {name for name, field in Config.model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
     if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
         payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
@@ -254,6 +270,12 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
         raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, Config).splitlines())) from None
     _ = config.operator_password  # a short one is refused before anything is opened
     return config
+
+
+def read_file_target(target: str, folder: Path) -> tuple[Path, str | None] | None:
+    """The file of `./hello.py:mcp`, relative to `folder`, and the name in it; None for what names no file, such as `module:server`."""
+    named = SERVER_FILE.fullmatch(target)
+    return ((folder / named["path"]).resolve(), named["name"]) if named else None
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, under: tuple[str, ...] = ()) -> str:

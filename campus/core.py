@@ -45,7 +45,7 @@ def open_databases(
         config.storage.url,
         folder=config.folder,
         password=database_password(config),
-        exclusive=exclusive,
+        exclusive=exclusive and not config.is_locked,
         reading=reading,
         migrates=migrates,
     )

@@ -15,6 +15,9 @@ CampusError                 the command line prints it and exits with 2
     └── StorageUnavailable  … at the moment: callers get 503 and may try again
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONGEST_REASON = 200
 """Characters of another machine's text that an error repeats."""
 
@@ -87,3 +90,15 @@ class StorageUnavailable(StorageError):
 def one_line(text: object, *, longest: int | None = LONGEST_REASON) -> str:
     """Another machine's text on one line and without control characters, so that it is safe to store, log and repeat."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())[:longest]
+
+
+@contextmanager
+def unwrapped_errors() -> Iterator[None]:
+    """An error in the body leaves it as it was raised: task groups wrap it in exception groups."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None

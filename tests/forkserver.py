@@ -27,10 +27,10 @@ from typing import IO, Any, Final, Literal
 PIPE: Final = "pipe"
 File = IO[bytes] | Literal["pipe"] | None
 """A process's input or output: a file, a pipe, or the same as this process's."""
-CAMPUS = "from campus_command import main\nmain()"
+CAMPUS = "from campus.__main__ import main\nmain()"
 """The program of the `campus` command."""
 IMPORTED = (
-    "campus_command",
+    "campus.__main__",
     "campus.cli.keys",
     "campus.cli.ledger",
     "campus.cli.running",

@@ -16,7 +16,9 @@ import pytest
 from patience import patience
 from serving import Served, serving
 
+from campus.app import open_servers
 from campus.cli import commands
+from campus.cli.places import read_place
 from campus.config import Config
 from campus.testing import open_campus, payments
 
@@ -105,7 +107,11 @@ async def test_the_paying_client_pays_and_has_its_receipt(shown: Shown) -> None:
     assert payments.receipt_of(answer)["success"] is True
 
 
-async def test_the_smallest_building_answers_over_both_frames() -> None:
+async def test_the_smallest_building_answers_over_both_frames_and_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "dice.py").write_text(block("python", "Fair dice"))
+    (opened,) = (await open_servers(read_place(tmp_path / "dice.py"))).opened
+    assert (opened.mcp_path, opened.operations["roll"].path) == ("/dice/mcp", "/v1/dice/roll")
+    assert "$ campus dev dice.py" in README
     names: dict[str, Any] = {"__name__": "campus_dice"}
     exec(block("python", "Fair dice"), names)
     async with open_campus(frame="http", dice=names["mcp"]) as campus:

@@ -1,9 +1,11 @@
-"""Loads the building of each table in campus.toml: an installed entry point, a module's FastMCP server, or a remote server."""
+"""Loads the building of each table in campus.toml: an installed entry point, a FastMCP server of a module or file, or a remote server."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Protocol, get_args
 
@@ -13,18 +15,13 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails
 
 from campus.addresses import is_web_address
-from campus.building import Building, Settings
-from campus.config import SERVER_FORMS, BuildingTable, known_keys, sentence_of
-from campus.errors import ConfigError, LoadError
+from campus.building import CONTRACT, Building, Settings
+from campus.catalog.files import server_in
+from campus.config import RESERVED, SERVER_FORMS, BuildingTable, known_keys, read_file_target, sentence_of
+from campus.errors import CampusError, ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
 GROUP = "campus.buildings"
-RESERVED = frozenset(
-    {
-        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz"),
-        *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
-    }
-)
 LIBRARIES = frozenset(
     {
         *("alembic", "campus", "contextlib", "fastmcp", "importlib", "mcp", "pydantic"),
@@ -86,16 +83,27 @@ def installed_buildings() -> Sequence[Installed]:
     return tuple(entry_points(group=GROUP))
 
 
-def load(name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed]) -> LoadedBuilding:
-    """Find one building and read its settings; ConfigError or LoadError says what is wrong and which choices there are."""
+def load(
+    name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed], *, folder: Path
+) -> LoadedBuilding:
+    """Find one building and read its settings; ConfigError or LoadError says what is wrong and which choices there are.
+
+    `folder` is that of campus.toml.
+    """
     if name in RESERVED:
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         remote = _remote(name, table, table.server)
         return LoadedBuilding(name, table, Building(remote.server), Settings(), remote.server, remote)
-    if table.server is not None:
-        return LoadedBuilding(name, table, Building(server := wrapped(name, table)), Settings(), server)
-    building = find(name, installed)
+    building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
+    if isinstance(building, FastMCP):
+        return LoadedBuilding(name, table, Building(building), Settings(), building)
+    if building.contract != CONTRACT:
+        other = "a newer campus" if building.contract > CONTRACT else "an older campus"
+        raise LoadError(
+            f"building {name!r} is written for contract {building.contract} of campus, and this is contract {CONTRACT};"
+            f" install {other}, or a version of the building for contract {CONTRACT}"
+        )
     if clash := building.settings.model_fields.keys() & BuildingTable.model_fields.keys():
         raise LoadError(
             f"building {name!r} has a setting {min(clash)!r}, which campus itself uses as a key of the building's table; rename it"
@@ -134,24 +142,40 @@ def made_server(name: str, building: Building, settings: Settings) -> FastMCP[An
     return _server_from(name, building.server, settings)
 
 
-def wrapped(name: str, table: BuildingTable) -> FastMCP[Any]:
-    """The FastMCP server, or factory, that `server = "module:name"` names."""
-    target = table.server
-    module, _, attribute = str(target).partition(":")
-    if not attribute:
-        raise ConfigError(f"buildings.{name}.server = {target!r} is not of the form module:server; write {SERVER_FORMS}")
+def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> FastMCP[Any] | Building:
+    """The FastMCP server, Building or factory that `server = "module:name"` or `"./file.py:name"` names; a factory is called."""
+    where = f"buildings.{name}.server = {target!r}"
+    file = read_file_target(target, folder)
     try:
-        found = getattr(import_module(module), attribute, None)
+        attribute, found = server_in(*file) if file else _server_of(where, target)
+    except CampusError:
+        raise
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
-        raise LoadError(
-            f"buildings.{name}.server = {target!r} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}"
-        ) from error
+        if file:
+            raise LoadError(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
+        raise LoadError(f"{where} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}") from error
+    if isinstance(found, Building):
+        return found
     if not isinstance(found, FastMCP) and not callable(found):
         what = f"has no {attribute!r}" if found is None else f"has {attribute!r}, which is a {type(found).__name__}"
-        raise LoadError(f"buildings.{name}.server = {target!r}: {module} {what}; name a FastMCP server, or a function that makes one")
+        raise LoadError(f"{where}: {target.partition(':')[0]} {what}; name a FastMCP server, or a function that makes one")
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
     return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
+
+
+def _server_of(where: str, target: str) -> tuple[str, Any]:
+    """What a module has under a name, with the name."""
+    module, _, attribute = target.partition(":")
+    if not attribute:
+        raise ConfigError(f"{where} is not of the form module:server; write {SERVER_FORMS}")
+    return attribute, getattr(import_module(module), attribute, None)
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"correct that name, or install it: {sys.executable} -m pip install …"
+    return "correct that line"
 
 
 def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
@@ -197,8 +221,10 @@ def error_with_place(error: BaseException) -> str:
     """An exception of an author's code in one line, with the author's line that led to it."""
     frames = [(frame.f_globals.get("__name__", ""), f"{frame.f_code.co_filename}:{line}") for frame, line in walk_tb(error.__traceback__)]
     places = [place for module, place in frames if module.partition(".")[0] not in LIBRARIES]
-    where = f" (at {places[-1]})" if places else ""
     text = " ".join(str(error).split())
+    if isinstance(error, SyntaxError) and error.filename:  # its text has the file's name only
+        places, text = [f"{error.filename}:{error.lineno}"], error.msg
+    where = f" (at {places[-1]})" if places else ""
     if isinstance(error, PydanticSchemaGenerationError):  # pydantic's advice is for models
         text = f"{text.partition('. ')[0]}; give the parameter a type that JSON can express, such as a pydantic model"
     return f"{type(error).__name__}: {redacted(text)[:300]}{where}"

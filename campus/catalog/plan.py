@@ -11,11 +11,11 @@ from starlette.types import Receive, Scope, Send
 from campus.addresses import is_loopback
 from campus.building import Job
 from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, trial_of
-from campus.catalog.loader import RESERVED, Installed, LoadedBuilding, RemoteServer, load
+from campus.catalog.loader import Installed, LoadedBuilding, RemoteServer, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
-from campus.config import Config
+from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
@@ -92,7 +92,7 @@ def _loaded(config: Config, installed: Sequence[Installed]) -> list[LoadedBuildi
     errors: list[CampusError] = []
     for name, table in config.buildings.items():
         try:
-            loaded.append(load(name, table, config.secrets, installed))
+            loaded.append(load(name, table, config.secrets, installed, folder=config.folder))
         except CampusError as error:
             errors.append(error)
     if errors[1:]:

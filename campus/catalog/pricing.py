@@ -27,7 +27,7 @@ def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | No
     if (payments := config.payments) is None:
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'campus[payments]'")
+        raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'mcp-campus[payments]'")
     network = network_of(payments.network)
     _check_spelling(payments.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}

@@ -287,7 +287,7 @@ def own_icons(url: str) -> list[Icon]:
 
 def version_of(author: FastMCP[Any]) -> str | None:
     """The author's version; campus's own if there is none, where FastMCP would show its own."""
-    return metadata.version("campus") if author.version == fastmcp.__version__ else author.version
+    return metadata.version("mcp-campus") if author.version == fastmcp.__version__ else author.version
 
 
 def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:

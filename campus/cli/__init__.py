@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 RUNNING = {
-    "serve": "Serve the buildings that campus.toml names, until interrupted.",
+    "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
     "run": "Run a job once, now, with or without a running server.",
     "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is.",
     "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
@@ -28,6 +28,23 @@ RUNNING = {
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
 }
 """The commands of running.py with their help, which are their docstrings."""
+AUTHORING = {
+    "dev": (
+        "campus.cli.dev:dev",
+        "Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.\n\n"
+        "No call is refused meanwhile. What cannot be loaded is one sentence, and the last good version is served on.",
+    ),
+    "init": (
+        "campus.cli.init:init",
+        "Write a campus.toml with comments, which serves the directory, or also a FastMCP server in one file.",
+    ),
+    "import": (
+        "campus.cli.init:import_servers",
+        "Write a table [buildings.NAME] into campus.toml for each server that an MCP client's configuration names.\n\n"
+        "A campus.toml is written if there is none. The values of env and headers are copied: keep the file private.",
+    ),
+}
+"""The commands of authors, each with its function and its help, which is the docstring."""
 
 
 def commands() -> App:
@@ -35,6 +52,9 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
+    for name, (function, text) in AUTHORING.items():
+        app.command(function, name=name, help=text)
+    app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.running:job_process", name="job-process", show=False)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")

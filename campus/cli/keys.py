@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from campus.caller import Key
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show, show_pages
-from campus.config import read_config
+from campus.cli.places import read_place
 from campus.core import open_core
 from campus.keys.connected_clients import ConnectedClient
 from campus.keys.keyring import KeyRing
@@ -37,7 +37,7 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
     """Open the key ring, do the work and close it; `reading` is for work that changes nothing."""
 
     async def run() -> T:
-        async with open_core(read_config(config), reading=reading) as core:
+        async with open_core(read_place(config), reading=reading) as core:
             return await work(core.keys)
 
     return anyio.run(run)
@@ -116,7 +116,7 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
     """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
     async def found() -> Sequence[ConnectedClient]:
-        async with open_core(read_config(config), reading=True) as core:
+        async with open_core(read_place(config), reading=True) as core:
             return await core.clients.of_lineage((await core.keys.named(key)).lineage)
 
     rows = [

@@ -14,7 +14,8 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
-from campus.config import Config, read_config
+from campus.cli.places import read_place
+from campus.config import Config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.observability import utc_text
@@ -48,7 +49,7 @@ def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own
     """Open the accounts, return what `question` asks, and close them."""
 
     async def run() -> T:
-        async with accounts_of(read_config(config), own=own) as accounts:
+        async with accounts_of(read_place(config), own=own) as accounts:
             return await question(accounts)
 
     return anyio.run(run)
@@ -160,7 +161,7 @@ def export(
     """Write every entry to standard output, for bookkeeping; `amount` is in the token's smallest unit, `usd` in US dollars."""
 
     async def run() -> None:
-        async with accounts_of(read_config(config)) as accounts:
+        async with accounts_of(read_place(config)) as accounts:
             await (_write_csv if format == "csv" else _write_json)(accounts.entries(_period(since, until)))
 
     anyio.run(run)
@@ -178,7 +179,7 @@ def reconcile(
     Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. It only
     reads the chain and charges nothing.
     """
-    reconciled = anyio.run(_reconcile, read_config(config), since)
+    reconciled = anyio.run(_reconcile, read_place(config), since)
     found = reconciled.findings
     rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in reconciled.resolutions]
     rows += [
@@ -210,7 +211,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
     """
 
     async def accepted() -> Sequence[dict[str, Any]]:
-        async with _payments(read_config(config)) as payments:
+        async with _payments(read_place(config)) as payments:
             return [
                 _finding(one.id, one.state, "accepted", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.reserved_at)
                 for one in await payments.accept_unproven()

@@ -10,15 +10,15 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from campus.catalog.loader import RESERVED, installed_buildings
-from campus.config import NAME
+from campus.catalog.loader import installed_buildings
+from campus.config import NAME, RESERVED
 from campus.errors import LoadError
 
 EXAMPLE = "example"
 """The name of the building in the folder of templates, in files and in their names; with a capital letter its title."""
 TEMPLATES = Path(__file__).with_name("new_building")
 AS_TEMPLATE = ".template"
-"""The end of the name of a file that tools would otherwise take for their configuration, in campus's own repository."""
+"""The end of the name of a file that tools would otherwise take for one of campus's own repository."""
 WRITTEN = (".py", ".html", ".toml", AS_TEMPLATE)
 LONGEST_NAME = 48
 
@@ -32,7 +32,7 @@ def building(
     *,
     folder: Annotated[Path | None, Parameter(help="Where to write it; default: campus-NAME.")] = None,
 ) -> None:
-    """Write a new building: tools, a table with its migration, a job, a page and a test, in a package of its own."""
+    """Write a new building: tools, a table with its migration, a job, a page, a test and its CI, in a package of its own."""
     _check_name(name)
     target = folder or Path(f"campus-{name}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -72,7 +72,7 @@ def _next_steps(name: str, target: Path) -> Sequence[str]:
         "",
         f"  {python} -m pip install --no-deps -e {at}",
         f"  {python} -m pytest {at}",
-        f"  {campus} serve --config {at}/campus.toml     # then open http://localhost:8000/{name}",
+        f"  {campus} dev {at}     # then open http://localhost:8000/{name}; a saved file is loaded at once",
         "",
         f"To serve it with your other buildings, write [buildings.{name}] into their campus.toml.",
     )

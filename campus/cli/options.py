@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from campus.observability import utc_text
 
-ConfigFile = Annotated[Path, Parameter(name="--config", help="The campus.toml to use.")]
+ConfigFile = Annotated[Path, Parameter(name="--config", help="The campus.toml to use, or a file with a server.")]
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of text.")]
 
 CAMPUS_TOML = Path("campus.toml")

@@ -3,8 +3,9 @@
 import gc
 import inspect
 import logging
+import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
-from anyio.abc import TaskGroup
 from cyclopts import App, CycloptsError, Parameter
 
 from campus.app import Campus, assemble, open_servers
@@ -22,7 +22,8 @@ from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import Plan, make_plan
 from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
-from campus.config import Config, read_config
+from campus.cli.places import Place, read_place
+from campus.config import Config
 from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.server import bind, inherited_listener
@@ -42,6 +43,8 @@ beside a thread that computes a transaction of 64 beats takes 52 ms with Python'
 
 
 def serve(
+    place: Place = None,
+    /,
     *,
     host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
     port: Annotated[int | None, Parameter(help="The port to listen on; default: that of campus.toml.")] = None,
@@ -51,20 +54,28 @@ def serve(
     log_level: Annotated[LogLevel, Parameter(help="The least important lines to log; debug adds runs of jobs that did nothing.")] = "info",
     log_format: Annotated[LogFormat, Parameter(help="text, or json: an object per line, for collectors of logs.")] = "text",
 ) -> None:
-    """Serve the buildings that campus.toml names, until interrupted."""
+    """Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted."""
     log_to_stderr(log_level, log_format=log_format, requests=access_log)
-    settings = read_config(config).serving_at(host, port, admin=admin)
+    config = place or config
+    settings = read_place(config).serving_at(host, port, admin=admin)
     anyio.run(
-        _serve,
+        serve_campus,
         settings,
-        partial(_job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
+        partial(job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
         backend_options={"use_uvloop": True},
     )
 
 
-async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) -> None:
+async def serve_campus(
+    settings: Config,
+    job_command: Callable[[str], Sequence[str]],
+    *,
+    listener: socket.socket | None = None,
+    on_serving: Callable[[Campus], None] = lambda _: None,
+) -> None:
+    """Open a campus and serve it until a signal, on this socket, or else on systemd's or at the address of campus.toml."""
     with ExitStack() as sockets:
-        listener = sockets.enter_context(inherited_listener() or bind(settings.server.host, settings.server.port))
+        listener = sockets.enter_context(listener or inherited_listener() or bind(settings.server.host, settings.server.port))
         operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
         async with (
             assemble(settings, exclusive=True, job_command=job_command) as campus,
@@ -74,7 +85,7 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             log.info(
                 "campus opened",
                 extra={
-                    "version": version("campus"),
+                    "version": version("mcp-campus"),
                     "process_name": campus.scheduler.name,
                     "buildings": ",".join(settings.buildings),
                     "database": campus.core.databases.place_of("campus"),
@@ -82,13 +93,18 @@ async def _serve(settings: Config, job_command: Callable[[str], Sequence[str]]) 
             )
             tasks.start_soon(campus.run_jobs)
             tasks.start_soon(campus.run_services)
+
+            def started() -> None:
+                tasks.start_soon(_settle, campus)
+                on_serving(campus)
+
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
             await served(
                 app,
                 listener,
-                on_started=lambda: _start(tasks, partial(_settle, campus)),
+                on_started=started,
                 on_stopping=campus.stopping.set,
                 requests=campus.metrics.requests,
             )
@@ -103,14 +119,10 @@ async def _settle(campus: Campus) -> None:
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _start(tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    tasks.start_soon(work)
-
-
-def _job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
+def job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
     """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
     # in a process group of its own an interrupt from the keyboard reaches it through its server only
-    code = "import os; os.setpgid(0, 0); import campus_command; campus_command.main()"
+    code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
     begins = (sys.executable, "-P", "-c", code, "job-process", name)
     place = ("--host", settings.server.host, "--port", str(settings.server.port))
     return (*begins, "--config", str(file), *place, *logged)
@@ -126,7 +138,7 @@ async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report
     building = name.partition(".")[0]
     counted = RecordedMetrics()
     try:
-        config = read_config(file).serving_at(host, port).only(building)
+        config = read_place(file).serving_at(host, port).only(building)
         async with assemble(config, exclusive=False, made=True, metrics=counted) as campus:
             await campus.plan.jobs[name].run(campus.sites[building])
     except Exception as error:  # the server gets the reason and has no traceback
@@ -168,7 +180,7 @@ def run(
 
 
 async def _run(file: ConfigFile, name: str, words: tuple[str, ...]) -> None:
-    config = read_config(file)
+    config = read_place(file)
     plan = await make_plan(config, installed_buildings())
     job = plan.jobs.get(name)
     if job is None:
@@ -207,9 +219,9 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return capture
 
 
-def check(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def check(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    _report(anyio.run(_ask, config, "check"), as_json=as_json)
+    _report(anyio.run(_ask, place or config, "check"), as_json=as_json)
 
 
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
@@ -227,7 +239,7 @@ def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None
 
 
 async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
-    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         return [
             {
                 "building": name,
@@ -252,7 +264,7 @@ def backup(
     """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
 
     async def copy() -> Sequence[Path]:
-        settings = read_config(config)
+        settings = read_place(config)
         async with open_databases(settings, reading=True) as databases:  # of any version: a backup comes before an upgrade
             await databases.refuse_lost("campus", others=settings.buildings)
             return await databases.backup(folder)
@@ -276,7 +288,7 @@ def copy(
     """
     if not url.startswith("postgresql:"):
         raise StorageError(f"{url!r} is no address of PostgreSQL, written as postgresql://user@host/database; `campus backup` copies files")
-    copied = anyio.run(_copy_to, url, read_config(config))
+    copied = anyio.run(_copy_to, url, read_place(config))
     show([one._asdict() for one in copied], as_json=as_json)
 
 
@@ -298,7 +310,7 @@ def _report(found: list[dict[str, str]], *, as_json: bool) -> None:
 
 
 async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
-    async with assemble(read_config(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         if on == "check":
             _print_note(campus.plan)
@@ -311,9 +323,9 @@ def _print_note(plan: Plan) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def tools(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def tools(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every tool of every building with its route, tier and price; opens no database."""
-    plan = anyio.run(open_servers, read_config(config))
+    plan = anyio.run(open_servers, read_place(place or config))
     rows = [
         {
             "building": entry.name,

@@ -89,7 +89,7 @@ def listings_of(config: Config, opened: Iterable[OpenBuilding], entries: Mapping
 
 def _one_version(version: str | None) -> str:
     """The version; campus's own where registries would read it as a range or refuse it."""
-    return version if version and ONE_VERSION.fullmatch(version) else metadata.version("campus")
+    return version if version and ONE_VERSION.fullmatch(version) else metadata.version("mcp-campus")
 
 
 def shortened(text: str) -> str:

@@ -165,14 +165,17 @@ class Edge:
         await response.refuse(problem)
 
     def _log_access(self, scope: Scope, headers: dict[bytes, bytes], response: OutgoingResponse, seconds: float) -> None:
+        context = context_of(scope)
         data = {
             "client": caller_of(scope.get("client")),
             "method": scope["method"],
             "route": route_of(scope) or "-",
-            "status": response.status or CALLER_LEFT,
+            "status": context.status or response.status or CALLER_LEFT,
             "ms": round(seconds * 1000, 1),
             "request_id": response.request_id,
         }
+        if context.caller is not None and context.caller.key is not None:
+            data["key"] = context.caller.key.id
         if trace := trace_id_of(headers.get(b"traceparent")):
             data["trace"] = trace
         access.info("request", extra=data)

@@ -201,7 +201,7 @@ class Metrics:
         from prometheus_client import CollectorRegistry, ProcessCollector
 
         registry: Any = CollectorRegistry()
-        registry.register(Reading("campus_build_info", "always 1", "version", {version("campus"): 1}))
+        registry.register(Reading("campus_build_info", "always 1", "version", {version("mcp-campus"): 1}))
         registry.register(self.event_loop_lag)
         registry.register(self.requests)
         ProcessCollector(registry=registry)  # CPU, memory and files, on Linux

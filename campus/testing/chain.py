@@ -160,7 +160,7 @@ async def open_chain(*, kind: ChainKind | None = None) -> AsyncIterator[Chain]:
     """A new chain, until the block ends.
 
     `anvil` is a separate program, and faster. The default is anvil if CAMPUS_ANVIL names it or it is on the PATH, otherwise eth-tester,
-    which needs only `campus[chain]`. The chain's clock starts with the machine's and runs ahead if more than one block is mined in a
+    which needs only `mcp-campus[chain]`. The chain's clock starts with the machine's and runs ahead if more than one block is mined in a
     second: after a few hundred payments, open another chain.
     """
     kind = kind or ("anvil" if evm.anvil_program() else "eth-tester")

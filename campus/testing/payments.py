@@ -1,4 +1,4 @@
-"""Payments for tests: a real local chain, x402's facilitator on it, and wallets that pay. Needs the extra `campus[chain]`."""
+"""Payments for tests: a real local chain, x402's facilitator on it, and wallets that pay. Needs the extra `mcp-campus[chain]`."""
 
 from campus.testing.chain import Chain, ChainError, NodeFaults, Relay, Transfer, open_chain, open_relay
 from campus.testing.facilitator import Call, Facilitator, Faults, Hold, open_facilitator

@@ -70,7 +70,10 @@ MISTAKES = {
     "a number for true": ("[buildings.a.tools]\nt = { free = 0 }\n", "buildings.a.tools.t.free: write true or false"),
     "a public address with a blank": ('[server]\npublic_url = " https://a.example"\n', "server.public_url: write it as https://host"),
     "a public address with a line end": ('[server]\npublic_url = "https://a.exam\\nple"\n', "server.public_url: write it as https://host"),
-    "a server that is a list": ('[buildings.w]\nserver = ["x"]\n', 'buildings.w.server: write "module:server", {command'),
+    "a server that is a list": (
+        '[buildings.w]\nserver = ["x"]\n',
+        'buildings.w.server: write "./file.py:server", "module:server", {command',
+    ),
     "a host of mail that is none": ('[mail]\nhost = "https://x:y@z"\nsender = "a@b.example"\n', "mail.host: write it as in 'smtp.example'"),
     "a secret's own table": ("secrets = 1\n", "unknown key 'secrets'"),
 }

@@ -90,6 +90,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a building that is not installed": ({"zoo": None}, {}, "no building 'zoo' is installed; the installed buildings are: none"),
     "a name that campus keeps": ({"errors": server(None)}, {}, "which campus uses itself"),
     "an entry point of another kind": ({"a": 42}, {}, "names a int; it must name a Building or a FastMCP server"),
+    "a building for a later campus": (
+        {"a": Building(server(None), contract=2)},
+        {},
+        "building 'a' is written for contract 2 of campus, and this is contract 1; install a newer campus, or a version of the building",
+    ),
     "an unknown setting": (
         {"a": Building(server(None), settings=Strict)},
         {"feed_url": "x", "speed": 1},

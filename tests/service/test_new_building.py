@@ -25,10 +25,15 @@ async def test_a_new_building_works_as_it_is(tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "rivers"
     answer = command_of(capsys)("new", "building", "river_levels", "--folder", str(folder))
     assert answer.code == 0, answer.err
-    assert f"serve --config {folder}/campus.toml" in answer.out
+    assert f"dev {folder} " in answer.out
     assert not [path for path in folder.rglob("*") if "example" in path.name or (path.is_file() and "example" in path.read_text().lower())]
     monkeypatch.syspath_prepend(str(folder))
     project = tomllib.loads((folder / "pyproject.toml").read_text())
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed, at_least, below = re.split(">=|,<", project["project"]["dependencies"][0])
+    assert (needed, at_least) == (own["name"], own["version"].rpartition(".")[0])
+    assert int(below.rpartition(".")[2]) == int(at_least.rpartition(".")[2]) + 1
+    assert {path.name for path in folder.iterdir()} >= {".gitignore", ".github", "README.md"}
     module, _, attribute = project["project"]["entry-points"]["campus.buildings"]["river_levels"].partition(":")
     building = getattr(import_module(module), attribute)
     assert "river_levels" in read_config(folder / "campus.toml", {}).buildings

@@ -1,6 +1,7 @@
 """The building in a real campus, over HTTP and over MCP. Run it with python -m pytest."""
 
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 from campus.testing import Clock, open_campus
@@ -15,7 +16,7 @@ def anyio_backend() -> str:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_the_newest_number_is_free_and_the_others_need_a_key(frame: str) -> None:
+async def test_the_newest_number_is_free_and_the_others_need_a_key(frame: Literal["http", "mcp"]) -> None:
     clock = Clock()
     async with open_campus(frame=frame, clock=clock, settings={"highest": 6}, example=building) as campus:
         assert (await campus.call("latest")).code == "nothing_drawn"

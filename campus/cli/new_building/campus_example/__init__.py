@@ -14,4 +14,5 @@ building = Building(
     jobs=[Job(draw, every=timedelta(hours=1))],
     pages=[Page("GET /example", board, label="Example")],
     problems={"nothing_drawn": "No number was drawn yet; the first is drawn when the server starts."},
+    contract=1,
 )

@@ -1,7 +1,6 @@
-"""The `campus` command: its code is imported while the garbage collector rests, which is a fifth of the start.
+"""The `campus` command, also `python -m campus`: its code is imported while the garbage collector rests, a fifth of the start.
 
 What an import makes lives as long as the process: looking for garbage in it, again and again as it grows, finds none.
-It stands outside of the package, since importing any part of a package imports the package first.
 """
 
 import gc
@@ -24,3 +23,7 @@ def _imported() -> None:
     gc.enable()
     if raises:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""campus dev: serves what its author edits. A save is loaded by a new process, which takes over the listening socket.
+
+This process holds the socket, the lock of the data and the key; each version of the author's code has a process of its own (see
+campus.cli.dev_version). A version is served as soon as it is open, and only then the one before it stops: its running calls are
+finished, new ones go to the next version. One that cannot be opened changes nothing.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Annotated, Any
+
+import anyio
+from anyio.abc import TaskGroup, UNIXSocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from cyclopts import Parameter
+from watchfiles import PythonFilter, awatch
+
+from campus.addresses import Listen
+from campus.catalog.loader import installed_buildings
+from campus.cli.options import CAMPUS_TOML, ConfigFile
+from campus.cli.places import Place, read_place
+from campus.config import Config, read_file_target
+from campus.core import Core, open_core
+from campus.errors import ServeError, unwrapped_errors
+from campus.http.server import bind
+from campus.keys.keyring import KeyRing
+from campus.keys.sales import Product, Term
+from campus.observability import LogLevel, log_to_stderr
+
+WATCHED = (".toml", ".html", ".css")
+"""Besides Python's files. What a tool writes, such as JSON or a database, is no new version."""
+KEY = Product("dev", "all", "0", Term(1, "day"))
+STOP_SECONDS = 20.0
+"""The server lets calls finish for 10 s, then a job's process has 5."""
+LONGEST_REPORT = 1 << 20
+INSPECTOR = "@modelcontextprotocol/inspector@2"
+
+
+def dev(
+    place: Place = None,
+    /,
+    *,
+    host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
+    port: Annotated[int | None, Parameter(help="The port to listen on; default: that of campus.toml.")] = None,
+    config: ConfigFile = CAMPUS_TOML,
+    inspector: Annotated[bool, Parameter(negative="", help="Start the MCP Inspector on it, with npx.")] = False,
+    log_level: Annotated[LogLevel, Parameter(help="The least important lines to log.")] = "warning",
+) -> None:
+    """Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.
+
+    No call is refused meanwhile. What cannot be loaded is one sentence, and the last good version is served on.
+    """
+    log_to_stderr(log_level)
+    place = place or config
+    settings = read_place(place).serving_at(host, port, admin="off")
+    words = ("--log-level", log_level)
+    with unwrapped_errors():
+        anyio.run(_develop, place, settings, words, inspector)
+
+
+async def _develop(place: Path, settings: Config, words: Sequence[str], inspector: bool) -> None:
+    with bind(settings.server.host, settings.server.port) as listener, _forking(place, settings, listener, words) as orders:
+        address = Listen(*listener.getsockname()[:2])
+        async with open_core(settings, exclusive=True) as core, _key(core) as token, anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_a_signal, tasks)
+            print(f"http://{address} serves {place}; a saved file is loaded at once, Ctrl-C ends it", flush=True)
+            print(f"key for every scope, until it ends: {token}", flush=True)
+            with _inspector(f"http://{address}/{next(iter(settings.buildings))}/mcp", token) if inspector else nullcontext():
+                saved, watched = anyio.create_memory_object_stream[None](1)
+                tasks.start_soon(_watch, folders_of(settings), saved)
+                await Versions(orders, tasks).follow(watched)
+
+
+@contextmanager
+def _forking(place: Path, settings: Config, listener: socket.socket, words: Sequence[str]) -> Iterator[socket.socket]:
+    """The process that forks for each version; what it is sent on the socket is the new version's own socket."""
+    orders, its = socket.socketpair()
+    with orders:
+        with its:
+            # in a process group of its own an interrupt from the keyboard reaches it through this process only
+            code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
+            at = ("--host", settings.server.host, "--port", str(listener.getsockname()[1]))
+            fds = ("--orders", str(its.fileno()), "--listener", str(listener.fileno()))
+            command = (sys.executable, "-P", "-c", code, "dev-versions", str(place), *fds, *at, *words)
+            process = Popen(command, stdin=DEVNULL, pass_fds=(its.fileno(), listener.fileno()))  # noqa: S603  # our own command
+        try:
+            yield orders
+        finally:
+            orders.close()
+            process.wait()
+
+
+async def _until_a_signal(tasks: TaskGroup) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _key(core: Core) -> AsyncIterator[str]:
+    """A key that opens every tool, revoked at the end; if this process is killed it ends after a day."""
+    keys = KeyRing(core.storage, {KEY.name: KEY}, now=core.now)
+    issued = await keys.issue(KEY.name, note="campus dev")
+    try:
+        yield issued.token
+    finally:
+        with anyio.CancelScope(shield=True):
+            await keys.revoke(issued.key.id)
+
+
+@contextmanager
+def _inspector(url: str, token: str) -> Iterator[None]:
+    """The MCP Inspector beside the server, until the block ends; one sentence if it cannot be started."""
+    npx = shutil.which("npx")
+    if npx is None:
+        print("campus: there is no npx for the MCP Inspector; install Node.js, or open the pages of the tools instead", file=sys.stderr)
+        yield
+        return
+    command = [npx, "--yes", INSPECTOR, "--transport", "http", "--server-url", url, "--header", f"Authorization: Bearer {token}"]
+    process = Popen(command, start_new_session=True)  # noqa: S603  # the program that was found, with our own arguments
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)  # what npx has started, too
+        process.wait()
+
+
+async def _watch(folders: Sequence[Path], saved: MemoryObjectSendStream[None]) -> None:
+    """Tell of saved files; several before they are read are one. In a home directory, which has too many folders, of its own files only."""
+    filtered = PythonFilter(extra_extensions=WATCHED)
+    is_home = any(Path.home().is_relative_to(folder) for folder in folders)
+    try:
+        async for _ in awatch(*folders, watch_filter=filtered, ignore_permission_denied=True, recursive=not is_home):
+            with suppress(anyio.WouldBlock):
+                saved.send_nowait(None)
+    except OSError as error:
+        places = ", ".join(map(str, folders))
+        raise ServeError(f"changes in {places} cannot be noticed: {error}; move the files into a folder of their own") from None
+
+
+def folders_of(settings: Config) -> Sequence[Path]:
+    """The folders whose files make a version: that of campus.toml, and those of its buildings' packages that are not installed files."""
+    entry_points = {one.name: str(getattr(one, "value", "")) for one in installed_buildings()}
+    folders = {settings.folder}
+    for name, table in settings.buildings.items():
+        target = entry_points.get(name) if table.server is None else table.server
+        if not isinstance(target, str):
+            continue
+        if file := read_file_target(target, settings.folder):
+            folders.add(file[0].parent)
+            continue
+        with suppress(ImportError, ValueError):  # the version says that it cannot be imported
+            spec = find_spec(target.partition(":")[0].partition(".")[0])
+            folders |= {Path(place) for place in (spec and spec.submodule_search_locations) or () if "site-packages" not in place}
+    return sorted(one for one in folders if not any(one.is_relative_to(other) for other in folders if other != one))
+
+
+class Versions:
+    """The version that is served, and those that end."""
+
+    def __init__(self, orders: socket.socket, tasks: TaskGroup) -> None:
+        self._orders = orders
+        self._tasks = tasks
+        self._served: Version | None = None
+        self._running: set[Version] = set()
+
+    async def follow(self, saved: MemoryObjectReceiveStream[None]) -> None:
+        """Serve what there is, and then each new version, until cancelled; then end them all."""
+        try:
+            await self._load()
+            async for _ in saved:
+                await self._load()
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as tasks:
+                    for version in self._running:
+                        tasks.start_soon(version.stop)
+
+    async def _load(self) -> None:
+        """Serve a new version in place of the one that is served; say why if it cannot be opened."""
+        version = await Version.forked(self._orders)
+        self._running.add(version)
+        report = await version.report()
+        if report is None or "error" in report:
+            why = report["error"].splitlines() if report else ["the process ended while it loaded; the lines above may say why"]
+            kept = "the last good version is still served" if self._served else "calls wait until it can be served"
+            print(*(f"campus: {sentence}" for sentence in (*why, kept)), sep="\n", flush=True)
+            self._tasks.start_soon(self._stop, version)
+            return
+        print("served:", *report["served"], sep="\n  ", flush=True)
+        before, self._served = self._served, version
+        self._tasks.start_soon(self._watch, version)
+        if before:
+            self._tasks.start_soon(self._stop, before)
+
+    async def _stop(self, version: "Version") -> None:
+        await version.stop()
+        self._running.discard(version)
+
+    async def _watch(self, version: "Version") -> None:
+        """Say so when the version that is served ends by itself."""
+        await version.ended()
+        if version is self._served:
+            self._served = None
+            print("campus: the server's process has ended; save a file to start it again", flush=True)
+
+
+class Version:
+    """A process that loads the author's code and serves it."""
+
+    def __init__(self, reports: UNIXSocketStream) -> None:
+        self._reports = reports
+        self._lines = BufferedByteReceiveStream(reports)
+        self._pid = 0
+        self._has_ended = False
+        self._reading = anyio.Lock()
+
+    @classmethod
+    async def forked(cls, orders: socket.socket) -> "Version":
+        """A new process, which begins to load."""
+        ours, its = socket.socketpair()
+        with its:
+            socket.send_fds(orders, [b"."], [its.fileno()])
+        version = cls(await UNIXSocketStream.from_socket(ours))
+        hello = await version.report()
+        if hello is None:
+            raise ServeError("the process that starts the versions has ended; start campus dev again")
+        version._pid = hello["pid"]
+        return version
+
+    async def report(self) -> dict[str, Any] | None:
+        """The next thing that it tells: `served`, what is served where, or `error`, why nothing is. None when it has ended."""
+        try:
+            report: dict[str, Any] = json.loads(await self._lines.receive_until(b"\n", LONGEST_REPORT))
+        except (anyio.BrokenResourceError, anyio.IncompleteRead):
+            self._has_ended = True
+            return None
+        return report
+
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        async with self._reading:
+            while not self._has_ended and await self.report():
+                pass
+
+    async def stop(self) -> None:
+        """Let its running calls finish, and end it."""
+        with suppress(anyio.BrokenResourceError, OSError):
+            await self._reports.send_eof()
+        with anyio.move_on_after(STOP_SECONDS):
+            await self.ended()
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)

@@ -1,0 +1,132 @@
+"""campus init and campus import write a campus.toml that works; the wheel serves it without the repository."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from commands import Command, command_of
+from patience import patience
+from serving import Served, asked, free_port, wait_until_it_answers
+
+from campus.config import read_config
+
+ROOT = Path(__file__).parents[2]
+HELLO = """
+from fastmcp import FastMCP
+
+mcp = FastMCP("Hello")
+
+
+@mcp.tool(annotations={"readOnlyHint": True})
+def greet() -> str:
+    "Greet."
+    return "hello"
+"""
+CLIENTS = {
+    "mcpServers": {
+        "File System": {"command": "npx", "args": ["-y", 'a "b"\\c\x7f'], "env": {"ROOT": "/srv", "A.B": "ä"}, "alwaysAllow": ["x"]},
+        "weather": {"type": "sse", "url": "https://weather.example/sse", "headers": {"Authorization": "Bearer s3cret"}},
+        "search": {"serverUrl": "https://search.example/mcp"},
+        "gateway": {"command": "x"},
+        "asks": {"command": "x", "env": {"TOKEN": "${input:token}"}},
+        "off": {"command": "x", "disabled": True},
+        "odd": {"args": ["x"]},
+    }
+}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return command_of(capsys)
+
+
+def test_init_writes_a_campus_toml_whose_comments_are_right_and_that_opens_a_file(tmp_path: Path, run: Command) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/hello.py").write_text(HELLO)
+    assert run("init", "src/hello.py").code == 0
+    assert {row["tool"] for row in json.loads(run("tools", "--json").out)} >= {"greet", "list_buildings"}
+    assert run("check").out == "all is well\n"
+    again = run("init")
+    assert (again.code, "campus.toml exists already" in again.err) == (2, True)
+    (tmp_path / "campus.toml").unlink()
+    run("init")
+    text = (tmp_path / "campus.toml").read_text()
+    (tmp_path / "all.toml").write_text(re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE))
+    assert {"hello", "wiki", "cve", "recorder", "gateway"} == read_config(tmp_path / "all.toml", {}).buildings.keys()
+
+
+def test_import_writes_a_table_for_each_server_of_a_clients_configuration(tmp_path: Path, run: Command) -> None:
+    (tmp_path / "claude_desktop_config.json").write_text(json.dumps(CLIENTS))
+    (tmp_path / "mcp.json").write_text(json.dumps({"servers": {"manuals": {"type": "http", "url": "https://docs.example/mcp"}}}))
+    answer = run("import", "claude_desktop_config.json")
+    assert answer.code == 0, answer.err
+    assert run("import", "mcp.json").out == "[buildings.manuals]\n"
+    buildings = tomllib.loads((tmp_path / "campus.toml").read_text())["buildings"]
+    assert {name: table["server"] for name, table in buildings.items() if "server" in table} == {
+        "file_system": {"command": "npx", "args": ["-y", 'a "b"\\c\x7f'], "env": {"ROOT": "/srv", "A.B": "ä"}},
+        "weather": {"url": "https://weather.example/sse", "headers": {"Authorization": "Bearer s3cret"}, "transport": "sse"},
+        "search": {"url": "https://search.example/mcp"},
+        "manuals": {"url": "https://docs.example/mcp"},
+    }
+    assert answer.out.splitlines() == [
+        "[buildings.file_system], without alwaysAllow",
+        "[buildings.weather]",
+        "[buildings.search]",
+        "'gateway' is left out: [buildings.gateway] is there already",
+        "'asks' is left out: campus does not fill in ${input:token}; write the value",
+        "'off' is left out: it is disabled",
+        "'odd' is left out: it has neither a command nor an address",
+        "campus.toml has the values of env and headers now; let nobody else read it",
+    ]
+    assert (tmp_path / "campus.toml").stat().st_mode & 0o777 == 0o600
+    refused = run("import", "campus.toml")
+    assert (refused.code, "campus.toml is not JSON" in refused.err) == (2, True)
+
+
+def test_the_wheel_has_the_three_packages_and_serves_without_the_repository(tmp_path: Path) -> None:
+    """In a new virtual environment, to which the dependencies that are installed here are added."""
+    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, ROOT]
+    subprocess.run(build, check=True, timeout=patience(100))
+    (wheel,) = tmp_path.glob("mcp_campus-*.whl")
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"twins", "campus", "buildings"}
+    venv.create(home := tmp_path / "venv", with_pip=False)
+    python = home / "bin/python"
+    install = [sys.executable, "-m", "pip", "-q", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel]
+    subprocess.run(install, check=True, timeout=patience(100))
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
+    environ = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "HOME": str(tmp_path)}
+    (folder := tmp_path / "empty").mkdir()
+
+    def campus(*words: str) -> str:
+        ran = subprocess.run([home / "bin/campus", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=patience(60))
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert "campus.toml is written" in campus("init")
+    assert campus("new", "building", "rivers")
+    written = {str(path.relative_to(folder / "campus-rivers")) for path in (folder / "campus-rivers").rglob("*")}
+    assert {".gitignore", ".github/workflows/test.yml", "README.md", "campus_rivers/migrations/0001_first_tables.py"} <= written
+    port = free_port()
+    with (tmp_path / "served.log").open("wb") as log:
+        process = subprocess.Popen([home / "bin/campus", "serve", "--port", str(port)], cwd=folder, env=environ, stderr=log)
+    served = Served(f"http://127.0.0.1:{port}", tmp_path / "served.toml", process, (), environ, "")
+    try:
+        wait_until_it_answers(served)
+        assert "list_buildings" in asked(f"{served.url}/v1/gateway").text
+        assert str(ROOT) not in served.log
+    finally:
+        process.terminate()
+        process.wait(patience(30))
