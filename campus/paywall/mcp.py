@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import mcp_types
 from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
@@ -11,7 +11,7 @@ from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
@@ -67,9 +67,13 @@ class GatedMcpCall:
 
     def body_of(self, result: McpResult) -> bytes | None:
         """Its structured content; its content blocks if there is none. None for an error and for a question to the caller."""
-        if not isinstance(result, ToolResult):
+        if not isinstance(result, BaseModel):
             return result.structured
-        if result.is_error or isinstance(result, InputRequiredToolResult):
+        if isinstance(result, mcp_types.InputRequiredResult | InputRequiredToolResult):
+            return None
+        if not isinstance(result, ToolResult):
+            return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+        if result.is_error:
             return None
         if result.structured_content is not None:
             return to_json(result.structured_content, inf_nan_mode="null")
@@ -166,13 +170,11 @@ class PaywallMiddleware(Middleware):
         checker = self._gate.checkers[name]
         arguments = context.message.arguments or {}
 
-        async def run() -> ToolResult:
+        async def run() -> McpResult:
             return await checked(context, call_next, checker)
 
         call = McpCall(checker.operation, scope, arguments, _meta_of(context), run, is_direct=False)
-        result = await self._gate(call)
-        assert isinstance(result, ToolResult)
-        return result
+        return cast(ToolResult, await self._gate(call))  # FastMCP passes on results of extensions too, without declaring it
 
 
 async def checked(

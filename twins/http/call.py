@@ -7,6 +7,8 @@ import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from mcp import MCPError
+from mcp_types import INTERNAL_ERROR
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -97,6 +99,10 @@ class Call:
             if isinstance(error.__cause__, ValidationError):
                 raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
             raise
+        except MCPError as error:  # of middleware or an extension: FastMCP wraps a tool's own
+            if error.error.code == INTERNAL_ERROR:
+                raise
+            raise Problem(400, "tool_error", error.error.message) from error
         except (DisabledError, NotFoundError):
             raise Problem(404, "not_found", "this tool is no longer available") from None
         except ToolError as error:

@@ -8,6 +8,7 @@ import orjson
 from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
@@ -83,8 +84,15 @@ class ResultEncoder:
         """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
         return self._kept.of(value)
 
-    def encode_server_result(self, result: ToolResult) -> Answer:
-        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
+    def encode_server_result(self, result: ToolResult | BaseModel) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped.
+
+        A result that is not a tool's is that of an extension.
+        """
+        if not isinstance(result, (ToolResult, *FINISHED)):
+            return self._json(result.model_dump_json(by_alias=True, exclude_none=True).encode())
+        if not isinstance(result, ToolResult):
+            return self._finished(result)
         untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
         if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
             return self._json(_wrapped(to_json(_json_or_text(result.content[0].text), inf_nan_mode="null")))
