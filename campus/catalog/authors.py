@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import metadata
 from inspect import isawaitable
-from typing import Any
+from typing import Any, cast
 
 import fastmcp
 from fastmcp import FastMCP
@@ -14,10 +14,12 @@ from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 from fastmcp.utilities.async_utils import call_sync_fn_in_threadpool, is_coroutine_function
+from mcp.server.request_state import RequestStateBoundary, RequestStateCodec, RequestStateSecurity
 from mcp_types import CompletionArgument, CompletionContext, Icon, ListToolsRequest, PromptReference, ResourceTemplateReference
 
 from campus.errors import LoadError
 from campus.layout.assets import ICON, read_assets
+from twins import hides_tools
 
 
 class DereferenceOnce(DereferenceRefsMiddleware):
@@ -59,6 +61,11 @@ def check_author(author: FastMCP[Any], building: str, *, exposed: Collection[str
                 f"the extension {identifier} of building {building!r} answers the requests {', '.join(methods)}, which no key or price"
                 f' restricts; remove it, or write expose = ["methods"] under [buildings.{building}] to let everybody send them'
             )
+    if any(map(hides_tools, author.providers)):
+        raise LoadError(
+            f"a server that is mounted in the server of building {building!r} has tool search or code mode, which hides its tools and"
+            " their prices; add that transform to the building's own server instead"
+        )
     if overridden := sorted(_overridden(author)):
         raise LoadError(
             f"the server of building {building!r} overrides {overridden[0]} of FastMCP, which campus does not call; use Middleware"
@@ -121,6 +128,17 @@ def _take_extensions(server: FastMCP[Any], author: FastMCP[Any]) -> None:
             extension._server_ref = None
             server.add_extension(extension)
     server._extensions = {identifier: server._extensions[identifier] for identifier in author._extensions}
+
+
+def seal_request_states(server: FastMCP[Any], codec: RequestStateCodec, building: str) -> None:
+    """Have what tools give their callers to send back sealed by `codec`, unless the author chose how it is sealed.
+
+    FastMCP's own keys are those of one process, and its name of a server without one too.
+    """
+    if server._request_state_security is None:
+        boundary = RequestStateBoundary(RequestStateSecurity(codec=codec, audience=building), default_audience=None)
+        low = server._mcp_server
+        low.middleware = [cast(Any, boundary) if isinstance(each, RequestStateBoundary) else each for each in low.middleware]
 
 
 def exposed_completions(handler: CompletionHandler, exposed: Collection[str]) -> CompletionHandler:

@@ -20,7 +20,7 @@ from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.pricing import FREE, META, Access, Offer, access_of
-from twins import ROUTE_META, Operation, operations_of, route
+from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
@@ -32,14 +32,16 @@ MISPLACED = frozenset(("access", "free", "key", "price", "route", "sells"))
 class ToolOverrides(Transform):
     """Applies campus.toml to a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
 
-    It appends what a call needs to each tool's description; `per_call` says whether payments are accepted.
+    It appends what a call needs to each tool's description; `per_call` says whether payments are accepted. The `synthetic` tools
+    are those of tool search and code mode: a call of one costs what the tools that it calls cost.
     """
 
     twin_safe = True
     """Every caller gets the same tools, so calls may run without the server."""
 
-    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool) -> None:
+    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool, synthetic: frozenset[str]) -> None:
         self._building = building
+        self._synthetic = synthetic
         self._scope = scope
         self._per_call = per_call
         self._tables: Mapping[str, ToolTable] = table.tools
@@ -55,7 +57,7 @@ class ToolOverrides(Transform):
 
     def unmatched(self) -> list[str]:
         """The names and patterns that match none of the tools: a misspelled name would leave a tool open."""
-        seen = {tool.name for tool, _ in self._applied.values()}
+        seen = {tool.name for tool, _ in self._applied.values()} | self._synthetic
         return sorted(pattern for pattern in self._tables if not any(fnmatchcase(name, pattern) for name in seen))
 
     def apply(self, tool: Tool) -> Tool | None:
@@ -70,6 +72,8 @@ class ToolOverrides(Transform):
         table = self.override_for(tool.name)
         if table.hidden:
             return None
+        if tool.name in self._synthetic:
+            return tool
         meta = dict(tool.meta or {})
         if table.says_access and meta.get(META, {}).get("sells"):
             raise ConfigError(
@@ -126,6 +130,8 @@ class OpenBuilding:
     server: FastMCP[Any]
     operations: Mapping[str, Operation]
     offers: Mapping[str, Offer]
+    synthetic: frozenset[str] = frozenset()
+    """The names of the tools by which tool search and code mode call these, over MCP alone."""
 
     @property
     def name(self) -> str:
@@ -173,10 +179,16 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     if loaded.remote is not None:
         await loaded.remote.open(seconds=seconds)
     scope = loaded.table.scope or name
-    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call)
+    synthetic = await synthetic_tools(author)
+    if priced := sorted(each for each in synthetic if each in loaded.table.tools and loaded.table.tools[each].says_access):
+        raise ConfigError(
+            f"[buildings.{name}.tools] gives {priced[0]!r} a price or a key rule, but {priced[0]} is a tool of tool search or code mode,"
+            " whose calls cost what the tools that they reach cost; set the prices of those"
+        )
+    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, synthetic=synthetic)
     server = server_over(author, overrides, url=url, exposed=loaded.table.expose)
     try:
-        operations = {operation.name: operation for operation in await operations_of(server, name=name)}
+        operations = {operation.name: operation for operation in await operations_of(server, name=name, gated=True)}
     except ValueError as error:
         raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
     for operation in operations.values():
@@ -192,7 +204,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         there_are = ", ".join(sorted(operations))
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
-    return OpenBuilding(loaded, scope, server, operations, offers)
+    return OpenBuilding(loaded, scope, server, operations, offers, synthetic)
 
 
 def _check_result(tool: Tool, building: str) -> None:

@@ -104,6 +104,8 @@ class Call:
                 raise
             raise Problem(400, "tool_error", error.error.message) from error
         except (DisabledError, NotFoundError):
+            if tool.auth is not None:
+                raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
         except ToolError as error:
             if is_crash(error):
@@ -173,13 +175,18 @@ class Twin:
         return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
 
 
+def forbidden() -> Problem:
+    """403 for a tool whose own `auth=`, or whose server, refuses the caller."""
+    return Problem(403, "forbidden", "this caller may not use the tool")
+
+
 def problem_of(error: Exception, call: Call) -> Problem:
     """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
     match error:
         case Problem():
             return error
         case AuthorizationError():
-            return Problem(403, "forbidden", "this caller may not use the tool")
+            return forbidden()
         case FastMCPValidationError() if error.__cause__ is None:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):

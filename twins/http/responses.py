@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
-from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, is_refusal
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required, is_refusal
 from twins.tool.operation import Operation
 from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
 
@@ -118,9 +118,9 @@ class ResultEncoder:
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
-            raise Problem(
-                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
-            )
+            asking = result.input_required if isinstance(result, InputRequiredToolResult) else result
+            requests = asking.model_dump(mode="json", by_alias=True, exclude_none=True).get("inputRequests", {})
+            raise input_required(requests)
         if result.is_error:
             raise self._problem_of(result)
         if result.structured_content is not None:
