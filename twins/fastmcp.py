@@ -5,7 +5,7 @@ Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from fastmcp import FastMCP
@@ -39,19 +39,21 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
     Tool search and code mode list tools of their own in place of the server's, which are those that have twins.
     """
     middleware = not all(map(_only_dereferences, server.middleware))
-    with _trusted(), _whole_catalog(server):
-        names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
+    with _trusted():
+        with _whole_catalog(server) if await synthetic_tools(server) else nullcontext():
+            names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
         found = [await server.get_tool(name) for name in names]
     return [tool for tool in found if tool is not None]
 
 
 async def synthetic_tools(server: FastMCP[Any]) -> frozenset[str]:
-    """The names of the tools by which tool search and code mode find and call the server's own."""
+    """The names of the tools by which tool search and code mode find and call the server's own; of a transform that only hides, none."""
     if not any(isinstance(each, CatalogTransform) for each in server._transforms):
         return frozenset()
     with _trusted():
         listed = {tool.name for tool in await server.list_tools(run_middleware=False)}
-    return frozenset(listed - {tool.name for tool in await every_tool(server)})
+        with _whole_catalog(server):
+            return frozenset(listed - {tool.name for tool in await server.list_tools(run_middleware=False)})
 
 
 def hides_tools(provider: Provider) -> bool:

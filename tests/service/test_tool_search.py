@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from fastmcp import Context, FastMCP
 from fastmcp.experimental.transforms.code_mode import CodeMode
+from fastmcp.server.transforms.catalog import CatalogTransform
 from fastmcp.server.transforms.search import BM25SearchTransform
+from fastmcp.tools import Tool
 from terms.paid_campus import open_paid_campus
 
 from campus import Building, Caller, CurrentCaller, access, free, route
@@ -121,6 +124,19 @@ async def test_a_call_by_search_or_in_a_program_is_paid_as_the_tool_that_it_reac
             assert "rain in Rome None" in str(paid.content) or tool == "call_tool", "the free call is not the payer's"
             assert (paid.meta or {})["x402/payment-response"]["success"] is True
             assert await paid_campus.earned() == 10_000
+
+
+class Hides(CatalogTransform):
+    """Lists fewer tools, and none of its own."""
+
+    async def transform_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [tool for tool in tools if tool.name != "both"]
+
+
+async def test_a_transform_that_only_hides_tools_hides_their_twins_too() -> None:
+    async with open_campus(seller=make_weather(Hides())) as campus:
+        assert list(campus.service.plan.opened[0].operations) == ["forecast", "today"]
+        assert (await search(campus, "both", {"city": "Rome"}, key=await campus.key("seller"))).is_error
 
 
 async def test_what_search_would_hide_from_the_prices_is_refused_with_a_sentence() -> None:
