@@ -39,7 +39,7 @@ class ToolOverrides(Transform):
     twin_safe = True
     """Every caller gets the same tools, so calls may run without the server."""
 
-    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool, synthetic: frozenset[str]) -> None:
+    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool, synthetic: frozenset[str] = frozenset()) -> None:
         self._building = building
         self._synthetic = synthetic
         self._scope = scope
