@@ -1,7 +1,7 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.addresses import Listen
 from campus.app import Campus
 from campus.catalog.absent import absent_paths, absent_server
+from campus.catalog.authors import seal_request_states
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.remotes import RECONNECTS
@@ -25,6 +26,7 @@ from campus.errors import CampusError, LoadError, Unreachable, unwrapped_errors
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
+from campus.keys.request_states import RequestStateKeys
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.keys import PATH as KEYS
@@ -34,6 +36,7 @@ from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
 from campus.paywall.mcp import McpPaywall, PaywallMiddleware
+from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
 from campus.problems import EXPLAINED_AT
 from campus.shares import TokenBuckets
@@ -102,6 +105,7 @@ class Endpoints:
         )
         self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
+        self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._table = RouteTable()
@@ -114,9 +118,15 @@ class Endpoints:
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
-        mcp_gate = McpPaywall(gate, checkers)
+        mcp_gate = McpPaywall(gate, checkers, opened.synthetic)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
-        async with open_mcp(opened, mcp_gate, direct_mcp=campus.plan.config.server.direct_mcp) as app:
+        states = self._request_states
+        seal_request_states(opened.server, states, opened.name)
+
+        def around(app: ASGIApp) -> ASGIApp:
+            return states.kept_current(Principals(app, self._paywall, gate.scopes))
+
+        async with open_mcp(opened, mcp_gate, around, direct_mcp=campus.plan.config.server.direct_mcp) as app:
             before = self._servers.get(opened.mcp_path)
             self._twins[opened.name] = Twins.of(
                 opened.server,
@@ -262,8 +272,13 @@ def selling_of(campus: Campus) -> Selling | None:
 
 
 @asynccontextmanager
-async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: DirectMode) -> AsyncIterator[ASGIApp]:
-    """A building's MCP endpoint, with its lifespan. Plain requests are answered directly, unless the configuration turns that off."""
+async def open_mcp(
+    opened: OpenBuilding, gate: McpPaywall, around: Callable[[ASGIApp], ASGIApp], *, direct_mcp: DirectMode
+) -> AsyncIterator[ASGIApp]:
+    """A building's MCP endpoint, with its lifespan. Plain requests are answered directly, unless the configuration turns that off.
+
+    The others pass through `around` to the MCP server.
+    """
     await serve_schemas(opened.server)
     app = opened.server.http_app(path=opened.mcp_path, stateless_http=True, json_response=False, host_origin_protection=False)
     async with AsyncExitStack() as stack:
@@ -271,11 +286,10 @@ async def open_mcp(opened: OpenBuilding, gate: McpPaywall, *, direct_mcp: Direct
             await stack.enter_async_context(app.router.lifespan_context(app))
         except Exception as error:  # an author's lifespan may raise anything
             raise LoadError(f"the server of building {opened.name!r} cannot start: {error_with_place(error)}") from error
-        if direct_mcp == "off":
-            endpoint: ASGIApp = app
-        else:
+        endpoint: ASGIApp = around(app)
+        if direct_mcp != "off":
             checkers = gate.checkers.values()
-            endpoint = DirectMcp(app, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
+            endpoint = DirectMcp(endpoint, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
         yield McpBodies(endpoint, opened.operations.values())
 
 

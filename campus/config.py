@@ -51,7 +51,7 @@ RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 OPERATOR_PASSWORD = "CAMPUS_OPERATOR_PASSWORD"  # noqa: S105  # the variable's name, not a password
 SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
-Exposed = Literal["resources", "prompts", "routes"]
+Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
 SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}'
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")

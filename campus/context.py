@@ -25,7 +25,7 @@ class Context:
     caller: Caller | None = None
     """The caller of the outermost tool, once it is admitted: calls inside that one are not checked again."""
     credential: Credential | None = None
-    """That of a page's visitor, under which the page may call tools; and of a connected client, whose access token is no key."""
+    """That of a page's visitor, under which the page may call tools; of a connected client, whose access token is no key; and of a call."""
     is_connected: bool = False
     """The request of a connected client: it cannot pay, and its refusals say nothing of headers."""
     is_personal: bool = False

@@ -53,7 +53,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "invalid_http": "The request is not valid HTTP/1.1.",
     "invalid_host": "The request has no Host header, or more than one.",
     "misdirected_request": "The host of the request is not served here.",
-    "input_required": "The tool asks its caller a question, which HTTP cannot carry. Call it over MCP.",
+    "input_required": "The tool asks its caller a question, which is in input_requests. Answer it over MCP: HTTP cannot carry the answer.",
     "tool_error": "The tool refused the call; `detail` says why.",
     "timeout": "The tool took too long.",
     "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",

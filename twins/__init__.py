@@ -17,7 +17,7 @@ FastMCP keeps to itself is used in the module fastmcp only.
 
 from twins.attach import Twins, attach, operations_of
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import is_crash, serve_schemas
+from twins.fastmcp import hides_tools, is_crash, serve_schemas, synthetic_tools
 from twins.http.call import Call, Gate
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
@@ -31,6 +31,7 @@ from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
 from twins.tool.annotation import ROUTE_META, route
 from twins.tool.arguments import ArgumentChecker
+from twins.tool.context import requested_with
 from twins.tool.direct_call import DirectTool, RequestDependency
 from twins.tool.errors import log_failure, problem_of_failure
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
@@ -62,6 +63,7 @@ __all__ = [
     "attach",
     "etag_of",
     "has_too_many_values",
+    "hides_tools",
     "invalid_request",
     "is_crash",
     "is_refusal",
@@ -77,12 +79,14 @@ __all__ = [
     "problem_of_failure",
     "problem_response",
     "read_json",
+    "requested_with",
     "require_storable",
     "resolve_reference",
     "route",
     "send_answer",
     "serve_schemas",
     "spreadsheet_text",
+    "synthetic_tools",
     "unstorable_reason",
     "with_meta",
 ]

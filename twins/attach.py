@@ -31,18 +31,21 @@ from twins.tool.operation import Operation, operation_of
 DOCUMENT = "/openapi.json"
 
 
-async def operations_of(server: FastMCP[Any], *, name: str | None = None, default_prefix: str | None = None) -> tuple[Operation, ...]:
+async def operations_of(
+    server: FastMCP[Any], *, name: str | None = None, default_prefix: str | None = None, gated: bool = False
+) -> tuple[Operation, ...]:
     """The operations of all tools that a server lists.
 
     `name` is the server's name in routes and documents (default: its own, as a slug). A tool without a route is served
-    at `{default_prefix}/<tool>` (default: /v1/<name>).
+    at `{default_prefix}/<tool>` (default: /v1/<name>). With `gated`, tools may have `auth=`: a gate says who calls them, in
+    `scope["user"]`, and what `auth=` then refuses is a Problem 403.
 
     Raises ValueError, with a sentence that names the tool, if one cannot be served.
     """
     name = name or slug(server.name)
     tools = await every_tool(server)
     for tool in tools:
-        _check(tool)
+        _check(tool, gated=gated)
     return tuple(operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}") for tool in tools)
 
 
@@ -117,8 +120,8 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "server"
 
 
-def _check(tool: Tool) -> None:
-    if tool.auth is not None:
+def _check(tool: Tool, *, gated: bool) -> None:
+    if tool.auth is not None and not gated:
         raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers without a reason; use a gate instead")
     if tool.task_config.mode == "required":
         raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP")

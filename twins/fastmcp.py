@@ -4,7 +4,8 @@ Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from fastmcp import FastMCP
@@ -13,8 +14,9 @@ from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.mixins.mcp_operations import _normalize_call_tool_result
-from fastmcp.server.providers import LocalProvider
+from fastmcp.server.providers import LocalProvider, Provider
 from fastmcp.server.transforms import Transform
+from fastmcp.server.transforms.catalog import CatalogTransform
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
@@ -34,15 +36,52 @@ async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:
     stdio it checks nobody, so the list is made as if on stdio: twins must see such a tool to reject it with a reason.
     The author's own middleware decides what is listed; the tools are taken without its changes. If there is no such
     middleware, FastMCP's own is skipped too: it resolves references in copies, and loads some fifty modules for that.
+    Tool search and code mode list tools of their own in place of the server's, which are those that have twins.
     """
     middleware = not all(map(_only_dereferences, server.middleware))
+    with _trusted():
+        with _whole_catalog(server) if await synthetic_tools(server) else nullcontext():
+            names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
+        found = [await server.get_tool(name) for name in names]
+    return [tool for tool in found if tool is not None]
+
+
+async def synthetic_tools(server: FastMCP[Any]) -> frozenset[str]:
+    """The names of the tools by which tool search and code mode find and call the server's own; of a transform that only hides, none."""
+    if not any(isinstance(each, CatalogTransform) for each in server._transforms):
+        return frozenset()
+    with _trusted():
+        listed = {tool.name for tool in await server.list_tools(run_middleware=False)}
+        with _whole_catalog(server):
+            return frozenset(listed - {tool.name for tool in await server.list_tools(run_middleware=False)})
+
+
+def hides_tools(provider: Provider) -> bool:
+    """True if a mounted server, or another provider, lists tools of tool search or code mode in place of its own."""
+    inner = getattr(provider, "server", None) or getattr(provider, "_inner", None)
+    below = [*getattr(provider, "providers", ()), *([inner] if isinstance(inner, Provider) else [])]
+    return any(isinstance(each, CatalogTransform) for each in provider._transforms) or any(map(hides_tools, below))
+
+
+@contextmanager
+def _trusted() -> Iterator[None]:
+    """As if on stdio, where FastMCP asks no `auth=`."""
     token = set_transport("stdio")
     try:
-        names = dict.fromkeys(tool.name for tool in await server.list_tools(run_middleware=middleware))
-        found = [await server.get_tool(name) for name in names]
+        yield
     finally:
         reset_transport(token)
-    return [tool for tool in found if tool is not None]
+
+
+@contextmanager
+def _whole_catalog(server: FastMCP[Any]) -> Iterator[None]:
+    """Lists are those from which tool search and code mode choose (`_bypass`: they offer no other way outside of a call)."""
+    entered = [each._bypass.set(True) for each in server._transforms if isinstance(each, CatalogTransform)]
+    try:
+        yield
+    finally:
+        for token in entered:
+            token.var.reset(token)
 
 
 def _only_dereferences(middleware: Middleware) -> bool:
@@ -58,7 +97,11 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
     `Mcp-Param-*` headers. FastMCP does not set it, and then mcp runs a whole `tools/list`, middleware included. With 30
     tools that costs 13-17 times the call.
     """
-    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in await server.list_tools(run_middleware=False)}
+    with _trusted():
+        listed = await server.list_tools(run_middleware=False)
+        with _whole_catalog(server):
+            listed = [*listed, *await server.list_tools(run_middleware=False)]
+    schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.parameters for tool in listed}
     server._mcp_server.get_tool_input_schema = schemas.get
 
 

@@ -204,6 +204,16 @@ def invalid_request(errors: Iterable[FieldError], *, known: Mapping[str, Sequenc
     return Problem(422, "invalid_request", sentence_of(kept, known or {}, more=len(found) - len(kept)), errors=kept)
 
 
+def input_required(
+    requests: Mapping[str, Mapping[str, Any]], *, how: str = "call it over MCP with a client that answers questions (elicitation)"
+) -> Problem:
+    """409 `input_required` for a tool that asks its caller first; `requests` are what it asks for, by name, as MCP sends them."""
+    asked = [str(each.get("params", {}).get("message", "")) for each in requests.values()]
+    question = f": {' '.join(filter(None, asked))}" if any(asked) else ""
+    detail = f"this tool asks its caller first{question}; {how}; input_requests has what it asks for"
+    return Problem(409, "input_required", detail, input_requests=dict(requests))
+
+
 def problem_schema() -> dict[str, Any]:
     """The JSON schema of `Problem.body`."""
     text = {"type": "string"}
@@ -228,5 +238,6 @@ def problem_schema() -> dict[str, Any]:
             "code": text | {"description": "Stable code of the error."},
             "request_id": text | {"description": "Id of this request in the server's log."},
             "errors": {"type": "array", "items": error, "description": "Each argument that cannot be accepted."},
+            "input_requests": {"type": "object", "description": "What the tool asks its caller for, by name, as MCP sends it."},
         },
     }

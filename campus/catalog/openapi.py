@@ -73,7 +73,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
 
     def document(operations: Operations, title: str, description: str, version: str | None = None) -> dict[str, Any]:
         try:
-            return openapi(operations, title=title, version=version or metadata.version("campus"), description=description, **parts)
+            return openapi(operations, title=title, version=version or metadata.version("mcp-campus"), description=description, **parts)
         except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 

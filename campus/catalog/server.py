@@ -2,30 +2,25 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib import metadata
 from inspect import Signature
 from typing import Any
 
-import fastmcp
 from fastmcp import FastMCP
-from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
+from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
-from mcp_types import Icon, ListToolsRequest
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
 
+from campus.catalog.authors import check_author, server_over
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
-from campus.layout.assets import ICON, read_assets
 from campus.pricing import FREE, META, Access, Offer, access_of
-from twins import ROUTE_META, Operation, operations_of, route
+from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
@@ -37,14 +32,16 @@ MISPLACED = frozenset(("access", "free", "key", "price", "route", "sells"))
 class ToolOverrides(Transform):
     """Applies campus.toml to a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
 
-    It appends what a call needs to each tool's description; `per_call` says whether payments are accepted.
+    It appends what a call needs to each tool's description; `per_call` says whether payments are accepted. The `synthetic` tools
+    are those of tool search and code mode: a call of one costs what the tools that it calls cost.
     """
 
     twin_safe = True
     """Every caller gets the same tools, so calls may run without the server."""
 
-    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool) -> None:
+    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool, synthetic: frozenset[str] = frozenset()) -> None:
         self._building = building
+        self._synthetic = synthetic
         self._scope = scope
         self._per_call = per_call
         self._tables: Mapping[str, ToolTable] = table.tools
@@ -60,7 +57,7 @@ class ToolOverrides(Transform):
 
     def unmatched(self) -> list[str]:
         """The names and patterns that match none of the tools: a misspelled name would leave a tool open."""
-        seen = {tool.name for tool, _ in self._applied.values()}
+        seen = {tool.name for tool, _ in self._applied.values()} | self._synthetic
         return sorted(pattern for pattern in self._tables if not any(fnmatchcase(name, pattern) for name in seen))
 
     def apply(self, tool: Tool) -> Tool | None:
@@ -75,6 +72,8 @@ class ToolOverrides(Transform):
         table = self.override_for(tool.name)
         if table.hidden:
             return None
+        if tool.name in self._synthetic:
+            return tool
         meta = dict(tool.meta or {})
         if table.says_access and meta.get(META, {}).get("sells"):
             raise ConfigError(
@@ -122,33 +121,6 @@ class ToolOverrides(Transform):
         return await call_next(name, version=version) if "prompts" in self._exposed else None
 
 
-class DereferenceOnce(DereferenceRefsMiddleware):
-    """FastMCP's middleware that replaces the references in tools' schemas, for each tool once instead of in each list.
-
-    Anybody may ask for lists in ways that only the server answers, and with 30 tools this took nine tenths of the CPU of each.
-    """
-
-    twin_safe = True
-    """Every caller gets the same tools."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Tool, Tool]] = {}  # by key, with the original tool
-
-    async def on_list_tools(
-        self, context: MiddlewareContext[ListToolsRequest], call_next: CallNext[ListToolsRequest, Sequence[Tool]]
-    ) -> Sequence[Tool]:
-        """The tools without references."""
-        tools, known = await call_next(context), self._known
-        if any(known.get(tool.key, (None,))[0] is not tool for tool in tools):
-
-            async def listed(context: MiddlewareContext[ListToolsRequest]) -> Sequence[Tool]:
-                return tools
-
-            dereferenced = await super().on_list_tools(context, listed)
-            known = self._known = {tool.key: (tool, made) for tool, made in zip(tools, dereferenced, strict=True)}
-        return [known[tool.key][1] for tool in tools]
-
-
 @dataclass(frozen=True)
 class OpenBuilding:
     """A building as campus serves it. `operations` and `offers` are by tool name."""
@@ -158,6 +130,8 @@ class OpenBuilding:
     server: FastMCP[Any]
     operations: Mapping[str, Operation]
     offers: Mapping[str, Offer]
+    synthetic: frozenset[str] = frozenset()
+    """The names of the tools by which tool search and code mode call these, over MCP alone."""
 
     @property
     def name(self) -> str:
@@ -201,20 +175,25 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     """
     author = loaded.server
     name = loaded.name
-    if author.auth is not None:
-        raise LoadError(
-            f"building {name!r} has auth=, which blocks keys and free tools; remove it: campus controls the access to its tools"
-        )
+    check_author(author, name, exposed=loaded.table.expose)
     if loaded.remote is not None:
         await loaded.remote.open(seconds=seconds)
     scope = loaded.table.scope or name
-    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call)
-    server = server_over(author, overrides, url=url)
+    synthetic = await synthetic_tools(author)
+    if priced := sorted(each for each in synthetic if each in loaded.table.tools and loaded.table.tools[each].says_access):
+        raise ConfigError(
+            f"[buildings.{name}.tools] gives {priced[0]!r} a price or a key rule, but {priced[0]} is a tool of tool search or code mode,"
+            " whose calls cost what the tools that they reach cost; set the prices of those"
+        )
+    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, synthetic=synthetic)
+    server = server_over(author, overrides, url=url, exposed=loaded.table.expose)
     try:
-        operations = {operation.name: operation for operation in await operations_of(server, name=name)}
+        operations = {operation.name: operation for operation in await operations_of(server, name=name, gated=True)}
     except ValueError as error:
         raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
     for operation in operations.values():
+        if operation.tool.task_config.mode != "forbidden":
+            raise LoadError(f"tool {operation.name!r} of building {name!r} runs as a background task, which nobody pays for; remove task=")
         if loaded.table.server is None:
             _check_result(operation.tool, name)
         if loaded.remote is None and not overrides.override_for(operation.name).says_access:
@@ -225,7 +204,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         there_are = ", ".join(sorted(operations))
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
-    return OpenBuilding(loaded, scope, server, operations, offers)
+    return OpenBuilding(loaded, scope, server, operations, offers, synthetic)
 
 
 def _check_result(tool: Tool, building: str) -> None:
@@ -250,44 +229,6 @@ def _check_words(tool: Tool, building: str) -> None:
             ' meta=access(price="0.01"), meta=free() or meta=route("GET /v1/…") with the functions of campus, or set price or free for it'
             f" in [buildings.{building}.tools]"
         )
-
-
-def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None = None) -> FastMCP[Any]:
-    """A new server over the author's providers, with the author's middleware, transforms and lifespan."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastMCP[Any]) -> Any:
-        entered: AbstractAsyncContextManager[Any] = author._lifespan(author)  # FastMCP offers no other way to get it
-        async with entered as result:
-            yield result
-
-    server: FastMCP[Any] = FastMCP(
-        author.name,
-        author.instructions,
-        version=version_of(author),
-        website_url=author.website_url or url,
-        icons=author.icons or (own_icons(url)[:1] if url else None),
-        providers=author.providers,
-        middleware=[DereferenceOnce() if type(each) is DereferenceRefsMiddleware else each for each in author.middleware],
-        transforms=[*author.transforms, overrides],
-        lifespan=lifespan,
-        strict_input_validation=author.strict_input_validation,
-        mask_error_details=True,
-        dereference_schemas=False,  # the author's middleware includes this one already
-    )
-    server.providers.remove(server.local_provider)  # empty, and with a second provider each call is a task group
-    return server
-
-
-def own_icons(url: str) -> list[Icon]:
-    """The service's icon, first in the format that every client can show."""
-    assets = read_assets()
-    return [Icon(src=f"{url}{assets[name].path}", mime_type=media_type, sizes=[size]) for name, media_type, size in ICON]
-
-
-def version_of(author: FastMCP[Any]) -> str | None:
-    """The author's version; campus's own if there is none, where FastMCP would show its own."""
-    return metadata.version("mcp-campus") if author.version == fastmcp.__version__ else author.version
 
 
 def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:

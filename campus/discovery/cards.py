@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from mcp_types.version import SUPPORTED_PROTOCOL_VERSIONS
 
-from campus.catalog.server import OpenBuilding, own_icons
+from campus.catalog.authors import own_icons
+from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.directory import BuildingEntry
 

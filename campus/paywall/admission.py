@@ -51,19 +51,25 @@ class Paywall:
         context = context_of(scope)
         if context.caller is not None:
             return context.caller
-        sent = authorization(scope)
-        token = None if sent is None else bearer_token(sent)
-        if token:
-            credential = self._tokens.peek(token) or await self._tokens.find(token)
-        elif token is not None:
-            credential = EMPTY
-        else:
-            credential = context.credential or ABSENT
-            if credential is ABSENT and sent is not None:
-                credential = UNREADABLE
+        context.credential = credential = self.peek(scope) or await self.find(scope)
         way: Way = "connected" if context.is_connected else frame
         context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         return caller
+
+    def peek(self, scope: Scope) -> Credential | None:
+        """What the request's Authorization header, or its session, contains; None if only the database knows."""
+        sent = authorization(scope)
+        token = None if sent is None else bearer_token(sent)
+        if token:
+            return self._tokens.peek(token)
+        if token is not None:
+            return EMPTY
+        credential = context_of(scope).credential or ABSENT
+        return UNREADABLE if credential is ABSENT and sent is not None else credential
+
+    async def find(self, scope: Scope) -> Credential:
+        """As `peek`, from the database. Raises StorageUnavailable."""
+        return await self._tokens.find(bearer(scope) or "")
 
     def _judge(self, offer: Offer, credential: Credential, *, frame: Frame, way: Way, address: str) -> Caller:
         if credential.state == "valid" and credential.key is not None and offer.access.key != "never":

@@ -14,6 +14,7 @@ from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import Paywall
+from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.problems import storage_unavailable
@@ -94,6 +95,7 @@ class Gate:
     def __init__(self, site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, selling: Selling | None = None) -> None:
         self.site = site
         self.offers = offers
+        self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
         self._selling = selling
 
@@ -109,9 +111,17 @@ class Gate:
             except Problem as refusal:
                 if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
                     raise
-                with call.waiting():
-                    return await self._sold(call, offer, refusal, self._selling)
-            result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
+                entered = enter(None, call.scope, ())
+                try:
+                    with call.waiting():
+                        return await self._sold(call, offer, refusal, self._selling)
+                finally:
+                    leave(entered)
+            entered = enter(context.credential, call.scope, self.scopes)
+            try:
+                result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
+            finally:
+                leave(entered)
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
             log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
             raise storage_unavailable() from None

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import mcp_types
 from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
@@ -11,12 +12,13 @@ from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from pydantic import TypeAdapter
+from mcp.shared.exceptions import NoBackChannelError
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from campus.caller import Frame
-from campus.context import context_of
+from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.terms import PaymentRequired
@@ -35,11 +37,18 @@ from twins import (
     kept_alive,
     log_failure,
     problem_of_failure,
+    requested_with,
     require_storable,
     unstorable_reason,
     with_meta,
 )
 
+NO_SESSION = (
+    "this tool asks its caller in an MCP session (ctx.elicit and the like), and this service keeps no sessions; its author can have it"
+    " return InputRequiredResult instead"
+)
+RECEIPTS = "campus.receipts"
+"""In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
@@ -67,9 +76,13 @@ class GatedMcpCall:
 
     def body_of(self, result: McpResult) -> bytes | None:
         """Its structured content; its content blocks if there is none. None for an error and for a question to the caller."""
-        if not isinstance(result, ToolResult):
+        if not isinstance(result, BaseModel):
             return result.structured
-        if result.is_error or isinstance(result, InputRequiredToolResult):
+        if isinstance(result, mcp_types.InputRequiredResult | InputRequiredToolResult):
+            return None
+        if not isinstance(result, ToolResult):
+            return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+        if result.is_error:
             return None
         if result.structured_content is not None:
             return to_json(result.structured_content, inf_nan_mode="null")
@@ -109,8 +122,11 @@ class GatedMcpCall:
 class McpPaywall:
     """The gate of one building's tools over MCP: every refusal and failure is a problem as the tool's result, never an HTTP status."""
 
-    def __init__(self, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> None:
+    def __init__(self, gate: Gate, checkers: Mapping[str, ArgumentChecker], synthetic: frozenset[str] = frozenset()) -> None:
+        """`synthetic` are the names of the tools of tool search and code mode, which call the others."""
         self.offers = gate.offers
+        self.synthetic = synthetic
+        self.name = gate.site.name
         self.checkers = checkers
         self._gate = gate
 
@@ -158,21 +174,47 @@ class PaywallMiddleware(Middleware):
     ) -> ToolResult:
         """The gate's result for the call."""
         name = context.message.name
-        if name not in self._gate.offers:
+        if name not in self._gate.offers and name not in self._gate.synthetic:
             raise NotFoundError(f"Unknown tool: {name!r}")
         scope = current_scope()
         if context_of(scope).caller is not None:  # a call inside an admitted one: its failures belong to the outer call
             return await call_next(context)
+        if name in self._gate.synthetic:
+            return await self._searching(context, call_next, scope)
+        if RECEIPTS in scope:
+            return await self._found(context, call_next, scope)
+        return await self._gated(context, call_next, scope)
+
+    async def _searching(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
+        """The result of a tool of tool search or code mode, which is open to all; the calls that it makes come back here."""
+        context_of(scope).route = f"{self._gate.name}:{context.message.name}"
+        receipts: list[Any] = scope.setdefault(RECEIPTS, [])
+        result = await call_next(context)
+        if not receipts or not isinstance(result, ToolResult) or RECEIPT_META in (result.meta or {}):
+            return result
+        return cast(ToolResult, with_meta(result, {RECEIPT_META: receipts[-1]}))
+
+    async def _found(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
+        """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
+        around = context_of(scope)
+        apart = {name: value for name, value in scope.items() if name != RECEIPTS} | {CONTEXT: replace(around, caller=None)}
+        with requested_with(apart):
+            result = await self._gated(context, call_next, apart)
+        around.status = context_of(apart).status
+        if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
+            scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
+        return result
+
+    async def _gated(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
+        name = context.message.name
         checker = self._gate.checkers[name]
         arguments = context.message.arguments or {}
 
-        async def run() -> ToolResult:
+        async def run() -> McpResult:
             return await checked(context, call_next, checker)
 
         call = McpCall(checker.operation, scope, arguments, _meta_of(context), run, is_direct=False)
-        result = await self._gate(call)
-        assert isinstance(result, ToolResult)
-        return result
+        return cast(ToolResult, await self._gate(call))  # FastMCP passes on results of extensions too, without declaring it
 
 
 async def checked(
@@ -211,6 +253,8 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
         return error
     if isinstance(error.__cause__, StorageUnavailable):
         return storage_unavailable()
+    if isinstance(error.__cause__, NoBackChannelError):
+        return Problem(409, "input_required", NO_SESSION)
     if error.__cause__ is None:
         return Problem(400, "tool_error", str(error))
     return problem_of_failure(error.__cause__, tool)

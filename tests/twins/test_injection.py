@@ -121,7 +121,7 @@ async def test_the_request_is_the_one_that_was_sent(fronts: Any) -> None:
         assert (await each.http.get("/tool")).json() == {"result": "/tool"}
 
 
-async def test_state_belongs_to_one_call_and_questions_to_the_caller_raise(fronts: Any) -> None:
+async def test_state_belongs_to_one_call_and_questions_to_the_caller_say_what_they_ask(fronts: Any) -> None:
     async def ask(ctx: Context) -> str:
         assert await ctx.get_state("asked") is None
         await ctx.set_state("asked", True)
@@ -131,7 +131,8 @@ async def test_state_belongs_to_one_call_and_questions_to_the_caller_raise(front
     async with fronts(one_tool(ask)) as each:
         for _ in range(2):
             answer = await each.http.get("/tool")
-            assert (answer.status_code, answer.json()["code"]) == (400, "tool_error")
+            assert (answer.status_code, answer.json()["code"]) == (409, "input_required")
+            assert "Sure?" in str(answer.json()["input_requests"]["elicitation/create"])
 
 
 async def test_a_shared_dependency_is_built_once(fronts: Any) -> None:

@@ -7,6 +7,8 @@ import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from mcp import MCPError
+from mcp_types import INTERNAL_ERROR
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -97,7 +99,13 @@ class Call:
             if isinstance(error.__cause__, ValidationError):
                 raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
             raise
+        except MCPError as error:  # of middleware or an extension: FastMCP wraps a tool's own
+            if error.error.code == INTERNAL_ERROR:
+                raise
+            raise Problem(400, "tool_error", error.error.message) from error
         except (DisabledError, NotFoundError):
+            if tool.auth is not None:
+                raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
         except ToolError as error:
             if is_crash(error):
@@ -167,13 +175,18 @@ class Twin:
         return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
 
 
+def forbidden() -> Problem:
+    """403 for a tool whose own `auth=`, or whose server, refuses the caller."""
+    return Problem(403, "forbidden", "this caller may not use the tool")
+
+
 def problem_of(error: Exception, call: Call) -> Problem:
     """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
     match error:
         case Problem():
             return error
         case AuthorizationError():
-            return Problem(403, "forbidden", "this caller may not use the tool")
+            return forbidden()
         case FastMCPValidationError() if error.__cause__ is None:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):

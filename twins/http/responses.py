@@ -8,10 +8,11 @@ import orjson
 from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
-from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, is_refusal
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required, is_refusal
 from twins.tool.operation import Operation
 from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
 
@@ -83,8 +84,15 @@ class ResultEncoder:
         """The answer for the return value of the tool's function. Raises Problem for a result that is an error."""
         return self._kept.of(value)
 
-    def encode_server_result(self, result: ToolResult) -> Answer:
-        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped."""
+    def encode_server_result(self, result: ToolResult | BaseModel) -> Answer:
+        """The answer for the result of the tool's server; a text that the server wrapped as content is unwrapped.
+
+        A result that is not a tool's is that of an extension.
+        """
+        if not isinstance(result, (ToolResult, *FINISHED)):
+            return self._json(result.model_dump_json(by_alias=True, exclude_none=True).encode())
+        if not isinstance(result, ToolResult):
+            return self._finished(result)
         untyped = isinstance(self._tool, FunctionTool) and not self._writer.typed and result.structured_content is None
         if untyped and not result.is_error and len(result.content) == 1 and isinstance(result.content[0], TextContent):
             return self._json(_wrapped(to_json(_json_or_text(result.content[0].text), inf_nan_mode="null")))
@@ -110,9 +118,9 @@ class ResultEncoder:
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
-            raise Problem(
-                409, "input_required", "this tool asks its caller a question, which only an MCP client can answer; call it over MCP"
-            )
+            asking = result.input_required if isinstance(result, InputRequiredToolResult) else result
+            requests = asking.model_dump(mode="json", by_alias=True, exclude_none=True).get("inputRequests", {})
+            raise input_required(requests)
         if result.is_error:
             raise self._problem_of(result)
         if result.structured_content is not None:

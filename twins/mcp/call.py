@@ -10,8 +10,8 @@ from fastmcp.exceptions import FastMCPError, ToolError
 from fastmcp.server.telemetry import server_span
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
-from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, TextContent
-from pydantic import ValidationError
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Result, TextContent
+from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from twins.fastmcp import DirectCallGuard, error_of_crash
@@ -26,7 +26,8 @@ from twins.tool.direct_call import DirectTool
 from twins.tool.errors import ToolTimeoutProblem, log_failure
 from twins.tool.operation import Operation
 
-McpResult = ToolResult | EncodedResult
+McpResult = ToolResult | EncodedResult | BaseModel
+"""A tool's result, in a direct call perhaps as bytes; or what an extension of the server answered in a form of its own."""
 logger = logging.getLogger(__name__)
 
 
@@ -53,6 +54,8 @@ McpGate = Callable[[McpCall], Awaitable[McpResult]]
 
 def with_meta(result: McpResult, more: Mapping[str, Any]) -> McpResult:
     """The result with more members in its `_meta`."""
+    if not isinstance(result, (ToolResult, EncodedResult, Result)):
+        return result  # it has no `_meta`
     meta = {**(result.meta or {}), **more}
     if isinstance(result, EncodedResult):
         return EncodedResult(result.members, meta, result.structured)

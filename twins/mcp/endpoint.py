@@ -15,6 +15,7 @@ import orjson
 from fastmcp import FastMCP
 from fastmcp.server.telemetry import seam_span
 from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
 from mcp_types import INTERNAL_ERROR
@@ -26,7 +27,7 @@ from twins.mcp.bodies import read_body, replayed
 from twins.mcp.call import DirectMcpTool, McpCall, McpGate, without_gate
 from twins.mcp.exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
 from twins.mcp.messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
-from twins.mcp.results import AsksForInputError, ResultFinisher
+from twins.mcp.results import AsksForInputError, EncodedResult, ResultFinisher
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 
@@ -130,6 +131,7 @@ class DirectMcp:
         call = McpCall(tool.operation, scope, arguments, message.meta, run, is_direct=True)
         try:
             found = await (self._traced(call) if traced else self._gate(call))
+            assert isinstance(found, ToolResult | EncodedResult), "extensions take no part in a direct call"
             value = await self._finisher.finish(found, message.version)
             member = RESULT
             status = 200

@@ -42,7 +42,9 @@ class ArgumentChecker:
     def direct(self) -> DirectTool | None:
         """The tool's function with its validator; None when only its server may validate the arguments and call it."""
         tool = self.operation.tool
-        return DirectTool(self._server, tool) if type(tool) is FunctionTool and allows_direct_calls(self._server) else None
+        if type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
+            return None
+        return DirectTool(self._server, tool)
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""

@@ -4,30 +4,35 @@ Besides twins.fastmcp, the only module that uses private names of FastMCP and mc
 """
 
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import Token
+from dataclasses import replace
 from typing import Any, cast
 from uuid import uuid4
 
 from fastmcp import Context, FastMCP
 from fastmcp.server.context import _current_context, set_transport
-from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, fastmcp_request_ctx
+from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, bind_request_context, fastmcp_request_ctx
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import NoBackChannelError
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from starlette.requests import Request
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
 from twins.mcp.exchange import EXCHANGE, Exchange
+from twins.problems import input_required
+
+QUESTIONS = frozenset(("elicitation/create", "roots/list", "sampling/createMessage"))
+"""The requests by which a tool asks its caller."""
 
 
 class _Nobody:
-    """The back-channel to a caller over plain HTTP: notifications are dropped, requests raise an error."""
+    """The back-channel to a caller over plain HTTP: notifications are dropped, requests raise an error, which says what a question asks."""
 
     can_send_request = False
     message_metadata = None
@@ -35,6 +40,9 @@ class _Nobody:
     transport = None
 
     async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:
+        if method in QUESTIONS:
+            asked = {method: {"method": method, "params": dict(params or {})}}
+            raise input_required(asked, how="it can ask only in an MCP session, and HTTP has none")
         raise NoBackChannelError(method)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> None:
@@ -54,12 +62,12 @@ class _SilentSession(ServerSession):
 class TwinRequestContext(FastMCPRequestContext):
     """FastMCP's request context for a call over HTTP; most of its attributes are made when a tool first reads them.
 
-    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. Its protocol version is the
-    one without a back-channel, so that `ctx.elicit` and its like raise FastMCP's own error.
+    Without it `ctx.info`, `ctx.request_id`, `ctx.get_state` and `get_http_request()` raise. Its protocol version is one with a
+    back-channel, so that `ctx.elicit` and its like send what they ask, which becomes Problem 409 `input_required`.
     """
 
     meta = None
-    protocol_version = LATEST_MODERN_VERSION
+    protocol_version = LATEST_HANDSHAKE_VERSION
     close_sse_stream = None
 
     def __init__(self, server: FastMCP[Any], scope: Scope) -> None:
@@ -73,8 +81,9 @@ class TwinRequestContext(FastMCPRequestContext):
             case "request_id":
                 value = self._scope.get("request_id") or uuid4().hex
             case "session":
-                connection = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
-                value = _SilentSession(cast(DispatchContext[Any], _Nobody()), connection)
+                nobody = cast(DispatchContext[Any], _Nobody())
+                connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None, outbound=nobody)
+                value = _SilentSession(nobody, connection)
             case "lifespan_context":
                 value = self._server._lifespan_result or {}
             case "_srctx":
@@ -164,6 +173,15 @@ def reset(entered: Sequence[Token[Any]]) -> None:
     """Give the context variables their previous values."""
     for token in reversed(entered):
         token.var.reset(token)
+
+
+@contextmanager
+def requested_with(scope: Scope) -> Iterator[None]:
+    """During the block, the HTTP request that carries the current MCP message has this scope."""
+    current = fastmcp_request_ctx.get()
+    assert current is not None, "there is a message"
+    with bind_request_context(replace(current._srctx, request=Request(scope))):
+        yield
 
 
 @asynccontextmanager
