@@ -173,14 +173,16 @@ class Versions:
         self._orders = orders
         self._tasks = tasks
         self._served: Version | None = None
+        self._loading = anyio.CancelScope()
         self._running: set[Version] = set()
 
     async def follow(self, saved: MemoryObjectReceiveStream[None]) -> None:
         """Serve what there is, and then each new version, until cancelled; then end them all."""
         try:
-            await self._load()
+            self._tasks.start_soon(self._load)
             async for _ in saved:
-                await self._load()
+                self._loading.cancel()  # a later save takes its place
+                self._tasks.start_soon(self._load)
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
@@ -189,9 +191,15 @@ class Versions:
 
     async def _load(self) -> None:
         """Serve a new version in place of the one that is served; say why if it cannot be opened."""
+        self._loading = loading = anyio.CancelScope()
         version = await Version.forked(self._orders)
         self._running.add(version)
-        report = await version.report()
+        report = None
+        with loading:
+            report = await version.report()
+        if loading.cancelled_caught:
+            self._tasks.start_soon(self._stop, version)
+            return
         if report is None or "error" in report:
             why = report["error"].splitlines() if report else ["the process ended while it loaded; the lines above may say why"]
             kept = "the last good version is still served" if self._served else "calls wait until it can be served"

@@ -35,7 +35,7 @@ def init(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
             file = os.path.relpath(settings.folder, config.resolve().parent)
             target = f"./{Path(file) / str(table.server)}"
             text = text.replace(OWN_SERVER, f"[buildings.{name}]\nserver = {toml_text(target)}\n")
-    _write(config, text, mode=0o666)
+    _append(config, text, mode=0o666)
     print(f"{config} is written: `campus serve` serves it, `campus dev` while you edit")
 
 
@@ -67,7 +67,7 @@ def import_servers(
         told.append(f"[buildings.{name}]" + (f", without {', '.join(ignored)}" if ignored else ""))
     config_of(tomllib.loads(text + added), config)  # what cannot be served is refused before anything is written
     if added:
-        _write(config, text + added, mode=0o600)  # env and headers hold secrets
+        _append(config, added if config.exists() else text + added, mode=0o600)  # env and headers hold secrets
     print(*told, sep="\n")
     if re.search(r"\b(env|headers) = ", added):
         print(f"{config} has the values of env and headers now; let nobody else read it")
@@ -127,13 +127,13 @@ def toml_key(name: str) -> str:
 
 def toml_text(text: str) -> str:
     """A text as TOML: JSON's form, in which only one character more needs an escape."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f").encode(errors="replace").decode()
 
 
-def _write(path: Path, text: str, *, mode: int) -> None:
-    """Write the file; `mode` is that of a new one."""
+def _append(path: Path, text: str, *, mode: int) -> None:
+    """Write the text at the end of a file; `mode` is that of a new one."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as file:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}; name another file with --config FILE") from None

@@ -144,7 +144,11 @@ def test_a_save_is_served_by_a_new_process_without_a_refused_call_and_a_broken_o
         dev.wait(lambda: "ZeroDivisionError" in dev.printed, "a mistake that shows only when the building opens is told")
         assert f"cannot make its state: ZeroDivisionError: division by zero (at {dev.file}:{dev.line_of('7 / 0')})" in dev.printed
         assert dev.answer() == "two"
+        endless = "import time; print('begun', flush=True); time.sleep(3600)\n"
+        dev.save("from fastmcp", f"{endless}from fastmcp")
+        dev.wait(lambda: "begun" in dev.printed, "a file that never ends to load is loaded")
         dev.save("return 7 / 0", "return 7")
+        dev.save(endless, "")
         dev.save('"two"', '"three"')
         dev.wait(lambda: dev.answer() == "three", "the mended file is served")
         calls.ended.set()
