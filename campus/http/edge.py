@@ -64,12 +64,16 @@ class Edge:
         more_urls: Collection[str] = (),
         probes: Mapping[str, ASGIApp] | None = None,
         body_bytes: int = LARGEST_BODY,
+        body_seconds: float = BODY_SECONDS,
+        calls: int = CALLS,
         cross_origin: bool = True,
         problem_page: ProblemPage | None = None,
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         requests: RequestMetrics | None = None,
     ) -> None:
-        """`port` is the one that is listened on; `more_urls` are addresses of further hosts that are served.
+        """`calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
+
+        `more_urls` are addresses of further hosts that are served.
 
         `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
         With a `problem_page` a browser receives every problem as a page. X-Forwarded-For is read when a connection comes from an
@@ -82,8 +86,10 @@ class Edge:
         self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
         self._body_bytes = body_bytes
+        self._body_seconds = body_seconds
+        self._calls_limit = calls
         self._requests = requests or RequestMetrics()
-        self._waiting = WaitingCalls(limit=CALLS // WAITING_SHARE)
+        self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
         self._held: Counts[str] = Counts(HELD_BYTES, HELD_PER_ADDRESS)
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
@@ -106,7 +112,7 @@ class Edge:
             if (probe := self._probes.get(scope["path"])) is not None:
                 context.route = scope["path"]
                 await probe(scope, receive, response.send)
-            elif self._requests.running > CALLS:
+            elif self._requests.running > self._calls_limit:
                 await response.refuse(too_many_calls())
             elif problem := self._hosts.problem(scope, headers) or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
@@ -142,7 +148,7 @@ class Edge:
             receive,
             response,
             limit=self._body_bytes,
-            seconds=BODY_SECONDS,
+            seconds=self._body_seconds,
             waiting=self._waiting,
             held=held,
             client=scope.get("client"),
