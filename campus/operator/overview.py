@@ -130,7 +130,7 @@ class OverviewPage:
         lag = self._campus.metrics.event_loop_lag
         requests = self._campus.metrics.requests
         return {
-            "Version": f"campus {version('campus')}, Python {platform.python_version()}",
+            "Version": f"campus {version('mcp-campus')}, Python {platform.python_version()}",
             "Process": f"{self._campus.scheduler.name}, running for {in_words(now - self._started_at)}",
             "Public address": self._campus.plan.config.url,
             "Database": self._campus.core.databases.place_of("campus"),

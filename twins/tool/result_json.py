@@ -100,25 +100,28 @@ class ResultWriter:
 
     def write(self, value: Any) -> bytes:
         """The value as JSON. Raises PydanticSerializationError. The first of each type is compared with the tool's annotation."""
+        body: bytes | None = None
         if self.typed and type(value) not in self._seen:
             self._seen.add(type(value))
-            self._compare(value)
+            body = self._compare(value)
         if self._write is not None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
                 pass  # the value is not of its declared type: only pydantic can write it
-        body = self._serializer.to_json(value, warnings=False)
+        if body is None:
+            body = self._serializer.to_json(value, warnings=False)
         if b"NaN" in body or b"Infinity" in body:  # perhaps numbers, as ser_json_inf_nan may have them; JSON has none of them
             return to_json(self._serializer.to_python(value, mode="json"), inf_nan_mode="null")
         return body
 
-    def _compare(self, value: Any) -> None:
-        """Log a value that is not what the annotation says: its caller gets it, as from FastMCP, but its schema is not true."""
+    def _compare(self, value: Any) -> bytes | None:
+        """The value as JSON; None, and logged, if it is not what the annotation says: its caller gets it, but its schema is not true."""
         try:
-            self._serializer.to_json(value, warnings="error")
+            return self._serializer.to_json(value, warnings="error")
         except PydanticSerializationError as error:
             logger.error("a tool's result is not what its annotation says: %s", VALUE.sub("", str(error)), extra={"tool": self._tool.name})
+            return None
 
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
