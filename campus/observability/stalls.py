@@ -19,8 +19,8 @@ HELD_SECONDS = 0.1
 NAMED_AGAIN_AFTER = 60.0
 """Seconds."""
 MOST_TOOLS = 1_000
-RUNS = (DirectTool.run.__code__, FunctionTool.run.__code__)
-"""What calls the function of a tool."""
+RUNS = frozenset(run.__code__.co_qualname for run in (DirectTool.run, FunctionTool.run))
+"""What calls the function of a tool, by name: tools that count coverage replace the code of functions."""
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +79,7 @@ def tool_in(frame: FrameType | None) -> tuple[str, str] | None:
     """The name of the tool that is called innermost, and the line of its function that runs; None if no tool is called."""
     inside: dict[CodeType, int] = {}
     while frame is not None:
-        if frame.f_code in RUNS:
+        if frame.f_code.co_qualname in RUNS:
             owner = frame.f_locals["self"]
             tool: FunctionTool = owner.tool if isinstance(owner, DirectTool) else owner
             code = getattr(inspect.unwrap(tool.fn), "__code__", None)
