@@ -81,10 +81,15 @@ class ServerTable(Table):
     """[server]: the service's name and addresses."""
 
     name: str = Field(default="campus", min_length=1, max_length=60)
+    """The service's name on its pages and in its documents."""
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
+    """The address that callers use, such as https://campus.example; default: http://host:port."""
     host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
+    """The address to listen on: `0.0.0.0` is every IPv4 network, `::` every network of both families."""
     port: int = Field(default=8000, ge=1, le=65535)
+    """The port to listen on."""
     openapi: str = "cve"
+    """The building whose document /openapi.json is."""
     admin: Annotated[Listen | None, BeforeValidator(_read_admin)] = None
     """The operator's listener, for metrics and the details of /readyz; `off` is the same as leaving it out."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(read_network)], ...] = LOOPBACK_PROXIES
@@ -106,8 +111,11 @@ class ProductTable(Table):
     """[products.NAME]: a key that can be bought."""
 
     scope: str
+    """The scope of the buildings that it opens; `all` opens every one, also those opened later."""
     price: PriceText
+    """US dollars, such as "19" or "0.50"."""
     term: str
+    """How long a key is valid: "30 days" or "12 months"."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
 
@@ -132,11 +140,17 @@ class ToolTable(Table):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
     price: PriceText | None = None
+    """US dollars for one call."""
     key: Literal["opens", "optional", "never"] | None = None
+    """Whether a key opens the tool, adds to what it answers, or does nothing, so that each call is paid for."""
     scope: str | None = None
+    """The scope of the keys that open it, instead of the building's."""
     free: bool = False
+    """True makes it free, whatever its author asks for it."""
     hidden: bool = False
+    """True leaves it out: no caller sees or calls it."""
     route: str | None = None
+    """Its HTTP route, such as "GET /v1/dice/{sides}"."""
     body_limit: int | None = Field(default=None, ge=1, le=LARGEST_BODY)
     """The bytes that the body of a call may have, instead of what the tool declares (65,536 if it declares nothing)."""
     fails_if: str | dict[str, Any] | None = None
@@ -164,12 +178,17 @@ class BuildingTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     path: str | None = Field(default=None, pattern=r"^/([a-z0-9_-]+)?$", examples=["/tides"])
+    """Where it is served over MCP: /tides/mcp for "/tides"; default: its name."""
     scope: str | None = None
+    """The scope of the keys that open it; default: its name."""
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
+    """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}."""
     expose: tuple[Exposed, ...] = ()
+    """What callers reach besides tools, all closed by default: `resources`, `prompts`, `routes`, `methods`. No price guards it."""
     grants: tuple[Grant, ...] = ()
     """Extra permissions of the building: `keys` lets it sell keys."""
     tools: dict[str, ToolTable] = {}
+    """Settings for single tools, by patterns of their names; the most specific pattern counts."""
 
     @property
     def settings(self) -> dict[str, Any]:

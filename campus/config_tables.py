@@ -27,6 +27,7 @@ class StorageTable(Table):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
+    """A folder of SQLite files, relative to campus.toml; or a PostgreSQL database, which many processes may share."""
 
 
 def _as_text(price: Any) -> Any:
@@ -51,9 +52,11 @@ class PaymentsTable(Table):
     """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
 
     network: str
-    """CAIP-2: eip155:8453 is Base."""
+    """The chain, as CAIP-2 names it: eip155:8453 is Base, eip155:84532 its test network."""
     pay_to: Wallet
+    """Your wallet's address. Use one wallet for each database, or both would answer for the same charge."""
     facilitator_url: WebAddress
+    """The service that submits payments; it can move money only from the payer to `pay_to`."""
     rpc_url: WebAddress
     """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
     own_wallets: tuple[Wallet, ...] = ()
@@ -84,7 +87,9 @@ class MailTable(Table):
     """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
 
     host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$", examples=["smtp.example"])
+    """The server's name or address."""
     port: int = Field(default=587, ge=1, le=65535)
+    """The server's port."""
     sender: str
     """An address, or `Name <address>`."""
     username: str | None = None

@@ -38,6 +38,7 @@ HOW_TO_MAKE_A_KEY = (
     f"Use {SHORTEST_KEY} to {LONGEST_KEY} random characters: the output of python3 -c 'import secrets; print(secrets.token_urlsafe(24))' "
     "or of openssl rand -hex 16, or a random UUID (version 4)"
 )
+"""What a refusal tells a caller about an Idempotency-Key that others could guess."""
 
 
 def weakness_of(key: str) -> str | None:

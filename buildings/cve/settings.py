@@ -16,15 +16,18 @@ class CveSettings(Settings):
     kev_url: str = Field(
         "https://www.cisa.gov/sites/default/files/feeds/known_exploited_vulnerabilities.json", pattern=URL, examples=EXAMPLES
     )
+    """CISA's list of exploited vulnerabilities, KEV."""
     kev_mirror_url: str | None = Field(
         "https://raw.githubusercontent.com/cisagov/kev-data/develop/known_exploited_vulnerabilities.json", pattern=URL, examples=EXAMPLES
     )
     """Read if kev_url cannot be read: CISA answers 403 to some clouds. It may lag behind."""
     epss_url: str = Field("https://epss.empiricalsecurity.com/epss_scores-current.csv.gz", pattern=URL, examples=EXAMPLES)
+    """FIRST's probabilities of exploitation, EPSS."""
     nvd_url: str = Field("https://services.nvd.nist.gov/rest/json/cves/2.0", pattern=URL, examples=EXAMPLES)
     """The API; or a file in its format, where the address ends in .json or .json.gz. No file is known to hold every record: of a CVE
     that it lacks, answers say that NVD's record was not read, and never that NVD has none."""
     nvd_api_key: SecretStr | None = None
+    """NVD's API key, with which it answers ten times as often."""
     discord_hosts: tuple[str, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events, for watches."""
     watches_per_minute: PositiveInt = 30
@@ -32,4 +35,6 @@ class CveSettings(Settings):
     refresh_at: str = Field("20:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["20:30"])
     """When the day's list is made, as HH:MM in UTC. CISA publishes additions to KEV from 13:30 UTC on, 98.9 % of them by 20:30."""
     archive_start: date = date(2026, 8, 19)
+    """The first day of the archive of lists."""
     sample: bool = False
+    """True shows the shipped sample, marked as such, until the first list is made from the feeds."""

@@ -21,6 +21,7 @@ UNCONFIRMED = (
     "No {what} is sent to alert_email until its recipient confirms through the link in an e-mail. One mailbox is asked at most once a day,"
     " and never if it refused: {tool} says why no question was sent."
 )
+"""What a tool answers about a mailbox that has not confirmed; fill in `what` is sent and the `tool` that tells more."""
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 

@@ -13,6 +13,7 @@ from campus.alerts.retries import LONGEST_FAILING
 from campus.observability import utc_text
 
 TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
+"""Whether alerts reach a target: what a tool of the building shows of it."""
 
 
 def masked_address(address: str) -> str:

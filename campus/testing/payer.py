@@ -16,7 +16,10 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 
 from campus.testing.usdc import Wallet
 
-PAYMENT, RECEIPT = "x402/payment", "x402/payment-response"
+PAYMENT = "x402/payment"
+"""The member of a call's _meta that holds the payment."""
+RECEIPT = "x402/payment-response"
+"""The member of a result's _meta that holds the receipt."""
 HEADERS = {1: "X-PAYMENT", 2: "PAYMENT-SIGNATURE"}
 SIGNED = {"sender": "from", "to": "to", "value": "value", "valid_after": "validAfter", "valid_before": "validBefore", "nonce": "nonce"}
 """What is signed, by its name on the wire."""

@@ -1,0 +1,348 @@
+"""Writes the pages of docs/ that follow from the code: `make reference`. tests/test_documents.py holds them against it."""
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+
+from buildings import checkout, cve, gateway, recorder
+from buildings.gateway.clients import Server, texts
+from campus.cli import commands
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, Config, ProductTable, ToolTable
+from campus.problems import EXPLANATIONS
+
+DOCS = Path(__file__).parents[1] / "docs"
+DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
+OWN = ("campus", "twins", "buildings")
+BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
+UNITS = r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness|messages|monitors|watches|registrations"
+SECRETS = {
+    OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
+    "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
+    "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
+    FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
+    RPC_URL: "Replaces `[payments] rpc_url` where that address holds a key.",
+}
+
+
+STATUS = {
+    **dict.fromkeys(("key_expired", "key_revoked", "key_unknown", "payment_refused", "payment_unverified"), "402"),
+    **dict.fromkeys(("login_required", "token_refused"), "401"),
+    **{"taken_over": "409", "too_many_beats": "429"},
+}
+"""The codes whose status is not written beside them in the code."""
+
+
+class Default:
+    """Stands in a signature for a default that has no text in Python."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+DEFAULT = Default()
+
+
+class Missing(Exception):
+    """Something that a user can name has no text to document it with."""
+
+
+@cache
+def tree_of(module: ModuleType) -> ast.Module:
+    """The source of a module, parsed."""
+    return ast.parse(Path(inspect.getfile(module)).read_text())
+
+
+def texts_after(body: list[ast.stmt]) -> dict[str, str]:
+    """The docstrings that follow assignments, by the names that are assigned to."""
+    found = {}
+    for statement, after in zip(body, body[1:], strict=False):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+        if isinstance(target, ast.Name) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            found[target.id] = inspect.cleandoc(str(after.value.value))
+    return found
+
+
+def members_of(cls: type) -> dict[str, str]:
+    """The docstrings of a class's fields, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith(OWN):
+            (node,) = (each for each in ast.walk(tree_of(sys.modules[base.__module__])) if is_class(each, base))
+            found |= texts_after(node.body)
+    return found
+
+
+def is_class(node: ast.AST, cls: type) -> bool:
+    """True for the definition of the class."""
+    return isinstance(node, ast.ClassDef) and node.name == cls.__name__
+
+
+def constant_text(module: ModuleType, name: str) -> str | None:
+    """The docstring of a constant, where it is assigned; imports are followed."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and node.module and {"*", name} & {each.asname or each.name for each in node.names}:
+            return constant_text(import_module(node.module), name)
+    return texts_after(tree_of(module).body).get(name)
+
+
+def one_line(text: str) -> str:
+    """A text for a cell of a table: one line, in which nothing is HTML or ends the cell."""
+    return "".join(
+        part if part.startswith("`") else part.replace("<", "&lt;") for part in re.split(r"(`[^`]*`)", " ".join(text.split()))
+    ).replace("|", "\\|")
+
+
+def row(*cells: str) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def head(*titles: str) -> str:
+    """The first two lines of a table."""
+    return row(*titles) + "|---" * len(titles) + "|\n"
+
+
+# The keys of campus.toml
+
+
+def type_of(annotation: Any) -> str:
+    """A field's type in TOML's words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f'`"{value}"`' for value in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(type_of(each) for each in arguments if each is not type(None)))
+    if origin in (tuple, frozenset):
+        return "list"
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return type_of(annotation.__origin__)
+    if origin is dict:
+        return "table"
+    return {bool: "true or false", int: "whole number", float: "number"}.get(annotation, "date" if "date" in str(annotation) else "text")
+
+
+def unit_of(name: str, kind: str, text: str) -> str:
+    """The unit of a number, which its name or its text must have."""
+    found = re.search(UNITS, f"{name.replace('_', ' ')} {text}")
+    if "number" not in kind:
+        return found[0] if found and ("US" in found[0] or "UTC" in found[0]) else ""
+    if not found:
+        raise Missing(f"the number {name} has no unit: say in its docstring what is counted")
+    per_minute = " a minute" if re.search(r"(per_|a |in a )minute", f"{name} {text}") and "minute" not in found[0] else ""
+    return f"{found[0]}{per_minute}"
+
+
+def default_of(field: Any) -> str:
+    """A field's default as TOML; "required" without one."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None:
+        return "none"
+    if isinstance(value, tuple | frozenset):
+        return f"`{json.dumps(sorted(value) if isinstance(value, frozenset) else value)}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f'`"{value}"`' if isinstance(value, str) else f"`{value or '{}'}`"
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[str]:
+    """A row for each key of a table; each must be described."""
+    described = members_of(model)
+    for name, field in model.model_fields.items():
+        if field.exclude or SecretStr in (field.annotation, *get_args(field.annotation)):
+            continue
+        if name not in described:
+            raise Missing(f"the key {name} of {model.__name__} has no docstring")
+        kind = type_of(field.annotation)
+        yield row(f"`{name}`", kind, unit_of(name, kind, described[name]), default_of(field), one_line(described[name]))
+
+
+def table_of(title: str, model: type[BaseModel], text: str) -> str:
+    """The section of one table of campus.toml."""
+    return f"\n## `[{title}]`\n\n{text}\n\n{head('key', 'type', 'unit', 'default', 'meaning')}{''.join(keys_of(model))}"
+
+
+def configuration() -> str:
+    """Every key of campus.toml, and every secret."""
+    sections = {name: model for name, field in Config.model_fields.items() if (model := model_in(field.annotation))}
+    parts = [
+        table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()
+    ]
+    parts += [
+        table_of("products.NAME", ProductTable, "A key that can be bought; `campus key issue NAME` makes one."),
+        table_of("buildings.NAME", BuildingTable, "Opens a building. Keys beyond these are the building's own settings."),
+        table_of("buildings.NAME.tools", ToolTable, "Settings for each tool whose name matches: `\"find_*\" = { price = \"0.01\" }`."),
+    ]
+    secrets = dict(SECRETS)
+    for name, building in BUILDINGS.items():
+        model = building.settings
+        if not model.model_fields:
+            continue
+        parts.append(table_of(f"buildings.{name}", model, one_line(model.__doc__ or "")))
+        described = members_of(model)
+        secrets |= {
+            f"CAMPUS_{name}_{key}".upper(): described[key]
+            for key, field in model.model_fields.items()
+            if SecretStr in get_args(field.annotation)
+        }
+    rows = "".join(row(f"`{name}`", one_line(text)) for name, text in secrets.items())
+    return f"{''.join(parts)}\n## Secrets\n\nThey come from the environment only.\n\n{head('variable', 'meaning')}{rows}"
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The table that a field of the configuration holds; None for a table of tables and for what is no table."""
+    candidates = [annotation, *(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ())]
+    return next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+# Commands, codes, clients
+
+
+def command_pages() -> str:
+    """Every command, by cyclopts."""
+    text = commands().generate_docs(output_format="markdown", heading_level=1)
+    first, rest = text.partition("\n## campus serve")[1:]  # before it are lists of what follows
+    usage = re.compile(r"(^#+ (campus [\w -]+)\n\n```console\n)[^\[A-Z\n]*", re.MULTILINE)  # a command in a group does not know its group
+    return usage.sub(r"\1\2 ", f"{first}{rest.rstrip()}\n")
+
+
+def statuses() -> Mapping[str, str]:
+    """The HTTP status of each code, from the calls of Problem in the source."""
+    found: dict[str, set[str]] = {}
+    for package in OWN:
+        for path in sorted((DOCS.parent / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                values = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)] if isinstance(node, ast.Call) else []
+                match values:
+                    case [int(status), str(code)] if 400 <= status <= 599:
+                        found.setdefault(code, set()).add(str(status))
+    return STATUS | {code: ", ".join(sorted(values)) for code, values in found.items()}
+
+
+def codes() -> str:
+    """Every code of a problem, with its status and what to do."""
+    status = statuses()
+    parts = []
+    for name, problems in {"Every building": EXPLANATIONS, **{name: each.problems for name, each in BUILDINGS.items()}}.items():
+        if problems:
+            rows = [row(f"`{code}`", status[code], one_line(text)) for code, text in sorted(problems.items())]
+            parts.append(f"\n## {name}\n\n{head('code', 'status', 'meaning, and what to do')}{''.join(rows)}")
+    return "".join(parts)
+
+
+def clients() -> str:
+    """How each MCP client adds a server, without a key and with one."""
+    address = "http://localhost:8000/hello/mcp"
+    bare = Server("hello", "Hello", address, sends_key=False, connector=address)
+    parts = []
+    for name, client in texts().clients.items():
+        free, paid = (texts().setup(name, [bare._replace(sends_key=key, connector=None if key else address)], signs_in=False) for key in (False, True))
+        parts.append(f"\n## {client.name}\n\nWithout a key ({free.where}):\n\n{fenced(free.text)}\n")
+        parts.append(f"With a key, which is kept {paid.key} ({paid.where}):\n\n{fenced(paid.text)}\n" if paid.key else "")
+        parts.append(f"The client's own page: <{client.documentation}>.\n")
+    return "".join(parts)
+
+
+def fenced(text: str) -> str:
+    """A text as it is."""
+    return f"```text\n{text}\n```\n"
+
+
+# Public names
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: indented lines are code."""
+    lines = inspect.cleandoc(text).splitlines()
+    starts = [line.startswith("`") and not before.strip().endswith(tuple("abcdefghijklmnopqrstuvwxyz,")) for before, line in zip(["", *lines], lines, strict=False)]
+    marked = [f"{'' if index and starts[index - 1] else chr(10)}- {line}" if starts[index] else line for index, line in enumerate(lines)]
+    return "\n".join(line if line.startswith("    ") else re.sub(r"<(?![^`]*`)", "&lt;", line) for line in marked)
+
+
+def signature_of(value: Any) -> str:
+    """How it is called; "" where that is not to be had."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    shown = [
+        each.replace(annotation=each.empty, default=DEFAULT if repr(each.default).startswith("<") and each.default is not each.empty else each.default)
+        for each in found.parameters.values()
+        if each.name not in ("self", "cls")
+    ]
+    return str(found.replace(parameters=shown, return_annotation=inspect.Signature.empty))
+
+
+def public_members(cls: type) -> Iterator[str]:
+    """A row for each field, property and method that a class of ours documents."""
+    described = {name: field.description for name, field in getattr(cls, "model_fields", {}).items() if field.description}
+    for name, text in (described | members_of(cls)).items():
+        if not name.startswith("_"):
+            yield row(f"`{name}`", one_line(text))
+    for name in dir(cls):
+        member = inspect.getattr_static(cls, name)
+        function = member.fget if isinstance(member, property) else inspect.unwrap(getattr(member, "__func__", member))
+        if name.startswith("_") or name == "model_post_init" or not getattr(function, "__module__", "").startswith(OWN):
+            continue
+        if inspect.isfunction(function) and function.__doc__:
+            shown = name if isinstance(member, property) else name + signature_of(function)
+            yield row(f"`{shown}`", one_line(function.__doc__.strip()))
+
+
+def entry(door: str, name: str) -> str:
+    """What is documented of one public name."""
+    value = getattr(import_module(door), name)
+    home = getattr(value, "__module__", None) or ""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        if not home.startswith(OWN):
+            return f"\n### {name}\n\n`{home}.{name}`, offered here so that a building imports from one place.\n"
+        text = value.__doc__ or ""
+        shown = f"{'async ' if inspect.iscoroutinefunction(value) else ''}{name}{signature_of(value)}"
+        members = "".join(public_members(value)) if inspect.isclass(value) else ""
+    else:
+        text, members = constant_text(import_module(door), name) or "", ""
+        shown = f"{name} = {value!r}" if isinstance(value, int | str) and len(repr(value)) < 90 else name
+    if not text:
+        raise Missing(f"{door}.{name} has no docstring")
+    table = f"\n{head('member', 'meaning')}{members}" if members else ""
+    return f"\n### {name}\n\n```python\n{shown}\n```\n\n{prose(text)}\n{table}"
+
+
+def public_names(door: str) -> str:
+    """Every name of a front door, from its docstring."""
+    module = import_module(door)
+    return "".join(entry(door, name) for name in module.__all__)
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "commands.md": command_pages,
+    "errors.md": codes,
+    "clients.md": clients,
+    **{f"api-{door.rpartition('.')[2]}.md": partial(public_names, door) for door in DOORS},
+}
+MARK = "<!-- From here on this page is made from the code by `make reference`. -->\n"
+
+
+def page(name: str) -> str:
+    """A page: what is written by hand, down to the mark, then what the code says, then the next step."""
+    written = (DOCS / name).read_text()
+    before, mark, after = written.partition(MARK)
+    if not mark:
+        raise Missing(f"docs/{name} lacks the line {MARK!r}")
+    following = after.rpartition("\n**Next:**")
+    return f"{before}{MARK}{PAGES[name]()}" + (f"\n**Next:**{following[2]}" if following[1] else "")
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (DOCS / name).write_text(page(name))

@@ -1,0 +1,126 @@
+"""Follows a page of docs/ as a reader does: saves its files, runs its commands, and compares what they print."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patience import patience
+from serving import free_port
+
+FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+KEY = re.compile(r"campus_live_\w+")
+STAYS = ("campus dev", "campus serve", "python -m campus.testing.payments")
+"""Commands that run until Ctrl-C. A page tells its reader to end one before it starts another of campus."""
+
+
+@dataclass
+class Reader:
+    """Somebody with a terminal in an empty folder, whose `pip install mcp-campus` installs what the repository holds.
+
+    A `…` in what a page shows stands for anything. Where a page shows port 8000, this reader has another. The key of a
+    command is the last one that was printed. A command is repeated until it prints what is shown: a saved file is loaded soon.
+    """
+
+    folder: Path
+    environ: dict[str, str]
+    installed: Mapping[str, str]
+    """What is run in place of a command that would load packages, by how it begins."""
+    port: int = field(default_factory=free_port)
+    key: str = ""
+    commands: list[str] = field(default_factory=list)
+    stays: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+
+    def follow(self, text: str) -> None:
+        """Do all that a page says."""
+        for language, title, block in FENCE.findall(text):
+            if title.endswith(", at the end"):
+                with (self.folder / title.removesuffix(", at the end")).open("a") as file:
+                    file.write(self.here(block))
+            elif title:
+                (self.folder / title).write_text(self.here(block))
+            elif language == "console":
+                for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                    command, _, output = shown.partition("\n")
+                    self.run(self.here(command), self.here(output))
+
+    def here(self, text: str) -> str:
+        """The text with this reader's port and key."""
+        return re.sub(r"(?<=Bearer )campus_live_…", self.key, text).replace(":8000", f":{self.port}")
+
+    def run(self, command: str, output: str) -> None:
+        """Run one command, and wait until it prints what is shown."""
+        self.commands.append(command)
+        if moved := re.fullmatch(r"(?:mkdir (\S+) && )?cd (\S+)", command):
+            self.folder /= moved[2]
+            self.folder.mkdir(exist_ok=moved[1] is None)
+            return
+        command = next((instead for start, instead in self.installed.items() if command.startswith(start)), command)
+        if exported := re.fullmatch(r"export (\w+)=(.*)", command):
+            self.environ[exported[1]] = self.printed(f"printf %s {exported[2]}")
+            return
+        if command.startswith(STAYS):
+            self.start(command, output)
+            return
+        deadline = time.monotonic() + patience(30)
+        while not matches(output, printed := self.printed(command)):
+            assert time.monotonic() < deadline, (command, output, printed, self.log())
+            time.sleep(0.2)
+
+    def printed(self, command: str) -> str:
+        """What a command prints."""
+        ran = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=patience(100), check=False
+        )
+        assert ran.returncode == 0, (command, ran.stdout, ran.stderr, self.log())
+        self.key = (KEY.findall(ran.stdout) or [self.key])[-1]
+        return ran.stdout + ran.stderr
+
+    def start(self, command: str, output: str) -> None:
+        """Start a command that stays, after ending one of campus."""
+        if command.startswith("campus"):
+            self.end("exec campus")
+            command = f"exec {command} --port {self.port}"
+        log = self.folder / f"{len(self.stays)}.log"
+        with log.open("wb") as file:
+            started = ["bash", "-c", command]
+            process = subprocess.Popen(started, cwd=self.folder, env=self.environ, stdout=file, stderr=file, start_new_session=True)
+        self.stays.append((command, process))
+        deadline = time.monotonic() + patience(60)
+        while not matches(output, text := log.read_text()):
+            assert process.poll() is None, (command, text)
+            assert time.monotonic() < deadline, (command, output, text)
+            time.sleep(0.1)
+        self.key = (KEY.findall(text) or [self.key])[-1]
+
+    def end(self, which: str = "") -> None:
+        """Press Ctrl-C where something still runs."""
+        for command, process in self.stays:
+            if command.startswith(which) and process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+                process.wait(patience(30))
+
+    def log(self) -> str:
+        """What the commands that stay have printed."""
+        return "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("?.log")))
+
+
+def matches(shown: str, printed: str) -> bool:
+    """True if all lines that are shown were printed, one after the other; `…` stands for anything, and blanks for each other."""
+    lines = [".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("…")) for line in shown.splitlines() if line.strip()]
+    return re.search(r"(?s:.*)".join(lines), re.sub(r"[ \t]+", " ", printed)) is not None
+
+
+@contextmanager
+def reading(folder: Path, environ: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Reader]:
+    """A reader whose commands end with the block."""
+    reader = Reader(folder, dict(environ), installed)
+    try:
+        yield reader
+    finally:
+        reader.end()
