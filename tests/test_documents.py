@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environ(home: Path, tmp_path: Path) -> Mapping[str, str]:
     """The environment of a reader who has installed campus."""
     path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV") and "CAMPUS" not in name}
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE") and "CAMPUS" not in name}
     return {**kept, "PATH": path, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 
 
