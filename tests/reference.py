@@ -330,7 +330,7 @@ PAGES = {
     "clients.md": clients,
     **{f"api-{door.rpartition('.')[2]}.md": partial(public_names, door) for door in DOORS},
 }
-MARK = "<!-- From here on this page is made from the code by `make reference`. -->\n"
+MARK = "[//]: # (From here on this page is made from the code by make reference.)\n"
 
 
 def page(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The proxies that docs/reference.md shows, each run in front of a served campus: what a caller gets through them is what campus means."""
+"""The proxies that docs/proxy.md shows, each run in front of a served campus: what a caller gets through them is what campus means."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from campus.testing.payments import Payer, new_wallet, open_chain, open_facilita
 
 pytestmark = pytest.mark.anyio
 
-REFERENCE = (Path(__file__).parents[1] / "docs/reference.md").read_text()
+PROXIES = (Path(__file__).parents[1] / "docs/proxy.md").read_text()
 CALLER = "127.0.0.2"  # not a trusted proxy, unlike 127.0.0.1
 REPEATED = 30
 START_SECONDS = patience(60)
@@ -129,7 +129,7 @@ CADDY = """
 
 def block(language: str) -> str:
     """The document's block for a proxy."""
-    [found] = re.findall(rf"```{language}\n(.*?)```", REFERENCE, re.DOTALL)
+    [found] = re.findall(rf"```{language}\n(.*?)```", PROXIES, re.DOTALL)
     return str(found)
 
 

@@ -12,6 +12,7 @@ from campus.http.service_routes import not_found, own_page
 from campus.keys.connected_clients import ConnectedClients
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
+from campus.pages.documents import DocumentPages
 from campus.pages.keys import PATH, KeyPages, SignInLimit
 from campus.pages.tools import ToolPages
 from campus.pages.visitors import Visitors
@@ -40,6 +41,7 @@ def own_entries(
     keys = KeyPages(templates, directory, visitors, visitors.sessions, clients, sign_ins, now)
     entries = [
         own_page(["GET"], API, tools.api),
+        *DocumentPages(templates, directory).entries(),
         own_page(["GET"], "/tools/{building}/{tool}", tools.tool),
         own_page(["POST"], "/tools/{building}/{tool}", tools.call),
         own_page(["GET"], PATH, keys.show),
@@ -56,5 +58,5 @@ def own_entries(
             raise not_found(directory)
         return RedirectResponse(API, status_code=303)
 
-    above = ("/docs", "/tools", "/tools/{building}", *([start] if start else []))
+    above = ("/tools", "/tools/{building}", *([start] if start else []))
     return [*entries, *(own_page(["GET"], path, to_api) for path in above)]

@@ -68,6 +68,7 @@ def test_a_name_or_folder_that_is_taken_is_refused_and_nothing_is_written(
 
 def test_each_line_of_python_in_the_guide_is_from_a_building_that_is_tested() -> None:
     code = [path.read_text().replace("example", "rivers") for path in TESTED]
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/buildings.md").read_text(), re.DOTALL)
+    guides = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("buildings", "pages", "alerts"))
+    blocks = re.findall(r"```python\n(.*?)```", guides, re.DOTALL)
     assert blocks
     assert [block for block in blocks if not any(block in text for text in code)] == []
