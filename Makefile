@@ -22,7 +22,11 @@ MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests faults bench conformance venv lock help
+SITE = $(VENV)/site
+SITE_LOCK = requirements-docs.txt
+SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
+
+.PHONY: serve test lint types tests docs reference faults bench conformance venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -54,6 +58,12 @@ faults: $(STAMP)          ## kill -9 and outages at length, and ten times the ex
 conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
+docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a warning, such as a dead link, is an error
+	$(SITE)/bin/zensical build --strict --clean
+
+reference: $(STAMP)       ## write the pages of docs/ that follow from the code
+	PYTHONPATH=tests $(BIN)/python -m reference
+
 venv: $(STAMP)            ## prepare .venv and stop
 # pip is renewed first: that of Python 3.11 takes three times as long to find the packages
 $(EMPTY): $(PIP_LOCK) $(LOCKS) pyproject.toml
@@ -74,12 +84,19 @@ $(MCP1_STAMP): $(MCP1_LOCK) $(EMPTY)
 	$(PIP) --python $(MCP1)/bin/python $(LOCKED) -r $(MCP1_LOCK)
 	touch $@
 
+# What builds the documentation, in a virtual environment of its own
+$(SITE_STAMP): $(SITE_LOCK) $(EMPTY)
+	$(PY) -m venv --clear --without-pip $(SITE)
+	$(PIP) --python $(SITE)/bin/python $(LOCKED) -r $(SITE_LOCK)
+	touch $@
+
 COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-emit-build-options
 lock:                     ## write the locks anew, the second on the versions of the first; needs uv
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements-dev.txt
 	$(COMPILE) pyproject.toml --extra payments -c requirements-dev.txt -o requirements.txt
 	echo pip | $(COMPILE) - -o $(PIP_LOCK)
+	echo "zensical>=0.0.73,<0.1" | $(COMPILE) - -o $(SITE_LOCK)
 
 help:                     ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile

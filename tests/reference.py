@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -65,7 +66,7 @@ def tree_of(module: ModuleType) -> ast.Module:
 def texts_after(body: list[ast.stmt]) -> dict[str, str]:
     """The docstrings that follow assignments, by the names that are assigned to."""
     found = {}
-    for statement, after in zip(body, body[1:], strict=False):
+    for statement, after in pairwise(body):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
         if isinstance(target, ast.Name) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             found[target.id] = inspect.cleandoc(str(after.value.value))
@@ -95,11 +96,14 @@ def constant_text(module: ModuleType, name: str) -> str | None:
     return texts_after(tree_of(module).body).get(name)
 
 
+def plain(text: str) -> str:
+    """A text in which nothing is HTML."""
+    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
+
+
 def one_line(text: str) -> str:
     """A text for a cell of a table: one line, in which nothing is HTML or ends the cell."""
-    return "".join(
-        part if part.startswith("`") else part.replace("<", "&lt;") for part in re.split(r"(`[^`]*`)", " ".join(text.split()))
-    ).replace("|", "\\|")
+    return plain(" ".join(text.split())).replace("|", "\\|")
 
 
 def row(*cells: str) -> str:
@@ -174,13 +178,11 @@ def table_of(title: str, model: type[BaseModel], text: str) -> str:
 def configuration() -> str:
     """Every key of campus.toml, and every secret."""
     sections = {name: model for name, field in Config.model_fields.items() if (model := model_in(field.annotation))}
-    parts = [
-        table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()
-    ]
+    parts = [table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()]
     parts += [
         table_of("products.NAME", ProductTable, "A key that can be bought; `campus key issue NAME` makes one."),
         table_of("buildings.NAME", BuildingTable, "Opens a building. Keys beyond these are the building's own settings."),
-        table_of("buildings.NAME.tools", ToolTable, "Settings for each tool whose name matches: `\"find_*\" = { price = \"0.01\" }`."),
+        table_of("buildings.NAME.tools", ToolTable, 'Settings for each tool whose name matches: `"find_*" = { price = "0.01" }`.'),
     ]
     secrets = dict(SECRETS)
     for name, building in BUILDINGS.items():
@@ -245,7 +247,8 @@ def clients() -> str:
     bare = Server("hello", "Hello", address, sends_key=False, connector=address)
     parts = []
     for name, client in texts().clients.items():
-        free, paid = (texts().setup(name, [bare._replace(sends_key=key, connector=None if key else address)], signs_in=False) for key in (False, True))
+        keyed = bare._replace(sends_key=True, connector=None)
+        free, paid = (texts().setup(name, [server], signs_in=False) for server in (bare, keyed))
         parts.append(f"\n## {client.name}\n\nWithout a key ({free.where}):\n\n{fenced(free.text)}\n")
         parts.append(f"With a key, which is kept {paid.key} ({paid.where}):\n\n{fenced(paid.text)}\n" if paid.key else "")
         parts.append(f"The client's own page: <{client.documentation}>.\n")
@@ -262,10 +265,14 @@ def fenced(text: str) -> str:
 
 def prose(text: str) -> str:
     """A docstring as Markdown: indented lines are code."""
-    lines = inspect.cleandoc(text).splitlines()
-    starts = [line.startswith("`") and not before.strip().endswith(tuple("abcdefghijklmnopqrstuvwxyz,")) for before, line in zip(["", *lines], lines, strict=False)]
-    marked = [f"{'' if index and starts[index - 1] else chr(10)}- {line}" if starts[index] else line for index, line in enumerate(lines)]
-    return "\n".join(line if line.startswith("    ") else re.sub(r"<(?![^`]*`)", "&lt;", line) for line in marked)
+    shown: list[str] = []
+    for line in inspect.cleandoc(text).splitlines():
+        in_list = bool(shown) and shown[-1].startswith(("- ", "  "))
+        if line.startswith("`") and (not shown or shown[-1].endswith((".", ":")) or not shown[-1]):
+            shown += [f"- {line}"] if in_list or not shown or not shown[-1] else ["", f"- {line}"]
+        else:
+            shown.append(line)
+    return "\n".join(line if line.startswith("    ") else plain(line) for line in shown)
 
 
 def signature_of(value: Any) -> str:
@@ -274,11 +281,11 @@ def signature_of(value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
-    shown = [
-        each.replace(annotation=each.empty, default=DEFAULT if repr(each.default).startswith("<") and each.default is not each.empty else each.default)
-        for each in found.parameters.values()
-        if each.name not in ("self", "cls")
-    ]
+    shown = []
+    for each in found.parameters.values():
+        if each.name not in ("self", "cls"):
+            hidden = each.default is not each.empty and repr(each.default).startswith("<")
+            shown.append(each.replace(annotation=each.empty, default=DEFAULT if hidden else each.default))
     return str(found.replace(parameters=shown, return_annotation=inspect.Signature.empty))
 
 

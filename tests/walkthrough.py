@@ -112,7 +112,10 @@ class Reader:
 
 def matches(shown: str, printed: str) -> bool:
     """True if all lines that are shown were printed, one after the other; `…` stands for anything, and blanks for each other."""
-    lines = [".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("…")) for line in shown.splitlines() if line.strip()]
+    lines = []
+    for line in filter(str.strip, shown.splitlines()):
+        parts = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]
+        lines.append(".*".join(parts))
     return re.search(r"(?s:.*)".join(lines), re.sub(r"[ \t]+", " ", printed)) is not None
 
 
