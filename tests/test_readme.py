@@ -26,9 +26,9 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = {path: path.read_text() for folder in ("", "docs", "integrations/campus-beat") for path in sorted((ROOT / folder).glob("*.md"))}
 README = DOCUMENTS[ROOT / "README.md"]
-SHOWN = "\n".join(text for path, text in DOCUMENTS.items() if path.name == "README.md" or path.parent.name == "docs")
+SHOWN = "\n".join(text for path, text in DOCUMENTS.items() if path.name == "README.md" or path.parent == ROOT / "docs")
 CAMPUS_TOML = (ROOT / "campus.toml").read_text()
-BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", SHOWN, re.DOTALL)
+BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)(?: title=[^\n]*)?\n(.*?)```", SHOWN, re.DOTALL)
 
 
 def block(language: str, containing: str) -> str:
