@@ -185,6 +185,8 @@ class BuildingTable(BaseModel):
     """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}."""
     expose: tuple[Exposed, ...] = ()
     """What callers reach besides tools, all closed by default: `resources`, `prompts`, `routes`, `methods`. No price guards it."""
+    sessions: bool = False
+    """Clients of versions with a handshake keep a session in this process, in which tools may ask them."""
     grants: tuple[Grant, ...] = ()
     """Extra permissions of the building: `keys` lets it sell keys."""
     tools: dict[str, ToolTable] = {}
