@@ -172,13 +172,15 @@ class SyncConnection(sqlite3.Connection):
 
     def close(self) -> None:
         """End the transaction, then close."""
-        with suppress(sqlite3.ProgrammingError):  # it was closed before
+        with suppress(sqlite3.Error):  # it was closed before, or the disk fails, which must not keep it open
             self.rollback()
         super().close()
 
 
 class AsyncConnection(aiosqlite.Connection):
     """Finishes the running statement before it lets a cancellation through."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, address: str) -> None:
         super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_PER_FETCH)
@@ -193,9 +195,17 @@ class AsyncConnection(aiosqlite.Connection):
             return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no types
 
     async def _connect(self) -> aiosqlite.Connection:
+        self._loop = asyncio.get_running_loop()
         with anyio.CancelScope(shield=True):
             await super()._connect()
         return self
+
+    def __del__(self) -> None:
+        """Warn of a connection that nobody closed, unless its event loop has ended: then nobody could."""
+        if self._loop is not None and self._loop.is_closed():
+            self.stop()
+        else:
+            super().__del__()  # type: ignore[no-untyped-call]  # it has no types
 
 
 CONNECT: dict[str, Any] = {
