@@ -12,7 +12,7 @@ from campus.errors import ConfigError, LoadError
 from campus.layout.assets import icon_path
 from campus.payments.bazaar import http_extension
 from campus.payments.payment import ServiceListing
-from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
+from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of, task_seconds
 from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
 
@@ -207,5 +207,11 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
         "extensions": paid_tool.extensions[paid_tool.operation.methods[0]],
     }
     return [
-        {**shared, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)
+        {
+            **shared,
+            "price": str(price),
+            "currency": "USD",
+            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation)),
+        }
+        for price in pricing.prices(paid_tool.offer)
     ]
