@@ -112,10 +112,14 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
 def allows_direct_calls(server: FastMCP[Any]) -> bool:
     """True if a tool may be called without the server: no code of its author runs around a call.
 
-    `_extensions` may intercept calls, and so may middleware that overrides one of the hooks around a call. Middleware
-    whose class has `twin_safe = True` is excepted: it is the MCP side of a gate, and the twins' gate is the HTTP side.
+    `_extensions` may intercept calls, and so may middleware that overrides one of the hooks around a call. Those whose
+    class has `twin_safe = True` are excepted: they are the MCP side of a gate, and the twins' gate is the HTTP side.
     """
-    return not server._extensions and not any(_wraps_calls(each) for each in server.middleware)
+    return not _has_authors_extensions(server) and not any(_wraps_calls(each) for each in server.middleware)
+
+
+def _has_authors_extensions(server: FastMCP[Any]) -> bool:
+    return any(not getattr(type(each), "twin_safe", False) for each in server._extensions.values())
 
 
 def _wraps_calls(middleware: Middleware) -> bool:
@@ -204,7 +208,7 @@ def lists_the_same_to_all(server: FastMCP[Any], *, gated: bool) -> bool:
         is_as_shipped(server)
         and len(local) == len(server.providers)
         and not any(_overrides(each, hooks) for each in authors)
-        and not server._extensions
+        and not _has_authors_extensions(server)
         and server._list_page_size is None
         and type(server).list_tools is FastMCP.list_tools
         and not any(getattr(each, "auth", None) for provider in local for each in provider._components.values())

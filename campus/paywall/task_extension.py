@@ -36,6 +36,9 @@ from campus.tasks.tables import TaskRow
 class StoredTasks(TasksExtension):
     """Serves tasks/get, tasks/update and tasks/cancel from campus's database. Calls become tasks in the gate, not here."""
 
+    twin_safe = True
+    """It takes no part in calls, and every caller sees it."""
+
     def __init__(self, tasks: BackgroundTasks) -> None:
         super().__init__()
         self._tasks = tasks
