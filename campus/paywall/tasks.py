@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from secrets import token_bytes
+from sys import maxsize
 from typing import Any
 
 import anyio
@@ -249,15 +250,15 @@ class BackgroundTasks:
         await call.canonical()
         caller = context_of(call.scope).caller
         assert caller is not None, "the gate admitted the call"
-        seconds = self._seconds(call, caller)
+        longest = task_seconds(call.served_by.operation)
+        seconds = min(longest, self._payable_seconds(call, caller))
         task = await self._stored(call, caller, seconds)
         call.begun.task = task
         call.begun.is_known.set()
         with self._runner.running(task.id, seconds=seconds) as scope:
             result = _as_tool_result(await call.served_by.on_server.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
-            timed_out = anyio.current_time() >= scope.deadline
-            raise Problem(504, "timeout", f"the task took longer than {seconds} seconds") if timed_out else task_cancelled()
+            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
@@ -282,13 +283,10 @@ class BackgroundTasks:
         await self._store.begin(task)
         return task
 
-    def _seconds(self, call: TaskCall, caller: Caller) -> int:
-        """How long the tool may run: as long as it says, and no longer than its payment can be charged."""
-        longest = task_seconds(call.served_by.operation)
+    def _payable_seconds(self, call: TaskCall, caller: Caller) -> int:
+        """For how long a task may still run and be charged afterwards; as long as any, if it is not paid for."""
         payment = call.payment() if caller.payment else None
-        if payment is None:
-            return longest
-        return max(0, min(longest, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS))
+        return maxsize if payment is None else max(0, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS)
 
     async def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:
         """How long a result is kept that comes in so many seconds: as long as the answer of a payment."""
@@ -345,6 +343,12 @@ def prefers_async(scope: Scope) -> bool:
     """Whether the request asks to be answered before the tool has run: RFC 7240's `Prefer: respond-async`."""
     sent = b",".join(value for name, value in scope["headers"] if name == b"prefer").lower()
     return any(part.partition(b";")[0].strip() == b"respond-async" for part in sent.split(b","))
+
+
+def task_timeout(seconds: int, longest: int) -> Problem:
+    """504: the task ran for so many seconds, and was stopped; `longest` is how long its tool may run."""
+    why = "" if seconds == longest else ", because its payment can be charged only until its validBefore; sign one that is valid longer"
+    return Problem(504, "timeout", f"the task was stopped after {seconds} seconds, and nothing was charged{why}")
 
 
 def _runs_only_so(tool: TaskTool) -> bool:

@@ -30,7 +30,7 @@ from campus.tasks.tables import TaskRow
 from twins import Problem
 
 End = Literal["completed", "interrupted"]
-LEASE = Lease(timedelta(seconds=30))
+LEASE = Lease(timedelta(seconds=10))
 IS_OPEN = col(TaskRow.status).in_(("working", "charging"))
 
 
