@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from secrets import token_bytes
 from sys import maxsize
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
@@ -68,6 +68,13 @@ class TaskTool:
     on_server: ToolOnServer
 
 
+class Purchase(NamedTuple):
+    """What finds the task of a payment again, and how long its result is kept: as long as the answer of a payment."""
+
+    digest: bytes
+    kept: timedelta
+
+
 class Begun:
     """What the request of a task waits for: the task, or the end of the call if it ends before there is one."""
 
@@ -87,7 +94,7 @@ class TaskCall:
     """
 
     def __init__(
-        self, call: GatedCall[Any], tool: TaskTool, run_tool: Callable[["TaskCall"], Awaitable[ToolResult]], purchase: bytes | None
+        self, call: GatedCall[Any], tool: TaskTool, run_tool: Callable[["TaskCall"], Awaitable[ToolResult]], purchase: Purchase | None
     ) -> None:
         """See GatedCall for the attributes and for what follows."""
         self.frame = call.frame
@@ -156,7 +163,7 @@ class BackgroundTasks:
         Raises the refusal of a call that is not admitted, whose payment or arguments are not valid, or for which there is no room.
         """
         purchase = await self._purchase(call)
-        if purchase is not None and (earlier := await self._store.bought(purchase)) is not None:
+        if purchase is not None and (earlier := await self._store.bought(purchase.digest)) is not None:
             return earlier
         background = TaskCall(call, self._tools[call.tool], self._run_tool, purchase)
         begun = background.begun
@@ -196,7 +203,7 @@ class BackgroundTasks:
         """How long its caller is to wait before asking again."""
         return int(self._tools[task.tool].operation.tool.task_config.poll_interval.total_seconds() * 1000)
 
-    async def _purchase(self, call: GatedCall[Any]) -> bytes | None:
+    async def _purchase(self, call: GatedCall[Any]) -> Purchase | None:
         """What finds the task of the call's payment again, as its answer is found: the Idempotency-Key, or the payment and the address."""
         selling = self._gate.selling
         offer = self._gate.offers[call.tool]
@@ -211,7 +218,8 @@ class BackgroundTasks:
         resource = selling.pricing.resource(offer, await call.canonical())
         key = purchase_key(payment, call.idempotency_key(await call.sent()))
         payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {_network(call.scope)}"
-        return sha256(f"task\n{payer}\n{resource}".encode()).digest()
+        digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
+        return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
 
     async def _carry_out(self, call: TaskCall) -> None:
         """Have the call pass the gate, and store how its task ended."""
@@ -239,7 +247,7 @@ class BackgroundTasks:
                 begun.task.id,
                 "interrupted" if result is None else "completed",
                 None if result is None else result_as_json(result),
-                kept_until=await self._kept_until(call),
+                kept_until=self._kept_until(call),
                 charged=result is not None and RECEIPT_META in (result.meta or {}),
             )
         except Exception as failure:  # nothing must end the runner; the task is concluded when its lease has ended
@@ -263,7 +271,7 @@ class BackgroundTasks:
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
         is_sold = caller.payment is not None and not result.is_error
-        if is_sold and not await self._store.charge(task.id, stored, kept_until=await self._kept_until(call)):
+        if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
             raise task_cancelled()
         return result
 
@@ -275,10 +283,10 @@ class BackgroundTasks:
             tool=call.tool,
             owner=owner,
             started_by=owner or caller.network,
-            purchase=call.purchase if caller.payment else None,
+            purchase=call.purchase.digest if call.purchase and caller.payment else None,
             payment=caller.payment,
             deadline=self._store.now() + timedelta(seconds=seconds),
-            kept_until=await self._kept_until(call, seconds),
+            kept_until=self._kept_until(call, seconds),
         )
         await self._store.begin(task)
         return task
@@ -288,10 +296,9 @@ class BackgroundTasks:
         payment = call.payment() if caller.payment else None
         return maxsize if payment is None else max(0, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS)
 
-    async def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:
-        """How long a result is kept that comes in so many seconds: as long as the answer of a payment."""
-        is_keyed = call.purchase is not None and call.idempotency_key(await call.sent()) is not None
-        return self._store.now() + timedelta(seconds=seconds) + (SECRET_ANSWER_RETENTION if is_keyed else ANSWER_RETENTION)
+    def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:
+        """How long a result is kept that comes in so many seconds."""
+        return self._store.now() + timedelta(seconds=seconds) + (call.purchase.kept if call.purchase else ANSWER_RETENTION)
 
     async def _polled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: the state of a task, its result, or its cancellation."""

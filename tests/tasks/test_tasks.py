@@ -16,6 +16,8 @@ from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp_tasks.client import call_tool_task
 from fastmcp_tasks.dependencies import CurrentDocket
 from mcp_oracle import MODERN, P, request_of
+from openapi_schema_validator import OAS30Validator
+from openapi_spec_validator import validate
 from patience import patience
 from serving import free_port
 from starlette.types import ASGIApp
@@ -210,3 +212,22 @@ async def test_what_a_task_cannot_have_here_is_refused_at_the_start(tool: str, t
     with pytest.raises(LoadError, match=sentence):
         async with open_campus(lab=mcp, tools=FREE):
             pass
+
+
+async def test_the_documents_and_the_page_of_a_tool_tell_of_its_tasks(folder: Path) -> None:
+    async with open_campus(lab=make_lab(folder), tools=FREE) as campus:
+        for path, prefix in (("/lab/openapi.json", ""), ("/v1/openapi.json", "lab_")):
+            document = (await campus.http.get(path)).json()
+            validate(document)
+            responses = {tool: document["paths"][f"/v1/lab/{tool}"]["post"]["responses"] for tool in ("measure", "weigh", "look")}
+            assert "respond-async" in responses["weigh"]["202"]["description"]
+            assert ("202" in responses["measure"], "202" in responses["look"]) == (True, False)
+            poll = document["paths"]["/v1/lab/tasks/{task_id}"]
+            assert [poll[method]["operationId"] for method in ("get", "delete")] == [
+                f"{prefix}poll_background_task",
+                f"{prefix}cancel_background_task",
+            ]
+        task = (await campus.http.post("/v1/lab/measure", json={"sample": 1})).json()
+        OAS30Validator(document["components"]["schemas"]["Task"]).validate(task)
+        pages = {tool: (await campus.http.get(f"/tools/lab/{tool}", headers={"Accept": "text/html"})).text for tool in responses}
+        assert {tool: "/v1/lab/tasks/{task_id}" in page for tool, page in pages.items()} == {"measure": True, "weigh": True, "look": False}
