@@ -39,7 +39,7 @@ from campus.paywall.http import http_gate
 from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
-from campus.paywall.tasks import BackgroundTasks, TaskTool
+from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
 from campus.shares import TokenBuckets
 from campus.tasks.runner import TaskRunner, open_tasks
@@ -160,7 +160,7 @@ class Endpoints:
         """The background tasks of a building, and how they begin over MCP."""
         from campus.paywall.task_extension import StoredTasks  # with fastmcp-tasks, which is installed only where authors use it
 
-        tools = {name: TaskTool(opened.operations[name], ToolOnServer(opened.server, checkers[name])) for name in opened.task_tools}
+        tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
         tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
         extension = StoredTasks(tasks)
         opened.server.add_extension(extension)

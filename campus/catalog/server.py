@@ -213,6 +213,10 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         there_are = ", ".join(sorted(operations))
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
+    if selling := [each for each, offer in offers.items() if offer.access.sells and operations[each].tool.task_config.supports_tasks()]:
+        raise LoadError(
+            f"tool {selling[0]!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
+        )
     return OpenBuilding(loaded, scope, server, operations, offers, synthetic)
 
 

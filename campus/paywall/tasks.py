@@ -1,9 +1,9 @@
 """Calls that run as background tasks: begun through the gate as any other, charged when they succeed, and polled by their callers."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from campus.addresses import network_of
 from campus.caller import Caller
 from campus.context import CONTEXT, context_of
+from campus.errors import StorageUnavailable
 from campus.observability import utc_text
 from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
@@ -38,7 +39,6 @@ from campus.tasks.runner import TaskRunner
 from campus.tasks.tables import TaskRow
 from twins import (
     Answer,
-    Operation,
     Problem,
     RouteEntry,
     ToolOnServer,
@@ -58,14 +58,6 @@ ID_LENGTH = 32
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed"}
 """What callers are told of a task's state, where it is another word."""
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TaskTool:
-    """A tool that may run as a task."""
-
-    operation: Operation
-    on_server: ToolOnServer
 
 
 class Purchase(NamedTuple):
@@ -94,7 +86,7 @@ class TaskCall:
     """
 
     def __init__(
-        self, call: GatedCall[Any], tool: TaskTool, run_tool: Callable[["TaskCall"], Awaitable[ToolResult]], purchase: Purchase | None
+        self, call: GatedCall[Any], tool: ToolOnServer, run_tool: Callable[["TaskCall"], Awaitable[ToolResult]], purchase: Purchase | None
     ) -> None:
         """See GatedCall for the attributes and for what follows."""
         self.frame = call.frame
@@ -146,7 +138,7 @@ class TaskCall:
 class BackgroundTasks:
     """The tasks of one building's tools: begun in either frame, and seen in both."""
 
-    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, TaskTool]) -> None:
+    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer]) -> None:
         self._gate = gate
         self._paywall = paywall
         self._runner = runner
@@ -163,8 +155,9 @@ class BackgroundTasks:
         Raises the refusal of a call that is not admitted, whose payment or arguments are not valid, or for which there is no room.
         """
         purchase = await self._purchase(call)
-        if purchase is not None and (earlier := await self._store.bought(purchase.digest)) is not None:
-            return earlier
+        with stored_reachable():
+            if purchase is not None and (earlier := await self._store.bought(purchase.digest)) is not None:
+                return earlier
         background = TaskCall(call, self._tools[call.tool], self._run_tool, purchase)
         begun = background.begun
         self._runner.start(partial(self._carry_out, background))
@@ -227,7 +220,7 @@ class BackgroundTasks:
         try:
             with begun.scope:
                 begun.result = await self._gate.passed(call)
-        except Exception as error:  # the border: the request raises it, or the task ends with the problem
+        except Exception as error:  # the border: the request raises it, or it is the task's result
             begun.error = error
         finally:
             with anyio.CancelScope(shield=True):
@@ -243,13 +236,9 @@ class BackgroundTasks:
         try:
             if error is not None:
                 result = refusal(problem_of(error, call.served_by.operation, call.scope), call.scope)
-            await self._store.conclude(
-                begun.task.id,
-                "interrupted" if result is None else "completed",
-                None if result is None else result_as_json(result),
-                kept_until=self._kept_until(call),
-                charged=result is not None and RECEIPT_META in (result.meta or {}),
-            )
+            is_charged = result is not None and RECEIPT_META in (result.meta or {})
+            stored = None if result is None else result_as_json(result)
+            await self._store.conclude(begun.task.id, stored, kept_until=self._kept_until(call), is_charged=is_charged)
         except Exception as failure:  # nothing must end the runner; the task is concluded when its lease has ended
             log.error("task not concluded: %s", failure, exc_info=failure, extra={"task_tool": call.route})
 
@@ -264,7 +253,7 @@ class BackgroundTasks:
         call.begun.task = task
         call.begun.is_known.set()
         with self._runner.running(task.id, seconds=seconds) as scope:
-            result = _as_tool_result(await call.served_by.on_server.call(await call.sent() or {}, call.scope), call.served_by)
+            result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
             raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
         stored = result_as_json(result)
@@ -304,7 +293,8 @@ class BackgroundTasks:
         """ASGI: the state of a task, its result, or its cancellation."""
         context_of(scope).route = task_path(self._building)  # the path holds a secret
         try:
-            answer = await self._poll(scope)
+            with stored_reachable():
+                answer = await self._poll(scope)
         except Problem as problem:
             answer = problem_answer(problem, types=EXPLAINED_AT, request_id=scope.get("request_id"))
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
@@ -346,6 +336,15 @@ class BackgroundTasks:
         return to_json(shown)
 
 
+@contextmanager
+def stored_reachable() -> Iterator[None]:
+    """Problem 503 if the database cannot be used."""
+    try:
+        yield
+    except StorageUnavailable:
+        raise storage_unavailable() from None
+
+
 def prefers_async(scope: Scope) -> bool:
     """Whether the request asks to be answered before the tool has run: RFC 7240's `Prefer: respond-async`."""
     sent = b",".join(value for name, value in scope["headers"] if name == b"prefer").lower()
@@ -358,7 +357,7 @@ def task_timeout(seconds: int, longest: int) -> Problem:
     return Problem(504, "timeout", f"the task was stopped after {seconds} seconds, and nothing was charged{why}")
 
 
-def _runs_only_so(tool: TaskTool) -> bool:
+def _runs_only_so(tool: ToolOnServer) -> bool:
     return tool.operation.tool.task_config.mode == "required"
 
 
@@ -367,17 +366,17 @@ def _network(scope: Scope) -> str:
     return network_of(address)
 
 
-def _answer_of(result: ToolResult, tool: TaskTool) -> Answer:
+def _answer_of(result: ToolResult, tool: ToolOnServer) -> Answer:
     """A task's result as its tool answers over HTTP, for its caller alone. Raises the problem of a failed one."""
-    answer = tool.on_server.encoder.encode_server_result(result)
+    answer = tool.encoder.encode_server_result(result)
     receipt = (result.meta or {}).get(RECEIPT_META)
     return json_answer(answer.body, status=answer.status).adding(receipt_headers(receipt) if receipt else {})
 
 
-def _as_tool_result(result: Any, tool: TaskTool) -> ToolResult:
+def _as_tool_result(result: Any, tool: ToolOnServer) -> ToolResult:
     """What the server returned, as a tool's result. Raises Problem 409 `input_required` for a question to the caller."""
     if isinstance(result, InputRequiredToolResult):
-        tool.on_server.encoder.encode_server_result(result)
+        tool.encoder.encode_server_result(result)
     if isinstance(result, ToolResult):
         return result
     return ToolResult(structured_content=result.model_dump(mode="json", by_alias=True, exclude_none=True))

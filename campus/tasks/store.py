@@ -15,7 +15,7 @@ interrupted, a charging one is what its payment is. A process that comes too lat
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_core import from_json, to_json
 from sqlalchemy import delete, func, update
@@ -29,7 +29,6 @@ from campus.storage import Lease, Storage, is_held
 from campus.tasks.tables import TaskRow
 from twins import Problem
 
-End = Literal["completed", "interrupted"]
 LEASE = Lease(timedelta(seconds=10))
 IS_OPEN = col(TaskRow.status).in_(("working", "charging"))
 
@@ -57,7 +56,7 @@ class TaskStore:
         """Store a task that is about to run here. Problem 429 or 503 if there are too many; the ended ones are deleted."""
         async with self._storage.write() as session:
             await session.exec(delete(TaskRow).where(col(TaskRow.kept_until) <= self.now()))
-            await self._check_limits(session, task.started_by)
+            await self._check_limits(session, task)
             if task.purchase is not None:  # that of an earlier task, which was not charged
                 past = update(TaskRow).where(col(TaskRow.purchase) == task.purchase)
                 await (await session.connection()).execute(past.values(purchase=None))
@@ -89,12 +88,14 @@ class TaskStore:
         """Store the result before its payment is charged; False if the task is not this process's any more: it must not be charged."""
         return await self._changed(task_id, ("working",), status="charging", result=result, kept_until=kept_until)
 
-    async def conclude(self, task_id: str, status: End, result: bytes | None, *, kept_until: datetime, charged: bool) -> bool:
-        """Store how a task of this process ended; one that was not charged may be begun again by the same payment."""
-        past: dict[str, Any] = {} if charged else {"purchase": None}
-        return await self._changed(
-            task_id, ("working", "charging"), status=status, result=result, kept_until=kept_until, payment=None, **past
-        )
+    async def conclude(self, task_id: str, result: bytes | None, *, kept_until: datetime, is_charged: bool) -> None:
+        """Store how a task of this process ended; without a result it was interrupted, and one that is being charged stays so.
+
+        One that was not charged may be begun again by the same payment.
+        """
+        before, status = (("working",), "interrupted") if result is None else (("working", "charging"), "completed")
+        past: dict[str, Any] = {} if is_charged else {"purchase": None}
+        await self._changed(task_id, before, status=status, result=result, kept_until=kept_until, payment=None, **past)
 
     async def cancel(self, task: TaskRow) -> TaskRow:
         """Cancel a task that works; one that has ended, or is being charged, stays as it is. Returns it as it is now."""
@@ -113,19 +114,19 @@ class TaskStore:
             renewed = update(TaskRow).where(mine).values(lease_until=LEASE.end(self.now())).returning(col(TaskRow.id))
             return frozenset((await (await session.connection()).execute(renewed)).scalars())
 
-    async def _check_limits(self, session: AsyncSession, started_by: str) -> None:
+    async def _check_limits(self, session: AsyncSession, task: TaskRow) -> None:
         limits = self._limits
+        share = 1 if task.owner or task.payment else 2  # those who bring nothing leave half of the room to others
         counted = select(func.count()).select_from(TaskRow)
         runs = IS_OPEN & (col(TaskRow.lease_until) > self.now())
-        own = col(TaskRow.started_by) == started_by
+        own = col(TaskRow.started_by) == task.started_by
         if (await session.exec(counted.where(runs, own))).one() >= limits.running:
             raise too_many_tasks(f"{limits.running} of your tasks are running; wait until one has ended, or cancel one", 5)
         if (await session.exec(counted.where(own))).one() >= limits.kept:
             raise too_many_tasks(f"the results of your last {limits.kept} tasks are being kept; try again when the first is deleted", 60)
-        if (
-            (await session.exec(counted)).one() >= limits.kept_in_all
-            or (await session.exec(counted.where(runs))).one() >= limits.running_in_all
-        ):  # fmt: skip
+        kept = (await session.exec(counted)).one()
+        running = (await session.exec(counted.where(runs))).one()
+        if kept >= limits.kept_in_all // share or running >= limits.running_in_all // share:
             raise Problem(503, "tasks_busy", "Too many tasks are running or kept; try again soon.", headers={"Retry-After": "30"})
 
     async def _changed(self, task_id: str, before: Collection[str], **values: Any) -> bool:

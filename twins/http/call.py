@@ -100,6 +100,7 @@ class ToolOnServer:
     """One tool, called through its server for an HTTP request; and the encoder of its results as answers."""
 
     def __init__(self, server: FastMCP[Any], checker: ArgumentChecker) -> None:
+        self.operation = checker.operation
         self.encoder = ResultEncoder(checker.operation)
         self._server = server
         self._checker = checker
@@ -107,7 +108,7 @@ class ToolOnServer:
 
     async def call(self, sent: dict[str, Any], scope: Scope, method: str | None = None) -> ToolResult | BaseModel:
         """The result for these arguments. Raises a Problem, or any exception of the tool; `method` says where the arguments were sent."""
-        tool = self._checker.operation.tool
+        tool = self.operation.tool
         entered = self._context.enter(scope)
         try:
             return await self._server.call_tool(tool.name, sent)
