@@ -11,6 +11,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.dependencies import get_access_token
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
+from mcp_types import CallToolResult, TextContent
 
 SOON = {"poll_interval": timedelta(milliseconds=50)}
 
@@ -51,6 +52,11 @@ def make_lab(folder: Path) -> FastMCP[Any]:
     async def look(sample: int) -> str:
         """Look at a sample."""
         return f"sample {sample}"
+
+    @mcp.tool(output_schema=None)
+    async def show() -> Any:
+        """Show a sample, in the protocol's own form."""
+        return CallToolResult(content=[TextContent(type="text", text="sample")])
 
     @mcp.tool(task=TaskConfig(mode="required", **SOON))
     async def sign() -> str:

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp_tasks import TasksExtension
 from fastmcp_tasks.client import call_tool_task
 from fastmcp_tasks.dependencies import CurrentDocket
 from mcp_oracle import MODERN, P, request_of
@@ -23,7 +24,7 @@ from serving import free_port
 from starlette.types import ASGIApp
 from tasks.lab import make_lab
 
-from campus import free
+from campus import access, free
 from campus.errors import LoadError
 from campus.testing import Clock, TestCampus, open_campus
 
@@ -198,19 +199,33 @@ async def test_any_process_tells_of_a_task_and_cancels_it_and_a_stopped_one_leav
         assert (interrupted.status_code, interrupted.json()["code"]) == (500, "task_interrupted")
 
 
-@pytest.mark.parametrize("tool", ["queue", "extension"])
-async def test_what_a_task_cannot_have_here_is_refused_at_the_start(tool: str, tmp_path: Path) -> None:
-    mcp = make_lab(tmp_path) if tool == "queue" else FastMCP("Lab")
-    sentence = "uses the queue of fastmcp-tasks" if tool == "queue" else r"pip install 'mcp-campus\[tasks\]'"
-    queue: Any = CurrentDocket() if tool == "queue" else None
+async def open_docket(product: str = "lab", docket: Any = CurrentDocket()) -> str:  # noqa: B008  # as authors write it
+    """Start more."""
+    return f"{product} {docket}"
 
-    async def enqueue(docket: Any = queue) -> str:
-        """Start more."""
-        return str(docket)
 
-    mcp.tool(enqueue, task=True, meta=free())
+async def sell(product: str) -> str:
+    """Sell a key."""
+    return product
+
+
+@pytest.mark.parametrize(
+    ("tool", "meta", "has_extension", "sentence"),
+    [
+        (open_docket, free(), True, "uses the queue of fastmcp-tasks"),
+        (sell, free(), False, r"pip install 'mcp-campus\[tasks\]'"),
+        (sell, access(key="never", sells="product"), True, "sells keys, which are stored encrypted"),
+    ],
+)
+async def test_what_a_task_cannot_have_here_is_refused_at_the_start(
+    tool: Callable[..., Any], meta: Any, has_extension: bool, sentence: str
+) -> None:
+    mcp: FastMCP[Any] = FastMCP("Lab")
+    if has_extension:
+        mcp.add_extension(TasksExtension())
+    mcp.tool(tool, task=True, meta=meta)
     with pytest.raises(LoadError, match=sentence):
-        async with open_campus(lab=mcp, tools=FREE):
+        async with open_campus(lab=mcp):
             pass
 
 
