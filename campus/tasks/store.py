@@ -35,7 +35,7 @@ IS_OPEN = col(TaskRow.status).in_(("working", "charging"))
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """How many tasks there may be: those that run, and all that are kept with their results, of one caller and together."""
+    """How many tasks may run, and how many that were not charged may be kept, of one caller and together."""
 
     running: int = 8
     kept: int = 100
@@ -120,11 +120,12 @@ class TaskStore:
         counted = select(func.count()).select_from(TaskRow)
         runs = IS_OPEN & (col(TaskRow.lease_until) > self.now())
         own = col(TaskRow.started_by) == task.started_by
+        is_unpaid = col(TaskRow.purchase).is_(None)  # what was charged is kept as any paid answer, however much it is
         if (await session.exec(counted.where(runs, own))).one() >= limits.running:
             raise too_many_tasks(f"{limits.running} of your tasks are running; wait until one has ended, or cancel one", 5)
-        if (await session.exec(counted.where(own))).one() >= limits.kept:
+        if (await session.exec(counted.where(own, is_unpaid))).one() >= limits.kept:
             raise too_many_tasks(f"the results of your last {limits.kept} tasks are being kept; try again when the first is deleted", 60)
-        kept = (await session.exec(counted)).one()
+        kept = (await session.exec(counted.where(is_unpaid))).one()
         running = (await session.exec(counted.where(runs))).one()
         if kept >= limits.kept_in_all // share or running >= limits.running_in_all // share:
             raise Problem(503, "tasks_busy", "Too many tasks are running or kept; try again soon.", headers={"Retry-After": "30"})
