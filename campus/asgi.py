@@ -26,6 +26,7 @@ from campus.errors import CampusError, LoadError, Unreachable, unwrapped_errors
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
+from campus.jobs.scheduler import process_name
 from campus.keys.request_states import RequestStateKeys
 from campus.layout.renderer import Link
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
@@ -35,12 +36,15 @@ from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
-from campus.paywall.mcp import McpPaywall, PaywallMiddleware
+from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
+from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
 from campus.shares import TokenBuckets
-from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, Twins, serve_schemas
+from campus.tasks.runner import TaskRunner, open_tasks
+from campus.tasks.store import TaskStore
+from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, ToolOnServer, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
@@ -56,7 +60,8 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     server = plan.config.server
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
-            endpoints = Endpoints(campus)
+            store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
+            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store)))
             for opened in plan.opened:
                 await stack.enter_async_context(endpoints.opened(opened))
             for closed in plan.closed:
@@ -96,8 +101,10 @@ def open_admin(campus: Campus) -> ASGIApp:
 class Endpoints:
     """The endpoints of all buildings and the table of their routes, as an ASGI app; a building can be added while serving."""
 
-    def __init__(self, campus: Campus) -> None:
+    def __init__(self, campus: Campus, runner: TaskRunner) -> None:
         self._campus = campus
+        self._runner = runner
+        self._task_routes: dict[str, RouteEntry] = {}
         plan = campus.plan
         self._paywall = Paywall(campus.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
         self._visitors = Visitors(
@@ -118,7 +125,8 @@ class Endpoints:
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
-        mcp_gate = McpPaywall(gate, checkers, opened.synthetic)
+        tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
+        mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
         states = self._request_states
         seal_request_states(opened.server, states, opened.name)
@@ -131,19 +139,32 @@ class Endpoints:
             self._twins[opened.name] = Twins.of(
                 opened.server,
                 opened.operations.values(),
-                gate=http_gate(gate),
+                gate=http_gate(gate, tasks.over_http if tasks else None),
                 checkers=checkers,
                 is_link=lambda operation: is_shared_link(opened, operation),
                 problem_types=EXPLAINED_AT,
             )
             self._servers[opened.mcp_path] = app
             self._visitors.buildings[opened.name] = opened
+            if tasks:
+                self._task_routes[opened.name] = tasks.route
             try:
                 yield
             finally:
+                self._task_routes.pop(opened.name, None)
                 del self._twins[opened.name], self._visitors.buildings[opened.name], self._servers[opened.mcp_path]
                 if before is not None:
                     self._servers[opened.mcp_path] = before
+
+    def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
+        """The background tasks of a building, and how they begin over MCP."""
+        from campus.paywall.task_extension import StoredTasks  # with fastmcp-tasks, which is installed only where authors use it
+
+        tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
+        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
+        extension = StoredTasks(tasks)
+        opened.server.add_extension(extension)
+        return tasks, extension.begin
 
     @asynccontextmanager
     async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
@@ -169,6 +190,7 @@ class Endpoints:
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
         entries = [
             *(entry for one in plan.opened for entry in self._twins[one.name].table.entries),
+            *self._task_routes.values(),
             *(mcp_entry(path, server) for path, server in self._servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
             *(Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()),

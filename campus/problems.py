@@ -56,6 +56,11 @@ EXPLANATIONS: Mapping[str, str] = {
     "input_required": "The tool asks its caller a question, which is in input_requests. Answer it over MCP: HTTP cannot carry the answer.",
     "tool_error": "The tool refused the call; `detail` says why.",
     "timeout": "The tool took too long.",
+    "too_many_tasks": "You have as many running or kept tasks as one may have. Cancel one, or try again after the time in Retry-After.",
+    "tasks_busy": "Too many tasks are running or kept. Nothing is charged; try again after the time in Retry-After.",
+    "task_cancelled": "The task was cancelled, and was not charged.",
+    "task_interrupted": "The process that ran the task stopped before it ended. It was not charged; call the tool again.",
+    "result_too_large": "The task's result is too large to be kept, and was not charged.",
     "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",
     "upstream_failed": "The server behind the tool did not return a valid answer. Try again later.",
     "internal_error": "The call failed on the server. `request_id` identifies the request in its log.",
@@ -104,6 +109,17 @@ def form_sent() -> Problem:
 def storage_unavailable() -> Problem:
     """503: the database cannot be used at the moment; the same call may succeed in a few seconds."""
     return Problem(503, "storage_unavailable", "The data cannot be reached at the moment; try again.", headers={"Retry-After": "5"})
+
+
+def task_cancelled() -> Problem:
+    """409: the task was cancelled."""
+    return Problem(409, "task_cancelled", "the task was cancelled, and nothing was charged")
+
+
+def task_interrupted() -> Problem:
+    """500: the process that ran the task stopped."""
+    detail = "the process that ran the task stopped before it ended; nothing was charged. Call the tool again"
+    return Problem(500, "task_interrupted", detail)
 
 
 def upstream_unavailable() -> Problem:

@@ -17,8 +17,8 @@ FastMCP keeps to itself is used in the module fastmcp only.
 
 from twins.attach import Twins, attach, operations_of
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import hides_tools, is_crash, serve_schemas, synthetic_tools
-from twins.http.call import Call, Gate
+from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
@@ -59,6 +59,7 @@ __all__ = [
     "RouteEntry",
     "RouteTable",
     "ServerAnswers",
+    "ToolOnServer",
     "Twins",
     "attach",
     "etag_of",
@@ -76,13 +77,16 @@ __all__ = [
     "or_not_modified",
     "pointer_to",
     "problem_answer",
+    "problem_of",
     "problem_of_failure",
     "problem_response",
     "read_json",
     "requested_with",
     "require_storable",
     "resolve_reference",
+    "result_as_json",
     "route",
+    "runs_as_task",
     "send_answer",
     "serve_schemas",
     "spreadsheet_text",

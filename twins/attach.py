@@ -38,7 +38,8 @@ async def operations_of(
 
     `name` is the server's name in routes and documents (default: its own, as a slug). A tool without a route is served
     at `{default_prefix}/<tool>` (default: /v1/<name>). With `gated`, tools may have `auth=`: a gate says who calls them, in
-    `scope["user"]`, and what `auth=` then refuses is a Problem 403.
+    `scope["user"]`, and what `auth=` then refuses is a Problem 403. Then they may also run as background tasks only, which the
+    gate has to begin.
 
     Raises ValueError, with a sentence that names the tool, if one cannot be served.
     """
@@ -123,8 +124,8 @@ def slug(text: str) -> str:
 def _check(tool: Tool, *, gated: bool) -> None:
     if tool.auth is not None and not gated:
         raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers without a reason; use a gate instead")
-    if tool.task_config.mode == "required":
-        raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP")
+    if tool.task_config.mode == "required" and not gated:
+        raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP without a gate")
 
 
 @dataclass

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import reset_transport, set_transport
+from fastmcp.server.dependencies import _is_client_tool_call
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.mixins.mcp_operations import _normalize_call_tool_result
@@ -20,8 +21,11 @@ from fastmcp.server.transforms.catalog import CatalogTransform
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
-from mcp_types import SERVER_INFO_META_KEY
+from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
+from mcp import MCPError
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
@@ -108,10 +112,14 @@ async def serve_schemas(server: FastMCP[Any]) -> None:
 def allows_direct_calls(server: FastMCP[Any]) -> bool:
     """True if a tool may be called without the server: no code of its author runs around a call.
 
-    `_extensions` may intercept calls, and so may middleware that overrides one of the hooks around a call. Middleware
-    whose class has `twin_safe = True` is excepted: it is the MCP side of a gate, and the twins' gate is the HTTP side.
+    `_extensions` may intercept calls, and so may middleware that overrides one of the hooks around a call. Those whose
+    class has `twin_safe = True` are excepted: they are the MCP side of a gate, and the twins' gate is the HTTP side.
     """
-    return not server._extensions and not any(_wraps_calls(each) for each in server.middleware)
+    return not _has_authors_extensions(server) and not any(_wraps_calls(each) for each in server.middleware)
+
+
+def _has_authors_extensions(server: FastMCP[Any]) -> bool:
+    return any(not getattr(type(each), "twin_safe", False) for each in server._extensions.values())
 
 
 def _wraps_calls(middleware: Middleware) -> bool:
@@ -200,7 +208,7 @@ def lists_the_same_to_all(server: FastMCP[Any], *, gated: bool) -> bool:
         is_as_shipped(server)
         and len(local) == len(server.providers)
         and not any(_overrides(each, hooks) for each in authors)
-        and not server._extensions
+        and not _has_authors_extensions(server)
         and server._list_page_size is None
         and type(server).list_tools is FastMCP.list_tools
         and not any(getattr(each, "auth", None) for provider in local for each in provider._components.values())
@@ -234,11 +242,46 @@ def has_wire_form(result: ToolResult) -> bool:
     return result._raw_mcp_result is not None
 
 
+def with_wire_meta(result: ToolResult, meta: dict[str, Any]) -> ToolResult:
+    """A result in the protocol's own form, with another `_meta`: FastMCP sends that form, whatever else the result says."""
+    assert result._raw_mcp_result is not None
+    return ToolResult.from_mcp_result(result._raw_mcp_result.model_copy(update={"meta": meta}))
+
+
 async def result_on_wire(server: FastMCP[Any], result: ToolResult, version: str) -> dict[str, Any]:
     """A tool's result as mcp sends it, without the server's stamp; it ends as `server.call_tool` and the handler above it would."""
     finished = await server._rebind_prefab_tool_names(result)
     dumped = _normalize_call_tool_result(finished.to_mcp_result()).model_dump(by_alias=True, mode="json", exclude_none=True)
     return serialize_server_result("tools/call", version, dumped)
+
+
+def result_as_json(result: ToolResult) -> bytes:
+    """A tool's result as the JSON of MCP's CallToolResult."""
+    return _normalize_call_tool_result(result.to_mcp_result()).model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def runs_as_task(tool: Tool, context: Context) -> bool:
+    """Whether a call over MCP runs as a background task: if its tool may, and the client asks for it, decided as fastmcp-tasks decides.
+
+    Raises MCP's error for a tool that runs only so and a client that does not ask; ToolError if another tool calls it.
+    """
+    mode = tool.task_config.mode
+    if mode == "forbidden":
+        return False
+    request = context.request_context
+    is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
+    is_asked = is_modern and context.client_extension_settings(TASKS_EXTENSION_ID) is not None
+    if is_asked and _is_client_tool_call():
+        return True
+    if mode == "required" and _is_client_tool_call():
+        sentence = (
+            f"Tool {tool.name!r} requires the tasks extension ({TASKS_EXTENSION_ID}); the client did not declare it for this request."
+        )
+        missing: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION_ID: {}}}}
+        raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=sentence, data=missing)
+    if mode == "required":
+        raise ToolError(f"Tool {tool.name!r} only runs as a background task, which the client has to request by calling it directly.")
+    return False
 
 
 def error_of_crash(server: FastMCP[Any], tool: Tool, error: Exception) -> ToolError:

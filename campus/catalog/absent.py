@@ -13,7 +13,8 @@ from mcp import MCPError
 
 from campus.catalog.loader import LoadedBuilding
 from campus.catalog.server import document_paths
-from campus.paywall.mcp import current_scope, refusal
+from campus.paywall.mcp import current_scope
+from campus.paywall.results import refusal
 from campus.problems import upstream_unavailable
 
 

@@ -12,10 +12,12 @@ from fastmcp.server.completions import CompletionHandler
 from fastmcp.server.middleware import CallNext, MiddlewareContext
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.transforms import Transform
-from fastmcp.tools import Tool
+from fastmcp.tools import FunctionTool, Tool
 from fastmcp.utilities.async_utils import call_sync_fn_in_threadpool, is_coroutine_function
+from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp.server.request_state import RequestStateBoundary, RequestStateCodec, RequestStateSecurity
 from mcp_types import CompletionArgument, CompletionContext, Icon, ListToolsRequest, PromptReference, ResourceTemplateReference
+from uncalled_for import get_dependency_parameters
 
 from campus.errors import LoadError
 from campus.layout.assets import ICON, read_assets
@@ -56,7 +58,7 @@ def check_author(author: FastMCP[Any], building: str, *, exposed: Collection[str
             f"building {building!r} has auth=, which blocks keys and free tools; remove it: campus controls the access to its tools"
         )
     for identifier, methods in author._extension_methods.items() if "methods" not in exposed else ():
-        if methods:
+        if methods and identifier != TASKS_EXTENSION_ID:
             raise LoadError(
                 f"the extension {identifier} of building {building!r} answers the requests {', '.join(methods)}, which no key or price"
                 f' restricts; remove it, or write expose = ["methods"] under [buildings.{building}] to let everybody send them'
@@ -122,12 +124,36 @@ def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None =
 
 
 def _take_extensions(server: FastMCP[Any], author: FastMCP[Any]) -> None:
-    """Register the author's extensions, outermost first; those that providers bring were registered with them."""
-    for identifier, extension in author._extensions.items():
+    """Register the author's extensions, outermost first; those that providers bring were registered with them. campus has its own tasks."""
+    identifiers = [each for each in author._extensions if each != TASKS_EXTENSION_ID]
+    for identifier in identifiers:
         if identifier not in author._auto_extensions:
+            extension = author._extensions[identifier]
             extension._server_ref = None
             server.add_extension(extension)
-    server._extensions = {identifier: server._extensions[identifier] for identifier in author._extensions}
+    server._extensions = {identifier: server._extensions[identifier] for identifier in identifiers}
+
+
+def has_tasks(author: FastMCP[Any]) -> bool:
+    """Whether the author registered the extension by which tools run as background tasks."""
+    return TASKS_EXTENSION_ID in author._extensions
+
+
+def check_task_tool(tool: Tool, author: FastMCP[Any], building: str) -> None:
+    """LoadError for a tool that runs as a background task on a server without that extension, or that needs FastMCP's own queue."""
+    if not tool.task_config.supports_tasks():
+        return
+    if not has_tasks(author):
+        raise LoadError(
+            f"tool {tool.name!r} of building {building!r} runs as a background task, and its server has no extension for tasks; run"
+            " pip install 'mcp-campus[tasks]', and write mcp.add_extension(TasksExtension()) with TasksExtension of fastmcp_tasks"
+        )
+    injected = get_dependency_parameters(tool.fn).values() if isinstance(tool, FunctionTool) else ()
+    if any(type(each).__module__.startswith(("fastmcp_tasks", "docket")) for each in injected):
+        raise LoadError(
+            f"tool {tool.name!r} of building {building!r} uses the queue of fastmcp-tasks (CurrentDocket and the like); campus runs tasks"
+            " itself and has no such queue, so start further work with a Job or a Service of the building"
+        )
 
 
 def seal_request_states(server: FastMCP[Any], codec: RequestStateCodec, building: str) -> None:

@@ -7,12 +7,13 @@ from importlib import metadata
 from typing import Any
 
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding, summary_of
+from campus.catalog.task_documents import TASK_SCHEMA, accepted_response, task_paths
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
 from campus.layout.assets import icon_path
 from campus.payments.bazaar import http_extension
 from campus.payments.payment import ServiceListing
-from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
+from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of, task_seconds
 from campus.pricing import Offer
 from twins import Operation, openapi, problem_response
 
@@ -67,7 +68,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
         "servers": [config.url],
         "responses": _responses(offers, pricing),
         "extras": _extras(offers, pricing),
-        "components": _components(pricing),
+        "components": _components(pricing, has_tasks=any(one.has_tasks for one in opened)),
         "conversions": {},
     }
 
@@ -81,9 +82,13 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     by_name = {
         one.name: document(operations[one.name], one.server.name, one.server.instructions or "", one.server.version) for one in opened
     }
+    with_tasks = [one.name for one in opened if one.has_tasks]
+    for name in with_tasks:
+        by_name[name]["paths"] |= task_paths([name], grouped=False)
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
     documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
-    documents["/v1/openapi.json"] = document(operations, config.server.name, "Every tool of every building.")
+    documents["/v1/openapi.json"] = every = document(operations, config.server.name, "Every tool of every building.")
+    every["paths"] |= task_paths(with_tasks, grouped=True)
     if config.server.openapi in by_name:
         named = next(one for one in opened if one.name == config.server.openapi)
         documents["/openapi.json"] = document(
@@ -105,19 +110,21 @@ def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> 
     return [replace(one, route=replace(one.route, methods=("GET",))) for one in shown]
 
 
-def _components(pricing: Pricing | None) -> dict[str, Any]:
-    """The key, and the schema of a 402 that asks for payment."""
-    return {"securitySchemes": {"key": KEY}} | ({} if pricing is None else {"schemas": {"PaymentRequired": TERMS}})
+def _components(pricing: Pricing | None, *, has_tasks: bool) -> dict[str, Any]:
+    """The key, and the schemas of a 402 that asks for payment and of a task."""
+    schemas = ({"PaymentRequired": TERMS} if pricing else {}) | ({"Task": TASK_SCHEMA} if has_tasks else {})
+    return {"securitySchemes": {"key": KEY}} | ({"schemas": schemas} if schemas else {})
 
 
 def _responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
-    """402 for a tool that is not free; every other problem is the document's default response."""
+    """402 for a tool that is not free, 202 for one that runs as a task; every other problem is the document's default response."""
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
+        accepted = accepted_response(operation)
         if offer.access.is_free:
-            return {}
-        return {"402": TERMS_RESPONSE if pricing and pricing.sells(offer) else problem_response(NO_KEY)}
+            return accepted
+        return accepted | {"402": TERMS_RESPONSE if pricing and pricing.sells(offer) else problem_response(NO_KEY)}
 
     return of
 
@@ -207,5 +214,11 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
         "extensions": paid_tool.extensions[paid_tool.operation.methods[0]],
     }
     return [
-        {**shared, "price": str(price), "currency": "USD", **pricing.payee.requirements(price)} for price in pricing.prices(paid_tool.offer)
+        {
+            **shared,
+            "price": str(price),
+            "currency": "USD",
+            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation)),
+        }
+        for price in pricing.prices(paid_tool.offer)
     ]

@@ -21,6 +21,7 @@ from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
 from campus.problems import EXPLANATIONS
+from campus.tasks import task_path
 from twins import ANY, RouteEntry, RouteTable
 
 
@@ -171,6 +172,8 @@ def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
     for one in opened:
         for operation in one.operations.values():
             yield RouteEntry(operation.methods, operation.path, _unserved, f"the tool {operation.name} ({one.name})")
+        if one.has_tasks:
+            yield RouteEntry(("GET", "DELETE"), task_path(one.name), _unserved, f"the background tasks of {one.name}")
         for page in one.loaded.building.pages:
             yield RouteEntry(tuple(page.methods), page.path, _unserved, f"a page of {one.name}")
 

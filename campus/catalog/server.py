@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
 
-from campus.catalog.authors import check_author, server_over
+from campus.catalog.authors import check_author, check_task_tool, has_tasks, server_over
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
@@ -149,6 +149,16 @@ class OpenBuilding:
         return {name: operation.tool for name, operation in self.operations.items()}
 
     @property
+    def has_tasks(self) -> bool:
+        """Whether the author registered the extension by which tools run as background tasks."""
+        return has_tasks(self.loaded.server)
+
+    @property
+    def task_tools(self) -> tuple[str, ...]:
+        """The names of the tools that may run as background tasks."""
+        return tuple(name for name, operation in self.operations.items() if operation.tool.task_config.supports_tasks())
+
+    @property
     def sells_keys(self) -> bool:
         """Whether a tool sells keys: chat apps list no server that sells."""
         return any(offer.access.sells for offer in self.offers.values())
@@ -197,8 +207,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     except ValueError as error:
         raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
     for operation in operations.values():
-        if operation.tool.task_config.mode != "forbidden":
-            raise LoadError(f"tool {operation.name!r} of building {name!r} runs as a background task, which nobody pays for; remove task=")
+        check_task_tool(operation.tool, author, name)
         if loaded.table.server is None:
             _check_result(operation.tool, name)
         if loaded.remote is None and not overrides.override_for(operation.name).says_access:
@@ -209,6 +218,10 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
         there_are = ", ".join(sorted(operations))
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
     offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
+    if selling := [each for each, offer in offers.items() if offer.access.sells and operations[each].tool.task_config.supports_tasks()]:
+        raise LoadError(
+            f"tool {selling[0]!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
+        )
     return OpenBuilding(loaded, scope, server, operations, offers, synthetic)
 
 

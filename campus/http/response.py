@@ -32,6 +32,7 @@ REQUEST_ID = b"x-request-id"
 WITHOUT_BODY = (204, 304)
 EXPOSED = (
     "ETag",
+    "Location",
     "MCP-Protocol-Version",
     "Mcp-Session-Id",
     "PAYMENT-REQUIRED",

@@ -31,6 +31,7 @@ from campus.pages.tool_form import (
 from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
+from campus.tasks import task_path
 from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000
@@ -143,6 +144,8 @@ class ToolPages:
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
             ),
             changes=_changes(operation),
+            task=operation.tool.task_config.mode,
+            task_path=task_path(building.name),
             answered=answered,
             signed_in=(context_of(request.scope).credential or ABSENT).state == "valid",
         )

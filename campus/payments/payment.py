@@ -229,3 +229,8 @@ class PaymentService(Protocol):
     async def check(self) -> Sequence[str]:
         """Ask both now; each finding says what is wrong and what to do."""
         ...
+
+
+def receipt_of(row: PaymentRow) -> dict[str, object]:
+    """The receipt of a settled payment, as x402 defines it."""
+    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}

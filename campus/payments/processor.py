@@ -29,10 +29,10 @@ from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.ledger import Event, Ledger
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, receipt_of
 from campus.payments.queue import PaymentQueue, WorthlessPayments
 from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import Reservations, as_sold, receipt_of, stored_answer, transfer_of
+from campus.payments.reservations import Reservations, as_sold, stored_answer, transfer_of
 from campus.payments.settlement import Load, Settlement, uninterrupted
 from campus.payments.states import (
     Step,

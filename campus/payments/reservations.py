@@ -314,11 +314,6 @@ def stored_answer(row: PaymentRow, sale: Sale) -> StoredAnswer | None:
     return None if body is None else StoredAnswer(body)
 
 
-def receipt_of(row: PaymentRow) -> dict[str, object]:
-    """The receipt of a settled payment, as x402 defines it."""
-    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}
-
-
 def as_sold(row: PaymentRow, sale: Sale) -> Sale:
     """The sale at the price and to the address of its reservation; campus.toml may have changed since."""
     requirements = {**sale.requirements, "amount": str(row.amount), "payTo": with_checksum(row.pay_to)}

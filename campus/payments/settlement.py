@@ -15,9 +15,9 @@ import anyio
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.payments.chain import Chain
-from campus.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer
+from campus.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
 from campus.payments.reconciler import UnprovenPayments
-from campus.payments.reservations import Reservations, as_sold, receipt_of, transfer_of
+from campus.payments.reservations import Reservations, as_sold, transfer_of
 from campus.payments.states import in_flight, refused
 from campus.payments.tables import PaymentRow
 from twins import Problem

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from math import ceil
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,7 +19,9 @@ from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"
 TIMEOUT_SECONDS = 300
-"""How long a payment may take from its signature to its settlement."""
+"""How long a payment may take from its signature to its settlement, without the time of a tool that may run as a task."""
+TASK_SECONDS = 3600
+"""How long a task may run whose tool has no timeout of its own."""
 JSON = "application/json"
 LONGEST_VALUE = 200
 LONGEST_QUERY = 600
@@ -39,15 +42,15 @@ class Payee:
     network: Network
     address: str
 
-    def requirements(self, price: Price) -> dict[str, Any]:
-        """One entry of x402 v2's `accepts`."""
+    def requirements(self, price: Price, *, task_seconds: int = 0) -> dict[str, Any]:
+        """One entry of x402 v2's `accepts`; a payment is charged at the end of its call, which may be a task of so many seconds."""
         return {
             "scheme": SCHEME,
             "network": self.network.id,
             "asset": self.network.asset,
             "amount": str(price.atomic),
             "payTo": self.address,
-            "maxTimeoutSeconds": TIMEOUT_SECONDS,
+            "maxTimeoutSeconds": TIMEOUT_SECONDS + task_seconds,
             "extra": {"name": self.network.name, "version": self.network.version},
         }
 
@@ -255,7 +258,7 @@ class Pricing:
             frame,
             self.resource(offer, arguments),
             paid_tool.description,
-            [self.payee.requirements(price) for price in self.prices(offer, arguments)],
+            [self.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation)) for price in self.prices(offer, arguments)],
             network.legacy or network.id,
             paid_tool.extensions[MCP if frame == "mcp" else method],
             paid_tool.service,
@@ -319,6 +322,12 @@ class Pricing:
             raise invalid_request(
                 [FieldError(pointer, "unknown_product", f"is not a product; the products are: {', '.join(self._products)}")]
             )
+
+
+def task_seconds(operation: Operation) -> int:
+    """How long a task of the tool may run; 0 if it never runs as one."""
+    tool = operation.tool
+    return ceil(tool.timeout or TASK_SECONDS) if tool.task_config.supports_tasks() else 0
 
 
 def key_required() -> Problem:

@@ -97,7 +97,7 @@ class Gate:
         self.offers = offers
         self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
-        self._selling = selling
+        self.selling = selling
 
     async def passed(self, call: GatedCall[ResultT]) -> ResultT:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
@@ -109,12 +109,12 @@ class Gate:
             try:
                 caller = await self._paywall.admit(offer, call.scope, frame=call.frame)
             except Problem as refusal:
-                if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
+                if self.selling is None or context.is_connected or not self.selling.pricing.sells(offer):
                     raise
                 entered = enter(None, call.scope, ())
                 try:
                     with call.waiting():
-                        return await self._sold(call, offer, refusal, self._selling)
+                        return await self._sold(call, offer, refusal, self.selling)
                 finally:
                     leave(entered)
             entered = enter(context.credential, call.scope, self.scopes)

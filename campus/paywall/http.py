@@ -1,6 +1,6 @@
 """The gate's reader and writer over HTTP: payments and receipts in headers, bought answers as responses."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -65,6 +65,14 @@ class GatedHttpCall:
         return json_answer(sold.answer.body, status=self._call.operation.status).adding(receipt_headers(sold.receipt))
 
 
-def http_gate(gate: Gate) -> HttpGate:
-    """The gate as the package twins asks it."""
-    return lambda call: gate.passed(GatedHttpCall(call))
+def http_gate(gate: Gate, as_task: Callable[[GatedHttpCall], Awaitable[Answer | None]] | None = None) -> HttpGate:
+    """The gate as the package twins asks it. `as_task` answers the calls that run as tasks."""
+    if as_task is None:
+        return lambda call: gate.passed(GatedHttpCall(call))
+
+    async def passed(call: Call) -> Answer:
+        gated = GatedHttpCall(call)
+        answer = await as_task(gated)
+        return await gate.passed(gated) if answer is None else answer
+
+    return passed

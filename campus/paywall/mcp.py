@@ -1,7 +1,6 @@
 """The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results, and the middleware that asks the gate."""
 
-import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, cast
@@ -13,20 +12,19 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp.shared.exceptions import NoBackChannelError
-from pydantic import BaseModel, TypeAdapter
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel
 from starlette.types import Scope
 
 from campus.caller import Frame
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
-from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
-from campus.payments.terms import PaymentRequired
-from campus.payments.wire import PAYMENT_IDENTIFIER, RECEIPT_META, TERMS_META, idempotency_key_in, payment_in_meta
+from campus.payments.payment import PaidAnswer, Payment
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.gate import Gate
 from campus.paywall.listing import as_listed
+from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import EXPLAINED_AT, storage_unavailable
+from campus.problems import storage_unavailable
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -39,6 +37,7 @@ from twins import (
     problem_of_failure,
     requested_with,
     require_storable,
+    runs_as_task,
     unstorable_reason,
     with_meta,
 )
@@ -49,7 +48,6 @@ NO_SESSION = (
 )
 RECEIPTS = "campus.receipts"
 """In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""
-CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
 class GatedMcpCall:
@@ -82,11 +80,7 @@ class GatedMcpCall:
             return None
         if not isinstance(result, ToolResult):
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
-        if result.is_error:
-            return None
-        if result.structured_content is not None:
-            return to_json(result.structured_content, inf_nan_mode="null")
-        return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
+        return body_of(result)
 
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
@@ -119,23 +113,31 @@ class GatedMcpCall:
         return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
 
 
+AsTask = Callable[[GatedMcpCall], Awaitable[ToolResult | BaseModel]]
+"""Begins the task of a call, and returns it as MCP sends it; or the result of a call that was paid for before."""
+
+
 class McpPaywall:
     """The gate of one building's tools over MCP: every refusal and failure is a problem as the tool's result, never an HTTP status."""
 
-    def __init__(self, gate: Gate, checkers: Mapping[str, ArgumentChecker], synthetic: frozenset[str] = frozenset()) -> None:
-        """`synthetic` are the names of the tools of tool search and code mode, which call the others."""
+    def __init__(
+        self, gate: Gate, checkers: Mapping[str, ArgumentChecker], synthetic: frozenset[str] = frozenset(), as_task: AsTask | None = None
+    ) -> None:
+        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks."""
         self.offers = gate.offers
         self.synthetic = synthetic
         self.name = gate.site.name
         self.checkers = checkers
         self._gate = gate
+        self._as_task = as_task
 
-    async def __call__(self, call: McpCall) -> McpResult:
-        """The result of the call."""
+    async def __call__(self, call: McpCall, *, is_task: bool = False) -> McpResult:
+        """The result of the call, or its task."""
         scope = call.scope
         checker = self.checkers[call.operation.name]
+        gated = GatedMcpCall(call, checker, self._gate.site.name)
         try:
-            return await self._gate.passed(GatedMcpCall(call, checker, self._gate.site.name))
+            return await (self._as_task(gated) if is_task and self._as_task else self._gate.passed(gated))
         except ServerAnswers:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise
@@ -145,14 +147,6 @@ class McpPaywall:
             return refusal(as_problem(error, checker.operation.tool), scope)
         except ValidationError as error:
             return refusal(checker.rejected(error.__cause__, call.arguments), scope)
-
-
-def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
-    """A stored answer as the tool's result, with its content blocks restored."""
-    body = from_json(answer.body)
-    if tool.output_schema is None and body.keys() == {"content"}:
-        return ToolResult(content=CONTENT.validate_python(body["content"]))
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)
 
 
 class PaywallMiddleware(Middleware):
@@ -214,7 +208,9 @@ class PaywallMiddleware(Middleware):
             return await checked(context, call_next, checker)
 
         call = McpCall(checker.operation, scope, arguments, _meta_of(context), run, is_direct=False)
-        return cast(ToolResult, await self._gate(call))  # FastMCP passes on results of extensions too, without declaring it
+        is_task = context.fastmcp_context is not None and runs_as_task(checker.operation.tool, context.fastmcp_context)
+        # FastMCP passes on results of extensions too, without declaring it
+        return cast(ToolResult, await self._gate(call, is_task=is_task))
 
 
 async def checked(
@@ -258,22 +254,3 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
     if error.__cause__ is None:
         return Problem(400, "tool_error", str(error))
     return problem_of_failure(error.__cause__, tool)
-
-
-def refusal(problem: Problem, scope: Scope) -> ToolResult:
-    """A problem as the tool's result: one sentence, and the same object that HTTP answers.
-
-    For payment terms the text is the whole object, because x402's clients read either; others read the terms in `_meta`.
-    """
-    context_of(scope).status = problem.status
-    body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
-    has_terms = isinstance(problem, PaymentRequired)
-    text = json.dumps(body) if has_terms else problem.detail
-    content = [mcp_types.TextContent(type="text", text=text)]
-    return ToolResult(content=content, structured_content=body, meta={TERMS_META: terms_in(body)} if has_terms else None, is_error=True)
-
-
-def terms_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client needs to pay, without what only crawlers read."""
-    identifier = {name: value for name, value in body["extensions"].items() if name == PAYMENT_IDENTIFIER}
-    return {name: body[name] for name in ("x402Version", "error", "resource", "accepts")} | {"extensions": identifier}

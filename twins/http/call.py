@@ -7,9 +7,10 @@ import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp_types import INTERNAL_ERROR
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -23,6 +24,7 @@ from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
+from twins.tool.operation import Operation
 
 
 class ToolFailedError(Exception):
@@ -91,13 +93,28 @@ class Call:
 
     async def _run_on_server(self, sent: dict[str, Any]) -> Answer:
         twin = self._twin
+        return twin.on_server.encoder.encode_server_result(await twin.on_server.call(sent, self.scope, self.scope["method"]))
+
+
+class ToolOnServer:
+    """One tool, called through its server for an HTTP request; and the encoder of its results as answers."""
+
+    def __init__(self, server: FastMCP[Any], checker: ArgumentChecker) -> None:
+        self.operation = checker.operation
+        self.encoder = ResultEncoder(checker.operation)
+        self._server = server
+        self._checker = checker
+        self._context = ToolContext(server)
+
+    async def call(self, sent: dict[str, Any], scope: Scope, method: str | None = None) -> ToolResult | BaseModel:
+        """The result for these arguments. Raises a Problem, or any exception of the tool; `method` says where the arguments were sent."""
         tool = self.operation.tool
-        entered = twin.context.enter(self.scope)
+        entered = self._context.enter(scope)
         try:
-            result = await twin.server.call_tool(tool.name, sent)
+            return await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise twin.checker.rejected(error.__cause__, sent, self.scope["method"]) from None
+                raise self._checker.rejected(error.__cause__, sent, method) from None
             raise
         except MCPError as error:  # of middleware or an extension: FastMCP wraps a tool's own
             if error.error.code == INTERNAL_ERROR:
@@ -114,7 +131,6 @@ class Call:
             raise
         finally:
             reset(entered)
-        return twin.encoder.encode_server_result(result)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]
@@ -144,8 +160,8 @@ class Twin:
         self.checker = checker
         self.direct = checker.direct
         self.guard = DirectCallGuard(server, checker.operation.tool)
-        self.context = ToolContext(server)
-        self.encoder = ResultEncoder(checker.operation)
+        self.on_server = ToolOnServer(server, checker)
+        self.encoder = self.on_server.encoder
         self._formats = formats_of(checker.operation.tool)
         self._gate = gate
         self._body_limit = body_limit
@@ -164,7 +180,7 @@ class Twin:
         except ClientDisconnectedError:
             return
         except Exception as error:  # the border: any exception of a tool or a gate becomes an answer, and unforeseen ones are logged
-            answer = problem_answer(problem_of(error, call), types=self._problem_types, request_id=scope.get("request_id"))
+            answer = problem_answer(problem_of(error, call.operation, scope), types=self._problem_types, request_id=scope.get("request_id"))
         finally:
             del scope["twins.http.call"]  # the two would refer to each other until the garbage collector runs
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
@@ -180,7 +196,7 @@ def forbidden() -> Problem:
     return Problem(403, "forbidden", "this caller may not use the tool")
 
 
-def problem_of(error: Exception, call: Call) -> Problem:
+def problem_of(error: Exception, operation: Operation, scope: Scope) -> Problem:
     """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
     match error:
         case Problem():
@@ -191,5 +207,5 @@ def problem_of(error: Exception, call: Call) -> Problem:
             return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
-    log_failure(error, call.operation, call.scope)
-    return problem_of_failure(None, call.operation.tool)
+    log_failure(error, operation, scope)
+    return problem_of_failure(None, operation.tool)

@@ -14,7 +14,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Result, TextContent
 from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
-from twins.fastmcp import DirectCallGuard, error_of_crash
+from twins.fastmcp import DirectCallGuard, error_of_crash, has_wire_form, with_wire_meta
 from twins.http.arguments import ClientDisconnectedError
 from twins.mcp.exchange import EXCHANGE, Begun, Exchange, HangUpWatch
 from twins.mcp.messages import ServerAnswers
@@ -59,6 +59,8 @@ def with_meta(result: McpResult, more: Mapping[str, Any]) -> McpResult:
     meta = {**(result.meta or {}), **more}
     if isinstance(result, EncodedResult):
         return EncodedResult(result.members, meta, result.structured)
+    if isinstance(result, ToolResult) and has_wire_form(result):
+        return with_wire_meta(result, meta)
     return result.model_copy(update={"meta": meta})  # the tool may return the same object to everyone
 
 

@@ -102,8 +102,9 @@ class Operation:
 
     @property
     def served_methods(self) -> tuple[str, ...]:
-        """The methods, and HEAD with GET if the tool only reads: link previews send HEAD and must change nothing."""
-        return (*self.methods, "HEAD") if "GET" in self.methods and is_read_only(self.tool) else self.methods
+        """The methods, and HEAD with GET if the tool only reads and answers at once: link previews send HEAD and must change nothing."""
+        has_head = "GET" in self.methods and is_read_only(self.tool) and self.tool.task_config.mode != "required"
+        return (*self.methods, "HEAD") if has_head else self.methods
 
     @cached_property
     def path(self) -> str:

@@ -1,0 +1,57 @@
+"""Tools' results over MCP: bought answers made results again, problems as results, and the JSON that is sold of a result."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+from starlette.types import Scope
+
+from campus.context import context_of
+from campus.payments.payment import StoredAnswer
+from campus.payments.terms import PaymentRequired
+from campus.payments.wire import PAYMENT_IDENTIFIER, TERMS_META
+from campus.problems import EXPLAINED_AT
+from twins import Problem
+
+CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
+
+
+def body_of(result: ToolResult) -> bytes | None:
+    """The structured content of a result; its content blocks if there is none. None for an error."""
+    if result.is_error:
+        return None
+    if result.structured_content is not None:
+        return to_json(result.structured_content, inf_nan_mode="null")
+    return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
+
+
+def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
+    """A stored answer as the tool's result, with its content blocks restored."""
+    body = from_json(answer.body)
+    if tool.output_schema is None and body.keys() == {"content"}:
+        return ToolResult(content=CONTENT.validate_python(body["content"]))
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)
+
+
+def refusal(problem: Problem, scope: Scope) -> ToolResult:
+    """A problem as the tool's result: one sentence, and the same object that HTTP answers.
+
+    For payment terms the text is the whole object, because x402's clients read either; others read the terms in `_meta`.
+    """
+    context_of(scope).status = problem.status
+    body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
+    has_terms = isinstance(problem, PaymentRequired)
+    text = json.dumps(body) if has_terms else problem.detail
+    content = [mcp_types.TextContent(type="text", text=text)]
+    return ToolResult(content=content, structured_content=body, meta={TERMS_META: terms_in(body)} if has_terms else None, is_error=True)
+
+
+def terms_in(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client needs to pay, without what only crawlers read."""
+    identifier = {name: value for name, value in body["extensions"].items() if name == PAYMENT_IDENTIFIER}
+    return {name: body[name] for name in ("x402Version", "error", "resource", "accepts")} | {"extensions": identifier}

@@ -1,0 +1,75 @@
+"""The runner: has the tasks of this process run after their requests, renews their leases, and stops those that were cancelled."""
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio
+
+from campus.errors import StorageError
+from campus.tasks.store import LEASE, TaskStore
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+log = logging.getLogger(__name__)
+
+
+class TaskRunner:
+    """Runs tasks apart from the requests that begin them: in a context of its own, where nothing of a request is left."""
+
+    def __init__(self, store: TaskStore) -> None:
+        self.store = store
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._begun, self._waiting = anyio.create_memory_object_stream[Work](math.inf)
+
+    def start(self, work: Work) -> None:
+        """Run the work, which raises nothing, as soon as possible."""
+        self._begun.send_nowait(work)
+
+    @contextmanager
+    def running(self, task_id: str, *, seconds: float) -> Iterator[anyio.CancelScope]:
+        """A scope for the task's tool: it is cancelled after this time, by `stop`, and when the task is no more this process's."""
+        with anyio.move_on_after(seconds) as scope:
+            self._scopes[task_id] = scope
+            try:
+                yield scope
+            finally:
+                del self._scopes[task_id]
+
+    def stop(self, task_id: str) -> None:
+        """Stop the task's tool if it runs here."""
+        if (scope := self._scopes.get(task_id)) is not None:
+            scope.cancel()
+
+    async def run(self) -> None:
+        """Run what is started, until cancelled."""
+        async with anyio.create_task_group() as tasks, self._begun, self._waiting:
+            tasks.start_soon(self._keep)
+            async for work in self._waiting:
+                tasks.start_soon(work)
+
+    async def _keep(self) -> None:
+        """Renew the leases several times per lease length, until cancelled."""
+        while True:
+            await anyio.sleep(LEASE.renewal.total_seconds())
+            try:
+                await self.renew()
+            except StorageError as error:
+                log.warning("tasks' leases not renewed: %s", error)
+
+    async def renew(self) -> None:
+        """Renew all leases once, and stop what another process cancelled or concluded."""
+        if running := frozenset(self._scopes):
+            for task_id in running - await self.store.renew(running):
+                self.stop(task_id)
+
+
+@asynccontextmanager
+async def open_tasks(store: TaskStore) -> AsyncIterator[TaskRunner]:
+    """A runner; the tasks that still run at the end are stopped, and told as interrupted."""
+    runner = TaskRunner(store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(runner.run)
+        yield runner
+        tasks.cancel_scope.cancel()
