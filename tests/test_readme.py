@@ -148,7 +148,7 @@ def test_every_command_that_is_named_exists() -> None:
             r"campus (serve|check|tools|key|run|audit|backup|migration|new|[a-z]+) ", " ".join(re.findall(r"`(campus [^`]*)`", SHOWN))
         )
     )
-    assert {"serve", "key", "run", "migration"} <= named
+    assert {"serve", "key", "run"} <= named
     for name in named:
         assert app[name], name
 
