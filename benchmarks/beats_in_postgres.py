@@ -153,5 +153,8 @@ def _cpu_seconds(server: Postgres) -> float:
 
 def _ticks(process: int) -> tuple[int, int]:
     """CPU of a process, and of its children that have ended."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:  # it has just ended, such as an autovacuum worker
+        return 0, 0
     return int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
