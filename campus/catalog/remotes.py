@@ -220,7 +220,7 @@ def problem_of_result(result: ToolResult) -> Problem:
             return Problem(status, code, detail)
     text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent)).strip()
     if INVALID_ARGUMENTS.match(text):
-        return Problem(422, "invalid_request", "the arguments do not match the tool's input schema")
+        return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
     if CRASH.fullmatch(text):
         return upstream_failed()
     return Problem(400, "tool_error", text or "the tool could not answer")

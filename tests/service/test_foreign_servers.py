@@ -50,9 +50,15 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return command_of(capsys)
 
 
-def without_meta(result: Any) -> dict[str, Any]:
-    dumped: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
-    return dumped
+def without_meta(result: Any) -> Any:
+    """A result as JSON, without what servers and FastMCP note in `_meta`."""
+    match result.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(result, "model_dump") else result:
+        case dict(members):
+            return {name: without_meta(value) for name, value in members.items() if name != "_meta"}
+        case list(items):
+            return [without_meta(each) for each in items]
+        case value:
+            return value
 
 
 async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_it(folder: Path) -> None:
