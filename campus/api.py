@@ -9,6 +9,7 @@ from campus.directory import BuildingEntry, Directory, ProductEntry, ToolEntry
 from campus.errors import JobFailed, KeyRefused, MailRefused, MailUnavailable, StorageUnavailable, TargetRefused
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key
 from campus.keys.makers import MadeBy, Maker
+from campus.layout.apps import add_app
 from campus.layout.events import EventStreams
 from campus.layout.renderer import pretty_json
 from campus.observability import origin_of, utc_text
@@ -80,6 +81,7 @@ __all__ = [
     "ToolEntry",
     "UtcDateTime",
     "access",
+    "add_app",
     "among",
     "check_idempotency_key",
     "digest_of",

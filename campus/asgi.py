@@ -307,7 +307,8 @@ async def open_mcp(
     The others pass through `around` to the MCP server.
     """
     await serve_schemas(opened.server)
-    app = opened.server.http_app(path=opened.mcp_path, stateless_http=True, json_response=False, host_origin_protection=False)
+    stateless = not opened.loaded.table.sessions
+    app = opened.server.http_app(path=opened.mcp_path, stateless_http=stateless, json_response=False, host_origin_protection=False)
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(app.router.lifespan_context(app))
@@ -316,7 +317,7 @@ async def open_mcp(
         endpoint: ASGIApp = around(app)
         if direct_mcp != "off":
             checkers = gate.checkers.values()
-            endpoint = DirectMcp(endpoint, opened.server, checkers, gate=gate, stateless=True, explains=direct_mcp == "explain")
+            endpoint = DirectMcp(endpoint, opened.server, checkers, gate=gate, stateless=stateless, explains=direct_mcp == "explain")
         yield McpBodies(endpoint, opened.operations.values())
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sysconfig
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -212,10 +213,16 @@ def description_findings(opened: OpenBuilding) -> Sequence[str]:
 
 
 def signature_findings(opened: OpenBuilding) -> Sequence[str]:
-    """What the signatures of an installed building's functions leave unsaid to callers, each with the file and the line of the function."""
+    """What the signatures of a building's functions leave unsaid to callers, each with the file and the line of the function.
+
+    A stranger's server that is installed and named in campus.toml is left alone: who reads the finding cannot change it.
+    """
     found: list[str] = []
-    for name, tool in sorted(opened.tools.items()) if opened.loaded.table.server is None else ():
+    foreign = sysconfig.get_path("purelib") if opened.loaded.table.server is not None else None
+    for name, tool in sorted(opened.tools.items()):
         if not isinstance(tool, FunctionTool) or (code := getattr(inspect.unwrap(tool.fn), "__code__", None)) is None:
+            continue
+        if foreign is not None and code.co_filename.startswith(foreign):
             continue
         function = inspect.signature(tool.fn)
         place = f"{code.co_filename}:{code.co_firstlineno}"

@@ -167,6 +167,8 @@ class BuildingTable(BaseModel):
     scope: str | None = None
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
     expose: tuple[Exposed, ...] = ()
+    sessions: bool = False
+    """Clients of versions with a handshake keep a session in this process, in which tools may ask them."""
     grants: tuple[Grant, ...] = ()
     """Extra permissions of the building: `keys` lets it sell keys."""
     tools: dict[str, ToolTable] = {}

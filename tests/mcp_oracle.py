@@ -176,8 +176,8 @@ def request_of(
             params["_meta"] = meta
     if version == MODERN:
         said["mcp-method"] = method if isinstance(method, str) else None
-        if isinstance(params, dict) and isinstance(params.get("name"), str):
-            said["mcp-name"] = params["name"]
+        named = params.get("uri" if method == "resources/read" else "name") if isinstance(params, dict) else None
+        said["mcp-name"] = named if isinstance(named, str) else None
     said |= headers or {}
     body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params} | members
     data = json.dumps({name: value for name, value in body.items() if value is not ABSENT}).encode() if raw is None else raw

@@ -236,6 +236,7 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     copies: dict[str, Copy | None] = {}
     try:
         catalog, copies[kev.FEED] = await reader.read_kev()
+        log.info("feed read", extra={"feed": kev.FEED})
     except FeedError as error:
         await _note(site, error, reader.now)
         if reader.last is None:
@@ -246,6 +247,7 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     await _read_nvd(site, reader)
     try:
         day, copies[epss.FEED] = await reader.read_epss()
+        log.info("feed read", extra={"feed": epss.FEED})
     except FeedError as error:
         await _note(site, error, reader.now)
         if failures or reader.last is None:

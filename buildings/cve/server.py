@@ -3,6 +3,7 @@
 import secrets
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
@@ -22,12 +23,13 @@ from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
-from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
+from campus import Caller, CurrentCaller, CurrentSite, Problem, access, add_app, free, route
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 SETS = WRITES | {"idempotentHint": True}
 REVOKES = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+TEMPLATES = Path(__file__).parent / "templates"
 TEASER_CACHE = "public, max-age=300, stale-if-error=86400"
 
 Edition = Annotated[int | None, Field(ge=1, le=1000, description="Edition, 1 is the first; default: the newest.")]
@@ -43,6 +45,7 @@ mcp = FastMCP(
     "fit your vendors, products or least score.",
     version="0.2.0",
 )
+LIST_APP = add_app(mcp, "ui://cve/list.html", title="CVEs to fix first", body=(TEMPLATES / "list_app.html").read_text())
 
 
 @mcp.tool(title="Today's top 3 CVEs", annotations=READ_ONLY, meta=route("GET /v1/brief/teaser", cache=TEASER_CACHE) | free())
@@ -55,7 +58,9 @@ async def brief_teaser(site: CveSite = CurrentSite()) -> Teaser:
     return _results(site).teaser
 
 
-@mcp.tool(title="Today's 25 CVEs to fix first", annotations=READ_ONLY, meta=route("GET /v1/brief/today") | access(price="0.02"))
+@mcp.tool(
+    title="Today's 25 CVEs to fix first", annotations=READ_ONLY, app=LIST_APP, meta=route("GET /v1/brief/today") | access(price="0.02")
+)
 async def top_cves_today(site: CveSite = CurrentSite()) -> Brief:
     """Return today's 25 CVEs to fix first, ranked by real-world exploitation. Use it to plan which patches come first.
 

@@ -1,6 +1,7 @@
 """The MCP server of the recorder, with the tools that register a monitor, record its beats, read its capsules and take it over."""
 
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 from fastmcp import FastMCP
@@ -42,7 +43,7 @@ from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, neither_target
 from buildings.recorder.runtime import RecorderSite
-from campus import Caller, CurrentCaller, CurrentSite, access, digest_of, free, in_snapshot, in_transaction, route
+from campus import Caller, CurrentCaller, CurrentSite, access, add_app, digest_of, free, in_snapshot, in_transaction, route
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
@@ -55,6 +56,9 @@ mcp = FastMCP(
     "your work: if you die, your replacement reads it with fetch_capsule and claims the work with takeover, which makes your secret "
     "invalid. While you wait for your user, report the status idle: no deadline runs until your next beat. fleet_status lists all "
     "monitors of the key. An outage of this service itself raises no alerts about you.",
+)
+FLEET_APP = add_app(
+    mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
 
 
@@ -215,7 +219,7 @@ async def takeover(
     return answer
 
 
-@mcp.tool(title="List the monitors of a key", annotations=READS, meta=route("GET /v1/recorder/fleet") | access())
+@mcp.tool(title="List the monitors of a key", annotations=READS, app=FLEET_APP, meta=route("GET /v1/recorder/fleet") | access())
 async def fleet_status(
     limit: Limit = 20, after: After = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Fleet:

@@ -19,6 +19,7 @@ from campus.catalog.authors import check_author, server_over
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
+from campus.layout.apps import SCHEME as APPS
 from campus.pricing import FREE, META, Access, Offer, access_of
 from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
 
@@ -30,7 +31,7 @@ MISPLACED = frozenset(("access", "free", "key", "price", "route", "sells"))
 
 
 class ToolOverrides(Transform):
-    """Applies campus.toml to a building's tools: price, key rule, route, hidden. Resources and prompts are hidden unless exposed.
+    """Applies campus.toml to a building's tools: price, key rule, route, hidden. Prompts and resources but apps are hidden unless exposed.
 
     It appends what a call needs to each tool's description; `per_call` says whether payments are accepted. The `synthetic` tools
     are those of tool search and code mode: a call of one costs what the tools that it calls cost.
@@ -103,10 +104,14 @@ class ToolOverrides(Transform):
         return self.apply(tool) if tool else None
 
     async def list_resources(self, resources: Sequence[Any]) -> Sequence[Any]:
-        return resources if "resources" in self._exposed else []
+        return [one for one in resources if self._is_open(str(one.uri))]
 
     async def get_resource(self, uri: str, call_next: Any, *, version: Any = None) -> Any:
-        return await call_next(uri, version=version) if "resources" in self._exposed else None
+        return await call_next(uri, version=version) if self._is_open(uri) else None
+
+    def _is_open(self, uri: str) -> bool:
+        """Whether callers may read the resource: apps, the pages on which hosts show results, are open without being exposed."""
+        return "resources" in self._exposed or uri.startswith(APPS)
 
     async def list_resource_templates(self, templates: Sequence[Any]) -> Sequence[Any]:
         return templates if "resources" in self._exposed else []

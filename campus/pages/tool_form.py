@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -19,11 +20,31 @@ DEEPEST = 3
 LONGEST_CHAIN = 10
 """References that are followed from one to the next."""
 MOST_ROWS = 60
+LONGEST_EXAMPLE = 200
+EXAMPLE_TEXTS = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.org",
+    "uri": "https://example.org/",
+    "uuid": "2f1b1d4e-5a0c-4c39-9d5c-0b9a4a6f7e10",
+}
+"""An example for each format of texts."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of an object; `path` as in teaser[].rank."""
+
+    path: str
+    type: str
+    description: str
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One field of the form. `choices` are the accepted texts of a choice."""
+    """One field of the form. `choices` are the accepted texts of a choice, `members` those of an object or of a list of objects."""
 
     name: str
     kind: Kind
@@ -32,6 +53,7 @@ class Argument:
     description: str
     default: str
     example: str
+    members: tuple[Member, ...] = ()
     choices: tuple[str, ...] = ()
     value: str = ""
 
@@ -39,15 +61,6 @@ class Argument:
     def field(self) -> str:
         """Its name in the form."""
         return f"{PREFIX}{self.name}"
-
-
-@dataclass(frozen=True)
-class ResultField:
-    """One member of a tool's result; `path` as in teaser[].rank."""
-
-    path: str
-    type: str
-    description: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ def arguments_of(operation: Operation, values: Mapping[str, str]) -> tuple[Argum
 def _argument(name: str, schema: Schema, root: Schema, *, required: bool, value: str) -> Argument:
     plain = _without_null(schema, root)
     choices = _choices(plain)
-    example = next(iter(schema.get("examples") or plain.get("examples") or ()), None)
+    example = example_of(schema, root, name=name)
     default = schema.get("default")
     return Argument(
         name=name,
@@ -80,9 +93,53 @@ def _argument(name: str, schema: Schema, root: Schema, *, required: bool, value:
         description=str(schema.get("description") or plain.get("description") or ""),
         default="" if default is None else _spelled(default),
         example="" if example is None else _spelled(example),
+        members=members_of({"properties": {name: schema}}, root)[1:],
         choices=choices,
         value=value,
     )
+
+
+def example_of(schema: Schema, root: Schema, *, name: str, depth: int = 0) -> Any:
+    """A value that the schema accepts, as far as it can be made: its example, default or first choice, else one of its type.
+
+    A text is the name in capitals, unless its format says more.
+    """
+    plain = _without_null(schema, root)
+    for given in (_first(schema.get("examples")), _first(plain.get("examples")), schema.get("default"), _first(plain.get("enum"))):
+        if given is not None:
+            return given
+    if "const" in plain:
+        return plain["const"]
+    if depth > DEEPEST:
+        return None
+    if isinstance(option := _first(plain.get("anyOf") or plain.get("oneOf")), Mapping):
+        return example_of(option, root, name=name, depth=depth + 1)
+    match plain.get("type"):
+        case "integer" | "number":
+            return plain.get("minimum", _count(plain, "exclusiveMinimum", 0) + 1)
+        case "boolean":
+            return False
+        case "array":
+            items = plain.get("items")
+            made = example_of(items, root, name=name, depth=depth + 1) if isinstance(items, Mapping) else None
+            return [] if made is None else [made] * max(_count(plain, "minItems", 1), 1)
+        case "object":
+            required = plain.get("required") or ()
+            return {key: example_of(one, root, name=key, depth=depth + 1) for key, one in _properties(plain) if key in required}
+        case "string":
+            text = name.upper().ljust(_count(plain, "minLength", 0), "X")[: _count(plain, "maxLength", LONGEST_EXAMPLE)]
+            return EXAMPLE_TEXTS.get(str(plain.get("format")), text)
+    return None
+
+
+def _first(values: object) -> Any:
+    return values[0] if isinstance(values, list) and values else None
+
+
+def _count(schema: Schema, name: str, default: int) -> int:
+    """A bound that the schema has; strangers write schemas, so that one may be anything."""
+    value = schema.get(name)
+    return min(value, LONGEST_EXAMPLE) if isinstance(value, int) else default
 
 
 def _choices(schema: Schema) -> tuple[str, ...]:
@@ -127,13 +184,13 @@ def _read(argument: Argument) -> Any:
 
 
 def example_values(arguments: Sequence[Argument], any_of: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments for a sample call before anything was typed: the required ones, as their examples or as their names.
+    """Arguments for a sample call before anything was typed: the required ones, as their examples.
 
     `any_of` are arguments of which a call needs one: the sample has the first.
     """
     needed = {*(one.name for one in arguments if one.required), *any_of[:1]}
     return {
-        one.name: _read(Argument(**{**vars(one), "value": one.value or one.example or one.name.upper()}))
+        one.name: _read(replace(one, value=one.value or one.example or one.name.upper()))
         for one in arguments
         if one.value or one.name in needed
     }
@@ -168,25 +225,29 @@ def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[
     return [name for name in operation.route.placeholders if not _spelled(arguments.get(name, ""))]
 
 
-def result_fields(operation: Operation) -> tuple[ResultField, ...]:
+def result_fields(operation: Operation) -> tuple[Member, ...]:
     """The members of the result that the tool declares, with those of nested objects."""
     schema = operation.tool.output_schema
     if not schema:
         return ()
-    rows = _fields(schema, schema, "", 0)
-    return tuple(row for _, row in zip(range(MOST_ROWS), rows, strict=False))
+    return members_of(schema, schema)
 
 
-def _fields(schema: Schema, root: Schema, before: str, depth: int) -> Iterator[ResultField]:
+def members_of(schema: Schema, root: Schema) -> tuple[Member, ...]:
+    """The members of an object, with those of nested objects."""
+    return tuple(islice(_members(schema, root, "", 0), MOST_ROWS))
+
+
+def _members(schema: Schema, root: Schema, before: str, depth: int) -> Iterator[Member]:
     for name, member in _properties(_without_null(schema, root)):
         plain = _without_null(member, root)
         each = plain.get("items")
         items = (_without_null(each, root) if isinstance(each, Mapping) else {}) if plain.get("type") == "array" else None
         path = f"{before}{name}{'[]' if items is not None else ''}"
-        yield ResultField(path, type_of(member, root), str(member.get("description") or plain.get("description") or ""))
+        yield Member(path, type_of(member, root), str(member.get("description") or plain.get("description") or ""))
         inner = plain if items is None else items
         if depth + 1 < DEEPEST:
-            yield from _fields(inner, root, f"{path}.", depth + 1)
+            yield from _members(inner, root, f"{path}.", depth + 1)
 
 
 def _properties(schema: Schema) -> list[tuple[str, Schema]]:

@@ -45,7 +45,7 @@ from twins import (
 
 NO_SESSION = (
     "this tool asks its caller in an MCP session (ctx.elicit and the like), and this service keeps no sessions; its author can have it"
-    " return InputRequiredResult instead"
+    " return InputRequiredResult instead, or its operator let the building keep them (sessions = true)"
 )
 RECEIPTS = "campus.receipts"
 """In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""

@@ -1,5 +1,6 @@
 """Copies everything that a campus stores in SQLite files to an empty PostgreSQL database."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from campus.storage.database import Storage
 from campus.storage.databases import Databases
 
 ROWS_AT_ONCE = 1_000
+TOLD_ROWS = 50_000
+"""After so many rows of a table the log says how many there are by now."""
+log = logging.getLogger(__name__)
 Row = dict[str, Any]
 
 
@@ -58,8 +62,12 @@ def _empty(connection: Connection, of: Table) -> None:
 
 
 async def _copy_table(source: AsyncConnection, target: AsyncConnection, of: Table) -> int:
+    copied = 0
     async for rows in _pages(source, of):
         await target.execute(insert(of), rows)
+        copied += len(rows)
+        if copied % TOLD_ROWS < len(rows):
+            log.info("copying", extra={"table": of.name, "rows": copied})
     counted = select(func.count()).select_from(of)
     expected = await source.scalar(counted)
     arrived = await target.scalar(counted)

@@ -155,8 +155,11 @@ class Databases:
         self._refuse_other(name, history)
         version = self._versions.pop(name)  # it may change from here on
         if version != history.head:
+            about = {"building": name, "from_step": version, "to_step": history.head}
+            if version is not None:
+                log.info("migrating; nothing is served until it has ended", extra=about)
             await self._backend.upgrade(name, history)
-            log.info("migrated", extra={"building": name, "from_step": version, "to_step": history.head})
+            log.info("migrated", extra=about)
 
     async def _ask(self, *names: str) -> None:
         """Remember at which steps the databases are, all asked at once, until they are opened."""

@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness] [oauth] [hosts] [systemd]
+[accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd]
 """
 
 import signal
@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 
 from conformance.accessibility import PACKAGES as RULES
 from conformance.accessibility import check_accessibility
+from conformance.apps import PACKAGES as APPS
+from conformance.apps import open_apps
 from conformance.connecting import PACKAGES as STOCK_CLIENTS
 from conformance.connecting import connect_by_stock_clients
 from conformance.crawling import PACKAGES as CRAWLER
@@ -42,10 +44,11 @@ PACKAGES = {
     "connect": (*STOCK_CLIENTS, *PROTOCOL),
     "oauth": OAUTH_CLIENTS,
     "hosts": STOCK_CLIENTS,
+    "apps": APPS,
 }
 PARTS = (
     *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
-    *("connect", "readiness", "oauth", "hosts", "systemd"),
+    *("connect", "readiness", "oauth", "hosts", "apps", "systemd"),
 )
 
 
@@ -124,6 +127,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += check_readiness(campus)
         if "hosts" in parts:
             faults += run_hosts(node, campus, folder / "home")
+        if "apps" in parts:
+            faults += open_apps(node, campus)
     return faults
 
 

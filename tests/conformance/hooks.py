@@ -35,6 +35,7 @@ NO_SCHEMA_SAYS = {
     "the JSON cannot be accepted: a text holds the character NUL": "the same, in a body whose arguments are not told apart",
     "is not UTF-8 text": "a body that is not JSON is text, and client generators send it only where the document calls it binary",
     "alert_webhook or alert_email is required": "an empty address is none, and an e-mail address without a key is none here",
+    "nothing to change": "an empty text leaves a target as it is",
     "name vendors, products or cve_ids, or send least_score alone": "an empty list names nothing",
 }
 """The rules that a well-formed call may break, by the beginning of what is said of the argument or the call, and why no schema has them."""

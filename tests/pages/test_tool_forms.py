@@ -2,13 +2,15 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import date, datetime
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import httpx
 import pytest
@@ -17,6 +19,7 @@ from fastmcp.tools.base import Tool, ToolResult
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, HOSTILE, harm_in
 from patience import patience
+from pydantic import BaseModel, Field
 from serving import Served, serving
 
 from buildings.cve import building as cve
@@ -129,6 +132,32 @@ async def test_types_that_contain_themselves_or_accept_anything_are_described_on
     expected = {"chain": "any JSON value or null", "rows[]": "list", "odd": "any JSON value or null"}
     assert shown == {"tree": "string or list of any JSON value", **expected}
     assert '<input id="field-word"' in page
+
+
+async def test_the_sample_call_of_each_tool_is_accepted_as_it_stands_and_members_of_models_are_shown() -> None:
+    class Crate(BaseModel):
+        weight: Annotated[int, Field(ge=5, description="Weight in kilograms.")]
+        packed: date
+        label: str | None = None
+
+    class Load(BaseModel):
+        crates: Annotated[list[Crate], Field(min_length=2)]
+        side: Literal["port", "starboard"]
+        owner: Annotated[str, Field(min_length=8)]
+
+    mcp: FastMCP[Any] = FastMCP("Quay")
+
+    @mcp.tool
+    async def stow(load: Load, speed: Annotated[float, Field(gt=2)], at: datetime, deck: bool, crew: list[str]) -> str:
+        """Stow a load."""
+        return f"{load.model_dump()} {speed} {at} {deck} {crew}"
+
+    async with open_campus(quay=mcp) as opened:
+        page = (await opened.http.get("/tools/quay/stow", headers=HTML)).text
+        curl = next(unescape(text) for text in re.findall(r"<code>(curl .*?)</code>", page, re.DOTALL))
+        body = json.loads(shlex.split(curl.replace("\\\n", " "))[-1])
+        assert (await opened.http.post("/v1/quay/stow", json=body)).status_code == 200, body
+    assert "<code>load.crates[].weight</code> integer: Weight in kilograms." in page
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fastmcp import Context, FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 from mcp_oracle import LEGACY, MODERN, Request, ask, request_of
 
-from campus import free
+from campus import access, add_app, free
 from campus.errors import LoadError
 from campus.testing import open_campus
 
@@ -103,6 +103,34 @@ async def test_values_are_completed_only_for_what_is_exposed(exposed: tuple[str,
             params = {"ref": {"type": f"ref/{kind}", **target}, "argument": {"name": "theme", "value": ""}}
             answers[kind] = "".join((await ask(campus.app, "/poems/mcp", request_of(kind, MODERN, "completion/complete", params))).texts)
         assert ["nature" in answers[kind] for kind in ("prompt", "resource")] == [bool(exposed), False]
+
+
+async def test_an_app_is_open_to_everybody_as_from_the_bare_server_and_no_other_resource_is() -> None:
+    mcp: FastMCP[Any] = FastMCP("Tides")
+    app = add_app(mcp, "ui://tides/table.html", title="<Tides>", body="<main></main>")
+    mcp.resource("data://tides/all.json", name="all")(lambda: "everything")
+
+    @mcp.tool(app=app, meta=access(price="0.01"))
+    async def table(port: str) -> str:
+        """The table."""
+        return port
+
+    uris = ("ui://tides/table.html", "data://tides/all.json")
+    bare = mcp.http_app(path="/tides/mcp", stateless_http=True)
+    async with bare.router.lifespan_context(bare), open_campus(tides=mcp) as campus:
+        for version in (MODERN, LEGACY):
+            requests = [request_of("read", version, "resources/read", {"uri": uri}) for uri in uris]
+            requests += [request_of("list", version, f"{kind}/list", {}) for kind in ("resources", "tools")]
+            (page, _, _, listed), (found, hidden, resources, tools) = [
+                [json.loads((await ask(each, "/tides/mcp", request)).texts[0]) for request in requests] for each in (bare, campus.app)
+            ]
+            (shown,) = found["result"]["contents"]
+            assert [shown] == page["result"]["contents"]
+            assert shown["mimeType"] == "text/html;profile=mcp-app"
+            assert "<title>&lt;Tides&gt;</title>" in shown["text"]
+            assert "error" in hidden
+            assert [one["uri"] for one in resources["result"]["resources"]] == [uris[0]]
+            assert tools["result"]["tools"][0]["_meta"]["ui"] == listed["result"]["tools"][0]["_meta"]["ui"] == {"resourceUri": uris[0]}
 
 
 class Bypassed(FastMCP[Any]):

@@ -101,6 +101,10 @@ def test_check_and_tools_read_one_file_too_and_a_packages_folder(tmp_path: Path,
     rows = json.loads(run("tools", str(package), "--json").out)
     assert [(row["building"], row["tool"]) for row in rows] == [("good_greetings", "greet")]
     assert run("check", str(package)).out == "all is well\n"
+    written(
+        tmp_path, untyped='from fastmcp import FastMCP\n\nmcp = FastMCP("A")\n\n\n@mcp.tool\ndef greet(name) -> str:\n    return name\n'
+    )
+    assert "untyped.py:6) takes anything as name: write type hints" in run("check", str(tmp_path / "untyped.py")).out
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import mcp_types
 import pytest
-from fastmcp import Context, FastMCP
+from fastmcp import Client, Context, FastMCP
+from fastmcp.client.transports import StreamableHttpTransport
+from listening import listening
 from mcp.server.request_state import RequestStateSecurity
 from mcp_oracle import LEGACY, MODERN, P, request_of
 
@@ -88,6 +91,25 @@ async def test_a_tool_that_needs_a_session_to_ask_is_refused_with_a_sentence(mod
             refused = await campus.http.post("/inn/mcp", content=request.body, headers=dict(request.headers))
             assert sentence in refused.text
             assert '"isError":true' in refused.text
+
+
+async def test_a_building_with_sessions_lets_tools_ask_older_clients_and_a_session_is_its_keys_alone() -> None:
+    async def agree(message: str, *_: Any) -> dict[str, bool]:
+        return {"value": message == "Are you sure?"}
+
+    async with open_campus(inn=make_inn(), settings={"sessions": True}) as campus, listening(campus.app, lifespan="off") as base:
+        keys = [await campus.key("inn"), await campus.key("inn"), None]
+        transport = StreamableHttpTransport(f"{base}/inn/mcp", headers={"Authorization": f"Bearer {keys[0]}"})
+        async with Client(transport, mode="legacy", elicitation_handler=agree) as client, httpx.AsyncClient() as http:
+            assert "data=True" in (await client.call_tool("confirm")).data
+            session = {"mcp-session-id": transport.get_session_id()}
+            found = []
+            for key in keys:
+                request = request_of(
+                    "list", LEGACY, "tools/list", {}, headers=session | {"authorization": f"Bearer {key}" if key else None}
+                )
+                found.append((await http.post(f"{base}/inn/mcp", content=request.body, headers=dict(request.headers))).status_code)
+        assert found == [200, 404, 404]
 
 
 @pytest.mark.both_databases

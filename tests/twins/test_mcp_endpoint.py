@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,36 +13,21 @@ import anyio
 import fastmcp
 import httpx
 import pytest
-import uvicorn
 from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
+from listening import listening
 from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
 from mcp_types import InputRequiredResult
 from pydantic import BaseModel, Field
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from wikipedia_mcp.server import create_server
 
 from twins import ArgumentChecker, Begun, DirectMcp, attach, operations_of
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def listening(app: ASGIApp, *, lifespan: Any = "auto") -> AsyncIterator[str]:
-    """The app on a port of this machine; its base address."""
-    port = socket.socket()
-    port.bind(("127.0.0.1", 0))
-    port.listen()
-    serving = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1, lifespan=lifespan))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serving.serve, [port])
-        try:
-            yield f"http://127.0.0.1:{port.getsockname()[1]}"
-        finally:
-            serving.should_exit = True
 
 
 @asynccontextmanager

@@ -104,7 +104,7 @@ class ResultWriter:
         if self.typed and type(value) not in self._seen:
             self._seen.add(type(value))
             body = self._compare(value)
-        if self._write is not None:
+        if self._write is not None and body is None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
