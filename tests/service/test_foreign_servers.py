@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ mcp.run(show_banner=False)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(foreign_sdk, "STARTS", tmp_path / "starts of this process")
     shutil.copy(SDK, tmp_path / "rivers.py")
     return tmp_path
 
