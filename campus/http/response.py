@@ -7,9 +7,9 @@ import anyio
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, head_of, lines_of, size_of
+from campus.http.uvicorn_names import RequestResponseCycle
 from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
