@@ -22,15 +22,11 @@ MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
 
-<<<<<<< HEAD
 SITE = $(VENV)/site
 SITE_LOCK = requirements-docs.txt
 SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests docs reference faults bench conformance venv lock help
-=======
-.PHONY: serve test lint types tests faults bench conformance compat release venv lock help
->>>>>>> bounds
+.PHONY: serve test lint types tests docs reference faults bench conformance compat release venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -62,13 +58,12 @@ faults: $(STAMP)          ## kill -9 and outages at length, and ten times the ex
 conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
 
-<<<<<<< HEAD
 docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a warning, such as a dead link, is an error
 	$(SITE)/bin/zensical build --strict --clean
 
 reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
-=======
+
 compat: $(MCP1_STAMP)     ## all tests on the oldest and on the newest allowed versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		uv venv -q --clear --python $(BIN)/python $(VENV)/$$versions; \
@@ -85,7 +80,6 @@ release: $(STAMP)         ## build and check what would be uploaded, and its Cyc
 	uvx -q --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json requirements.txt
 	cd dist && sha256sum * > SHA256SUMS
 	@echo 'Nothing is uploaded: go on with "Release" in CONTRIBUTING.md.'
->>>>>>> bounds
 
 venv: $(STAMP)            ## prepare .venv and stop
 # pip is renewed first: that of Python 3.11 takes three times as long to find the packages

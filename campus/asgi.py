@@ -138,7 +138,12 @@ class Endpoints:
             return states.kept_current(Principals(app, self._paywall, gate.scopes))
 
         async with open_mcp(opened, mcp_gate, around, direct_mcp=campus.plan.config.server.direct_mcp) as app:
-            before = self._servers.get(opened.mcp_path), self._twins.get(opened.name), self._visitors.buildings.get(opened.name)
+            before = (
+                self._servers.get(opened.mcp_path),
+                self._twins.get(opened.name),
+                self._visitors.buildings.get(opened.name),
+                self._task_routes.get(opened.name),
+            )
             self._twins[opened.name] = Twins.of(
                 opened.server,
                 opened.operations.values(),
@@ -154,17 +159,11 @@ class Endpoints:
             try:
                 yield
             finally:
-<<<<<<< HEAD
-                self._task_routes.pop(opened.name, None)
-                del self._twins[opened.name], self._visitors.buildings[opened.name], self._servers[opened.mcp_path]
-                if before is not None:
-                    self._servers[opened.mcp_path] = before
-=======
                 if self._servers.get(opened.mcp_path) is app:  # not replaced by a later version of the building
                     put_back(self._servers, opened.mcp_path, before[0])
                     put_back(self._twins, opened.name, before[1])
                     put_back(self._visitors.buildings, opened.name, before[2])
->>>>>>> bounds
+                    put_back(self._task_routes, opened.name, before[3])
 
     def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
         """The background tasks of a building, and how they begin over MCP."""
@@ -301,7 +300,7 @@ class Endpoints:
 
 def put_back(table: MutableMapping[str, T], name: str, before: T | None) -> None:
     """Have the table as it was before the name was set."""
-    del table[name]
+    table.pop(name, None)
     if before is not None:
         table[name] = before
 
