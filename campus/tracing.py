@@ -1,12 +1,13 @@
 """Traces of calls, jobs and alerts to a collector of OpenTelemetry, where the environment names one.
 
 A share of requests is traced, chosen at the edge. Nothing below knows of it: some functions are wrapped once, SQLAlchemy says
-which statements run, and FastMCP makes spans of its own. While nothing is traced, a wrapped function costs one comparison more.
+which statements run, and FastMCP makes spans of its own. In a call that is not traced, each of them looks at one context variable.
 """
 
 import os
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from random import random
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ SHARE = 0.01
 QUERY_LENGTH = 2000
 BEGINS = {"campus.begins": True}
 """The attributes of a span that begins a trace."""
+IN_TRACE: ContextVar[bool] = ContextVar("in_trace", default=False)
 
 
 class Wrapped(NamedTuple):
@@ -48,23 +50,22 @@ class Wrapped(NamedTuple):
 
 
 class Traced(TracerProvider):
-    """The provider of spans. `records` is false while nothing is traced: twins then calls tools as if there were no provider."""
-
-    running = 0
+    """The provider of spans. `records` is false in a call that is not traced: twins then calls the tool as if there were no provider."""
 
     @property
     def records(self) -> bool:
-        """True while at least one trace is being made."""
-        return self.running > 0
+        """True in what is traced."""
+        return IN_TRACE.get()
 
-    @contextmanager
-    def begun(self) -> Iterator[None]:
-        """While a trace is made."""
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
+
+@contextmanager
+def in_trace() -> Iterator[None]:
+    """While a trace is made in this task."""
+    token = IN_TRACE.set(True)
+    try:
+        yield
+    finally:
+        IN_TRACE.reset(token)
 
 
 class OnlyBegun(Sampler):
@@ -87,7 +88,6 @@ class TracedApp:
 
     def __init__(self, app: ASGIApp, provider: Traced, share: float) -> None:
         self._app = app
-        self._provider = provider
         self._share = share
         self._tracer = provider.get_tracer("campus")
 
@@ -109,7 +109,7 @@ class TracedApp:
 
         around = extract({"traceparent": headers.get("traceparent", "")})
         with (
-            self._provider.begun(),
+            in_trace(),
             self._tracer.start_as_current_span(method, around, SpanKind.SERVER, BEGINS, record_exception=False) as span,
         ):
             span.set_attribute("http.request.method", method)  # no path and no query: they may hold secrets
@@ -154,11 +154,11 @@ def _wrap(wrapped: Wrapped, provider: Traced) -> None:
     @wraps(inner)
     def outer(*args: Any, **kwargs: Any) -> Awaitable[Any]:
         begins = wrapped.share > 0 and random() < wrapped.share  # noqa: S311
-        return with_span(inner(*args, **kwargs), begins) if provider.running or begins else inner(*args, **kwargs)
+        return with_span(inner(*args, **kwargs), begins) if begins or IN_TRACE.get() else inner(*args, **kwargs)
 
     async def with_span(result: Awaitable[Any], begins: bool) -> Any:
         with (
-            provider.begun(),
+            in_trace(),
             tracer.start_as_current_span(
                 wrapped.name, attributes=BEGINS if begins else None, record_exception=False, set_status_on_exception=False
             ) as span,
@@ -180,7 +180,7 @@ def _trace_statements(provider: Traced) -> None:
 
     @event.listens_for(Engine, "before_cursor_execute")
     def begin(_: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
-        if provider.running and context is not None:
+        if context is not None and IN_TRACE.get():
             context.campus_span = tracer.start_span(statement.split(None, 1)[0], kind=SpanKind.CLIENT)
             context.campus_span.set_attributes({"db.system.name": context.dialect.name, "db.query.text": statement[:QUERY_LENGTH]})
 

@@ -63,7 +63,8 @@ def test_each_call_is_one_trace_from_the_edge_to_its_statements_and_none_tells_a
         with serving(tmp_path, CONFIG, environ=environ) as served:
             key = served.key("all")
             bearer = {"Authorization": f"Bearer {key}", "traceparent": f"00-{callers_trace}-00f067aa0ba902b7-00"}
-            made = httpx.post(f"{served.url}/v1/recorder/monitors", json={"name": name, "period_minutes": 60, "alert_webhook": "https://hooks.slack.com/x"}, headers=bearer, timeout=30)
+            monitor = {"name": name, "period_minutes": 60, "alert_webhook": "https://hooks.slack.com/x"}
+            made = httpx.post(f"{served.url}/v1/recorder/monitors", json=monitor, headers=bearer, timeout=30)
             assert made.status_code == 200, made.text
             assert httpx.get(f"{served.url}/v1/no/such?token=s3cret").status_code == 404
             anyio.run(call_over_mcp, served.url, key)
