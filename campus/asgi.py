@@ -36,6 +36,7 @@ from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
+from campus.paywall.limits import CallLimits
 from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
@@ -110,6 +111,7 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
+        self._limits = CallLimits(plan.config.limits, elapsed=campus.core.elapsed)
         self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
@@ -124,7 +126,7 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, selling_of(campus))
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))

@@ -30,6 +30,7 @@ class Core:
     sessions: Sessions
     clients: ConnectedClients
     now: Callable[[], datetime]
+    elapsed: Callable[[], float]
 
 
 def utc_now() -> datetime:
@@ -75,7 +76,7 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now, elapsed)
 
 
 def database_password(config: Config) -> str | None:

@@ -1,0 +1,93 @@
+"""How many calls a minute each caller, and each building, may make: further ones are refused before any work is done for them."""
+
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Literal
+
+from starlette.types import Scope
+
+from campus.addresses import network_of
+from campus.caller import Caller
+from campus.config_tables import LimitsTable
+from campus.context import Context
+from campus.shares import MINUTE, TokenBuckets
+from twins import Problem
+
+Kind = Literal["free", "keyed", "unpaid", "building"]
+COUNTED: Mapping[Kind, str] = {
+    "free": "free calls from one network address",
+    "keyed": "calls with one key",
+    "unpaid": "calls without a valid key or a payment from one network address",
+    "building": "calls of one server by all callers together",
+}
+FASTER: Mapping[Kind, str] = {
+    "free": "; a key that opens the tool has a limit of its own",
+    "keyed": "",
+    "unpaid": "; the terms and prices of the first refusal are still valid",
+    "building": "",
+}
+
+
+class Limit:
+    """One key of [limits]: so many calls a minute of each holder."""
+
+    def __init__(self, kind: Kind, calls: int) -> None:
+        self._kind = kind
+        self._calls = calls
+        self._buckets = TokenBuckets(calls)
+        self._policy = (b"ratelimit-policy", b'"%b";q=%d;w=60' % (kind.encode(), calls))
+        self._name = kind.encode()
+
+    def take(self, holder: str, context: Context, at: float) -> None:
+        """Count a call of a holder. The response says how many are left. Problem 429 `too_many_calls` if none is."""
+        left = self._buckets.spend(holder, at)
+        missing = -left if left < 0 else self._calls - left
+        seconds = ceil(missing * MINUTE / self._calls)
+        context.limits = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
+        if left < 0:
+            raise self._reached(max(seconds, 1))
+
+    def _reached(self, seconds: int) -> Problem:
+        return Problem(
+            429,
+            "too_many_calls",
+            f"at most {self._calls:,} {COUNTED[self._kind]} are answered in a minute; nothing was done or charged. Send this call again in"
+            f" {seconds} s, and go on more slowly{FASTER[self._kind]}",
+            headers={"Retry-After": str(seconds)},
+            retry_after=seconds,
+            limit={"name": self._kind, "calls": self._calls, "seconds": int(MINUTE)},
+        )
+
+
+class CallLimits:
+    """The limits of [limits], for all buildings of this process. A caller whose address is not known has none."""
+
+    def __init__(self, table: LimitsTable, *, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._of_kind = {kind: Limit(kind, calls) for kind in COUNTED if isinstance(calls := getattr(table, kind), int)}
+        self._of_lookups = None if table.unpaid == "off" else Limit("unpaid", table.unpaid)
+
+    def count_building(self, name: str, context: Context) -> None:
+        """Count a call of a building."""
+        if limit := self._of_kind.get("building"):
+            limit.take(name, context, self._elapsed())
+
+    def count(self, caller: Caller, context: Context) -> None:
+        """Count a call that is admitted: of its key, else of its address."""
+        if caller.key is not None:
+            if limit := self._of_kind.get("keyed"):
+                limit.take(caller.key.lineage, context, self._elapsed())
+        elif caller.address and (limit := self._of_kind.get("free")):
+            limit.take(network_of(caller.address), context, self._elapsed())
+
+    def count_unpaid(self, scope: Scope, context: Context) -> None:
+        """Count a call that no key admits and that brings no payment, of its address."""
+        client = scope.get("client")
+        if client and (limit := self._of_kind.get("unpaid")):
+            limit.take(network_of(client[0]), context, self._elapsed())
+
+    def count_lookup(self, scope: Scope, context: Context) -> None:
+        """Count a key that only the database may know, of the call's address. Apart from unpaid calls: the key may be valid."""
+        client = scope.get("client")
+        if client and self._of_lookups:
+            self._of_lookups.take(network_of(client[0]), context, self._elapsed())
