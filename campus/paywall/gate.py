@@ -14,7 +14,7 @@ from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import Paywall
-from campus.paywall.limits import CallLimits
+from campus.paywall.limits import CallLimits, TooManyCalls
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
@@ -132,6 +132,9 @@ class Gate:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
             finally:
                 leave(entered)
+        except TooManyCalls:
+            await self._limits.delay()
+            raise
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
             log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
             raise storage_unavailable() from None

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Literal
 
+import anyio
 from starlette.types import Scope
 
 from campus.addresses import network_of
 from campus.caller import Caller
 from campus.config_tables import LimitsTable
 from campus.context import Context
-from campus.shares import MINUTE, TokenBuckets
+from campus.shares import MINUTE, Counts, TokenBuckets
 from twins import Problem
 
 Kind = Literal["free", "keyed", "unpaid", "building"]
@@ -26,6 +27,16 @@ FASTER: Mapping[Kind, str] = {
     "unpaid": "; the terms and prices of the first refusal are still valid",
     "building": "",
 }
+
+
+DELAY_SECONDS = 0.25
+"""How long a refusal waits, so that a caller who sends the next call at once takes a few refusals a second, not thousands."""
+DELAYED = 128
+"""How many refusals wait at most; each is a call that runs."""
+
+
+class TooManyCalls(Problem):
+    """429 `too_many_calls`."""
 
 
 class Limit:
@@ -47,8 +58,8 @@ class Limit:
         if left < 0:
             raise self._reached(max(seconds, 1))
 
-    def _reached(self, seconds: int) -> Problem:
-        return Problem(
+    def _reached(self, seconds: int) -> TooManyCalls:
+        return TooManyCalls(
             429,
             "too_many_calls",
             f"at most {self._calls:,} {COUNTED[self._kind]} are answered in a minute; nothing was done or charged. Send this call again in"
@@ -65,7 +76,14 @@ class CallLimits:
     def __init__(self, table: LimitsTable, *, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
         self._of_kind = {kind: Limit(kind, calls) for kind in COUNTED if isinstance(calls := getattr(table, kind), int)}
+        self._delayed: Counts[None] = Counts(DELAYED)
         self._of_lookups = None if table.unpaid == "off" else Limit("unpaid", table.unpaid)
+
+    async def delay(self) -> None:
+        """Wait before a refusal is sent, unless too many others wait."""
+        if self._delayed.has_room(None):
+            with self._delayed.added(None):
+                await anyio.sleep(DELAY_SECONDS)
 
     def count_building(self, name: str, context: Context) -> None:
         """Count a call of a building."""
