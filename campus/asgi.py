@@ -126,7 +126,7 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, selling_of(campus))
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, campus.core.usage, selling_of(campus))
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
@@ -221,6 +221,7 @@ class Endpoints:
                 start=None if has_start else START,
                 now=campus.core.now,
                 clients=campus.core.clients,
+                usage=campus.core.usage,
                 sign_ins=self._sign_ins,
             ),
         ]

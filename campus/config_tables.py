@@ -48,7 +48,7 @@ class LimitsTable(Table):
     free: CallsAMinute = 600
     """The calls a minute of free tools without a key, from one address (an IPv6 /64)."""
     keyed: CallsAMinute = 6_000
-    """The calls a minute with one key, and with those that replaced it."""
+    """The calls a minute with one key, and with those that replaced it; also of free tools."""
     unpaid: CallsAMinute = 600
     """The calls a minute that bring neither a valid key nor a payment for a tool that is not free, from one address (an IPv6 /64)."""
     building: CallsAMinute = "off"

@@ -11,6 +11,7 @@ from starlette.types import Scope
 from campus.caller import Frame
 from campus.context import context_of
 from campus.errors import StorageUnavailable
+from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import Paywall
@@ -94,13 +95,20 @@ class Gate:
     """Admits, sells and runs the calls of one building's tools. Without `selling` only keys open what is not free."""
 
     def __init__(
-        self, site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, limits: CallLimits, selling: Selling | None = None
+        self,
+        site: Site[Any, Any],
+        offers: Mapping[str, Offer],
+        paywall: Paywall,
+        limits: CallLimits,
+        usage: KeyUsage,
+        selling: Selling | None = None,
     ) -> None:
         self.site = site
         self.offers = offers
         self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
         self._limits = limits
+        self._usage = usage
         self.selling = selling
 
     async def passed(self, call: GatedCall[ResultT]) -> ResultT:
@@ -109,7 +117,8 @@ class Gate:
         context = context_of(call.scope)
         context.site = self.site
         context.route = call.route
-        counts = offer.access.is_limited and not context.is_counted
+        is_new = not context.is_counted
+        counts = offer.access.is_limited and is_new
         context.is_counted = True
         try:
             if counts:
@@ -125,8 +134,11 @@ class Gate:
                     caller = self._paywall.judge(offer, call.scope, credential, frame=call.frame)
                 except Problem as refusal:
                     return await self._refused(call, offer, refusal, counts=counts)
+                key = credential.key if credential.state == "valid" else None  # also where the tool is free and no key counts
                 if counts:
-                    self._limits.count(caller, context)
+                    self._limits.count(key, caller.address, context)
+                if is_new and key is not None:
+                    self._usage.count(key.lineage, self.site.name, call.tool)
             entered = enter(context.credential, call.scope, self.scopes)
             try:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))

@@ -8,7 +8,7 @@ import anyio
 from starlette.types import Scope
 
 from campus.addresses import network_of
-from campus.caller import Caller
+from campus.caller import Key
 from campus.config_tables import LimitsTable
 from campus.context import Context
 from campus.shares import MINUTE, Counts, TokenBuckets
@@ -22,7 +22,7 @@ COUNTED: Mapping[Kind, str] = {
     "building": "calls of one server by all callers together",
 }
 FASTER: Mapping[Kind, str] = {
-    "free": "; a key that opens the tool has a limit of its own",
+    "free": "; calls with a key have a limit of their own",
     "keyed": "",
     "unpaid": "; the terms and prices of the first refusal are still valid",
     "building": "",
@@ -90,13 +90,13 @@ class CallLimits:
         if limit := self._of_kind.get("building"):
             limit.take(name, context, self._elapsed())
 
-    def count(self, caller: Caller, context: Context) -> None:
-        """Count a call that is admitted: of its key, else of its address."""
-        if caller.key is not None:
+    def count(self, key: Key | None, address: str, context: Context) -> None:
+        """Count a call that is admitted: of its valid key, else of its address."""
+        if key is not None:
             if limit := self._of_kind.get("keyed"):
-                limit.take(caller.key.lineage, context, self._elapsed())
-        elif caller.address and (limit := self._of_kind.get("free")):
-            limit.take(network_of(caller.address), context, self._elapsed())
+                limit.take(key.lineage, context, self._elapsed())
+        elif address and (limit := self._of_kind.get("free")):
+            limit.take(network_of(address), context, self._elapsed())
 
     def count_unpaid(self, scope: Scope, context: Context) -> None:
         """Count a call that no key admits and that brings no payment, of its address."""

@@ -54,6 +54,7 @@ async def test_each_kind_of_call_has_a_limit_of_its_own_and_the_next_call_is_ans
         assert await statuses(campus, "roll", 3) == {402: 2, 429: 1}
         assert await statuses(campus, "roll", 6, key=keys[0]) == {200: 5, 429: 1}
         assert await statuses(campus, "look", 1, key=keys[0]) == {429: 1}, "a key has one limit for all its calls"
+        assert await statuses(campus, "look", 1, key=keys[1]) == {200: 1}, "and its free calls are not those of its address"
         assert await statuses(campus, "roll", 1, key=keys[1]) == {200: 1}
         assert await statuses(campus, "beat", 9) == {200: 9}
         refused = await campus.call("look")
