@@ -38,6 +38,7 @@ from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
+from campus.paywall.limits import CallLimits
 from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
@@ -113,6 +114,7 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
+        self._limits = CallLimits(plan.config.limits, elapsed=campus.core.elapsed)
         self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
@@ -127,7 +129,7 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, campus.core.usage, selling_of(campus))
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
@@ -228,6 +230,7 @@ class Endpoints:
                 start=None if has_start else START,
                 now=campus.core.now,
                 clients=campus.core.clients,
+                usage=campus.core.usage,
                 sign_ins=self._sign_ins,
             ),
         ]
