@@ -133,7 +133,7 @@ def traced(app: ASGIApp, name: str, version: str) -> Iterator[ASGIApp]:
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     for wrapped in (
-        Wrapped(Paywall, "admit", "admit"),
+        Wrapped(Paywall, "find", "find key"),
         Wrapped(PaymentProcessor, "process", "sell"),
         Wrapped(Settlement, "settle", "settle"),
         Wrapped(Runner, "run", "job", share=1),
