@@ -73,7 +73,7 @@ def test_each_call_is_one_trace_from_the_edge_to_its_statements_and_none_tells_a
     registration = roots["POST /v1/recorder/monitors"]
     assert registration.trace_id.hex() == callers_trace
     below = [span for span in spans if span.trace_id == registration.trace_id and span is not registration]
-    assert {"find key", "INSERT"} <= {span.name for span in below}
+    assert "INSERT" in {span.name for span in below}
     assert all(span.parent_span_id in by_id for span in below)
     (listed,) = [span for span in spans if span.name.endswith("recorder:fleet_status")]
     assert {"tools/call fleet_status", "SELECT"} <= {span.name for span in spans if span.trace_id == listed.trace_id}
