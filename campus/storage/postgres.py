@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import anyio
-import asyncpg  # type: ignore[import-untyped]
 from anyio.to_thread import run_sync
 from sqlalchemy import URL, Connection, ExceptionContext, column, event, make_url, select, table, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
@@ -35,6 +34,8 @@ STATEMENT_SECONDS = 30
 """The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
+READ_ONLY = "25006"
+"""The SQLSTATE of a write where none is taken."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 TLS = ("sslmode", *FILES)
 PARAMETERS = ("host", "port", *TLS)
@@ -144,6 +145,8 @@ class Hosts:
 
     async def connect(self, *, host: Any = None, port: Any = None, **options: Any) -> Any:
         """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises the last one's error."""
+        import asyncpg  # type: ignore[import-untyped]  # SQLAlchemy too loads it only where it connects
+
         if not isinstance(host, list):
             return await asyncpg.connect(host=host, port=port, **options)
         failed: Exception | None = None
@@ -279,7 +282,7 @@ def _give_up_silent_server(context: ExceptionContext, *, description: str, secon
 
 def _give_up_standby(context: ExceptionContext) -> None:
     """End the connections to a server that takes no writes any more: another one may."""
-    if getattr(context.original_exception, "sqlstate", None) == asyncpg.ReadOnlySQLTransactionError.sqlstate:
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
         context.is_disconnect = True
 
 
