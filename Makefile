@@ -26,7 +26,7 @@ SITE = $(VENV)/site
 SITE_LOCK = requirements-docs.txt
 SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests docs reference faults bench conformance venv lock help
+.PHONY: serve test lint types tests docs reference faults bench conformance compat release venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -63,6 +63,23 @@ docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a 
 
 reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
+
+compat: $(MCP1_STAMP)     ## all tests on the oldest and on the newest allowed versions, each in an environment of its own; needs uv
+	set -e; for versions in lowest-direct highest; do \
+		uv venv -q --clear --python $(BIN)/python $(VENV)/$$versions; \
+		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain]'; \
+		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain]' --group dev; \
+		$(VENV)/$$versions/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
+	done
+
+release: $(STAMP)         ## build and check what would be uploaded, and its CycloneDX SBOM, into dist/; uploads nothing; needs uv
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	uvx -q twine@7.0.0 check --strict dist/*
+	uvx -q check-wheel-contents@0.6.3 dist/*.whl
+	uvx -q --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json requirements.txt
+	cd dist && sha256sum * > SHA256SUMS
+	@echo 'Nothing is uploaded: go on with "Release" in CONTRIBUTING.md.'
 
 venv: $(STAMP)            ## prepare .venv and stop
 # pip is renewed first: that of Python 3.11 takes three times as long to find the packages

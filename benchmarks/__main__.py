@@ -23,6 +23,7 @@ from benchmarks.outages import outage_lines
 from benchmarks.payments import payment_lines
 from benchmarks.restarts import restart_lines
 from benchmarks.stalls import stall_lines
+from benchmarks.traces import trace_lines
 from benchmarks.uvicorn_parts import part_lines
 from benchmarks.watches import watch_lines
 
@@ -104,6 +105,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
         "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),
+        "traces": lambda: trace_lines(folder / "traces", rounds=rounds.comparisons, seconds=seconds),
         "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds.comparisons, seconds=seconds),
     }
 

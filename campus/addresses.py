@@ -4,6 +4,7 @@ Each read_… returns the value or raises ValueError that says how to write it.
 """
 
 import re
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
@@ -61,6 +62,7 @@ def plain_address(text: str) -> str:
         return text
 
 
+@lru_cache(maxsize=4_096)  # 8 µs, and 30 µs for IPv6, for each call of a caller otherwise
 def network_of(address: str) -> str:
     """What limits per caller count: an IPv4 address, or the /64 of an IPv6 address, which belongs to one subscriber."""
     try:

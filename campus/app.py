@@ -52,6 +52,8 @@ from campus.storage.migrations import how_to_migrate, missing_from
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
+USAGE_FLUSH = timedelta(seconds=10)
+"""What a crash may lose of the keys' usage."""
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -222,12 +224,13 @@ async def assemble(
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(plan.opened, sites, core.keys, more=payments.tasks if payments else (), own_process=own)
+        tasks = tasks_of(plan.opened, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(plan.opened, sites, core.keys))
         health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
         yield Campus(plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
         await core.keys.tokens.flush_last_used()
+        await core.usage.flush()
 
 
 def payment_service(
@@ -334,12 +337,11 @@ class OwnProcess:
 def tasks_of(
     opened: Sequence[OpenBuilding],
     sites: Mapping[str, Site[Any, Any]],
-    keys: KeyRing,
     *,
     more: Sequence[Task] = (),
     own_process: OwnProcess | None = None,
 ) -> list[Task]:
-    """The jobs of all buildings by name, each with its building's site, the flush of keys' last use, and `more` of campus's own."""
+    """The jobs of all buildings by name, each with its building's site, and `more` of campus's own."""
     tasks = [
         Task(
             name := f"{one.name}.{job.name}",
@@ -351,7 +353,15 @@ def tasks_of(
         for one in opened
         for job in one.loaded.building.jobs
     ]
-    return [*tasks, *more, Task("campus.flush_last_used", keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each")]
+    return [*tasks, *more]
+
+
+def own_tasks(core: Core) -> list[Task]:
+    """The jobs that store what each process counts of the keys."""
+    return [
+        Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
+        Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
+    ]
 
 
 def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:

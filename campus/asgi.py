@@ -1,13 +1,15 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import anyio
+from anyio.abc import TaskStatus
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,6 +38,7 @@ from campus.pages.visitors import Visitors
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
+from campus.paywall.limits import CallLimits
 from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
@@ -51,6 +54,7 @@ START = "/"
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -110,6 +114,7 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
+        self._limits = CallLimits(plan.config.limits, elapsed=campus.core.elapsed)
         self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
@@ -124,7 +129,7 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, selling_of(campus))
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, campus.core.usage, selling_of(campus))
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))
@@ -135,7 +140,12 @@ class Endpoints:
             return states.kept_current(Principals(app, self._paywall, gate.scopes))
 
         async with open_mcp(opened, mcp_gate, around, direct_mcp=campus.plan.config.server.direct_mcp) as app:
-            before = self._servers.get(opened.mcp_path)
+            before = (
+                self._servers.get(opened.mcp_path),
+                self._twins.get(opened.name),
+                self._visitors.buildings.get(opened.name),
+                self._task_routes.get(opened.name),
+            )
             self._twins[opened.name] = Twins.of(
                 opened.server,
                 opened.operations.values(),
@@ -151,10 +161,11 @@ class Endpoints:
             try:
                 yield
             finally:
-                self._task_routes.pop(opened.name, None)
-                del self._twins[opened.name], self._visitors.buildings[opened.name], self._servers[opened.mcp_path]
-                if before is not None:
-                    self._servers[opened.mcp_path] = before
+                if self._servers.get(opened.mcp_path) is app:  # not replaced by a later version of the building
+                    put_back(self._servers, opened.mcp_path, before[0])
+                    put_back(self._twins, opened.name, before[1])
+                    put_back(self._visitors.buildings, opened.name, before[2])
+                    put_back(self._task_routes, opened.name, before[3])
 
     def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
         """The background tasks of a building, and how they begin over MCP."""
@@ -219,6 +230,7 @@ class Endpoints:
                 start=None if has_start else START,
                 now=campus.core.now,
                 clients=campus.core.clients,
+                usage=campus.core.usage,
                 sign_ins=self._sign_ins,
             ),
         ]
@@ -229,13 +241,29 @@ class Endpoints:
         return self._tool_pages.get(found[0].path) if found else None
 
     async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:
-        """Open a closed building as soon as its server answers, then watch the server, until cancelled."""
-        async with AsyncExitStack() as stack:
-            if loaded in self._campus.plan.closed:
+        """Open a closed building as soon as its server answers, and open it anew whenever its tools change, until cancelled."""
+        is_open = loaded not in self._campus.plan.closed
+        async with anyio.create_task_group() as tasks:
+            replaced, current = anyio.Event(), anyio.Event()
+            while True:
+                if is_open:
+                    await remote.changed()
                 late = await self._awaited(loaded, remote)
-                async with self._growing:
-                    remote.rejection = await self._add(late, stack)
-            await remote.watch()
+                ended = anyio.Event()
+                remote.rejection = await tasks.start(self._serve, late, ended)
+                is_open = True
+                if remote.rejection is None:
+                    replaced.set()  # calls that ran when it was replaced had until now to end
+                    replaced, current = current, ended
+
+    async def _serve(self, late: OpenBuilding, ended: anyio.Event, *, task_status: TaskStatus[str | None]) -> None:
+        """Serve the building from now on, in a task of its own, until `ended`; starts with the reason if it cannot be served."""
+        async with AsyncExitStack() as stack:
+            async with self._growing:
+                reason = await self._add(late, stack)
+            task_status.started(reason)
+            if reason is None:
+                await ended.wait()
 
     async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
         failures = 0
@@ -271,6 +299,13 @@ class Endpoints:
         before.directory.take(entries)
         self.route()
         return reason
+
+
+def put_back(table: MutableMapping[str, T], name: str, before: T | None) -> None:
+    """Have the table as it was before the name was set."""
+    table.pop(name, None)
+    if before is not None:
+        table[name] = before
 
 
 def _logged(building: str, error: Exception) -> str:

@@ -34,7 +34,17 @@ from campus.addresses import (
     read_shop,
     url_host,
 )
-from campus.config_tables import ConnectTable, DiscoveryTable, MailTable, PaymentsTable, PriceText, StorageTable, Table, WebTable
+from campus.config_tables import (
+    ConnectTable,
+    DiscoveryTable,
+    LimitsTable,
+    MailTable,
+    PaymentsTable,
+    PriceText,
+    StorageTable,
+    Table,
+    WebTable,
+)
 from campus.errors import ConfigError
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -205,6 +215,7 @@ class Config(Table):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
+    limits: LimitsTable = LimitsTable()
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()

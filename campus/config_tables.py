@@ -1,4 +1,4 @@
-"""The tables of campus.toml that only one part of campus reads: [storage], [payments], [mail], [web], [connect] and [discovery]."""
+"""The tables of campus.toml that only one part of campus reads: all but [server], [products] and [buildings]."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -28,6 +28,31 @@ class StorageTable(Table):
 
     url: str = "sqlite:data"
     """A folder of SQLite files, relative to campus.toml; or a PostgreSQL database, which many processes may share."""
+
+
+MOST_CALLS = 10_000_000
+
+
+def _is_limit(calls: Any) -> Any:
+    if calls != "off" and not (isinstance(calls, int) and 1 <= calls <= MOST_CALLS):
+        raise ValueError(f'write the calls a minute, a whole number from 1 to {MOST_CALLS:,}, or "off"')
+    return calls
+
+
+CallsAMinute = Annotated[int | Literal["off"], BeforeValidator(_is_limit)]
+
+
+class LimitsTable(Table):
+    """[limits]: how many calls a minute are answered, in each process; further ones get 429. "off" takes a limit away."""
+
+    free: CallsAMinute = 600
+    """The calls a minute of free tools without a key, from one address (an IPv6 /64)."""
+    keyed: CallsAMinute = 6_000
+    """The calls a minute with one key, and with those that replaced it; also of free tools."""
+    unpaid: CallsAMinute = 600
+    """The calls a minute that bring neither a valid key nor a payment for a tool that is not free, from one address (an IPv6 /64)."""
+    building: CallsAMinute = "off"
+    """The calls a minute of one building by all callers together, to leave room for other buildings; one caller can use it up."""
 
 
 def _as_text(price: Any) -> Any:

@@ -30,6 +30,10 @@ class Context:
     """The request of a connected client: it cannot pay, and its refusals say nothing of headers."""
     is_personal: bool = False
     """The page depends on who asked for it, so that no cache may keep it."""
+    is_counted: bool = False
+    """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
+    limits: tuple[tuple[bytes, bytes], ...] = ()
+    """The response's headers that say how many calls are left."""
 
 
 def context_of(scope: Scope) -> Context:

@@ -15,6 +15,7 @@ from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
+from campus.keys.usage import KeyUsage
 from campus.storage import CoreTables, Databases, Storage
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password
@@ -29,7 +30,9 @@ class Core:
     keys: KeyRing
     sessions: Sessions
     clients: ConnectedClients
+    usage: KeyUsage
     now: Callable[[], datetime]
+    elapsed: Callable[[], float]
 
 
 def utc_now() -> datetime:
@@ -75,7 +78,7 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, KeyUsage(storage, now=now), now, elapsed)
 
 
 def database_password(config: Config) -> str | None:

@@ -51,6 +51,8 @@ class Access:
     sells: str | None = None
     advice: str | None = None
     fails_if: FailureRule | None = None
+    is_limited: bool = True
+    """Whether its calls are counted for [limits]."""
 
     @property
     def is_free(self) -> bool:
@@ -80,9 +82,12 @@ def access(
     return {META: {name: value for name, value in data.items() if value is not None}}
 
 
-def free() -> dict[str, Any]:
-    """Declare that a tool is free for everyone."""
-    return {META: {"free": True}}
+def free(*, limited: bool = True) -> dict[str, Any]:
+    """Declare that a tool is free for everyone.
+
+    `limited=False` is for one that bounds its own callers, such as the devices behind one address: [limits] does not count its calls.
+    """
+    return {META: {"free": True} if limited else {"free": True, "limited": False}}
 
 
 def read_access(data: Mapping[str, Any]) -> Access:
@@ -91,7 +96,7 @@ def read_access(data: Mapping[str, Any]) -> Access:
     if data.get("free"):
         if data.get("price") is not None or data.get("key") is not None:
             raise ValueError("a free tool takes neither price nor key; remove them, or remove free")
-        return Access(fails_if=fails_if)
+        return Access(fails_if=fails_if, is_limited=data.get("limited", True))
     key: KeyRule = data.get("key") or "opens"
     if key not in get_args(KeyRule):
         raise ValueError(f"key = {key!r} is unknown; the values are: {', '.join(get_args(KeyRule))}")

@@ -20,9 +20,11 @@ HOLDERS_TRIED = 16
 """How many holders are searched for a member that waits, the one with the most members first."""
 ENDED_SHARE = 64
 """When room is needed, this share of the waiting members without a holder is ended: one of 64, the longest waiting first."""
-MINUTE = timedelta(minutes=1)
+MINUTE = 60.0
 LONGEST_WAIT = timedelta(minutes=5)
 """The longest wait before one asks for a token again; those ahead in the queue may have left by then."""
+ROUNDING = 1e-4
+"""The part of a token that the rounding of a time may take away."""
 MAX_NAMES = 20_000
 """Buckets in memory. The least recently used one beyond that is dropped; at its next use it starts full."""
 
@@ -228,19 +230,19 @@ class FairQueue:
 
 @dataclass(slots=True)
 class _Bucket:
-    """The tokens that were left at the time `at`; `tail` is when the last one in the queue may ask again."""
+    """The tokens that were left at the second `at`; `tail` is when the last one in the queue may ask again."""
 
     tokens: float
-    at: datetime
-    tail: datetime
+    at: float
+    tail: float
 
 
 class TokenBuckets:
     """Gives each name `per_minute` tokens a minute; after a minute without use all of them at once."""
 
-    def __init__(self, per_minute: int, *, names: int = MAX_NAMES) -> None:
-        self._per_minute = per_minute
-        self._step = MINUTE / per_minute
+    def __init__(self, per_minute: float, *, names: int = MAX_NAMES) -> None:
+        self.per_minute = per_minute
+        """May be set anew at any time."""
         self._buckets: LatestEntries[str, _Bucket] = LatestEntries(names)
 
     def __len__(self) -> int:
@@ -250,22 +252,27 @@ class TokenBuckets:
     def left(self, name: str, now: datetime) -> float:
         """The tokens that are left."""
         bucket = self._buckets.get(name)
-        return self._per_minute if bucket is None else self._refilled(bucket, now)
+        return self.per_minute if bucket is None else self._refilled(bucket, now.timestamp())
 
     def take(self, name: str, now: datetime) -> bool:
         """Take a token; returns False if there is none."""
-        bucket = self._used(name, now)
-        bucket.tokens = self._refilled(bucket, now)
-        bucket.at = now
-        if bucket.tokens < 1:
-            return False
-        bucket.tokens -= 1
-        return True
+        return self.spend(name, now.timestamp()) >= 0
+
+    def spend(self, name: str, at: float) -> float:
+        """Take a token at this second of any clock. Returns the tokens that are left; if there was none, what is missing, below zero."""
+        bucket = self._used(name, at)
+        tokens = self._refilled(bucket, at)
+        bucket.at = at
+        left = tokens - 1
+        if -ROUNDING < left < 0:
+            left = 0.0
+        bucket.tokens = tokens if left < 0 else left
+        return left
 
     def next_at(self, name: str, now: datetime) -> datetime:
         """When the next token comes."""
         missing = 1 - self.left(name, now)
-        return now + max(missing, 0.0) * self._step
+        return now + timedelta(seconds=max(missing, 0.0) * MINUTE / self.per_minute)
 
     def seconds_left(self, name: str, now: datetime) -> int:
         """Whole seconds until the next token comes, at least one: for Retry-After."""
@@ -273,22 +280,23 @@ class TokenBuckets:
 
     def queued_at(self, name: str, now: datetime) -> datetime:
         """When to ask again: the place at the end of the queue, which moves by one for each new token."""
-        bucket = self._used(name, now)
-        bucket.tail = min(max(self.next_at(name, now), bucket.tail + self._step), now + LONGEST_WAIT)
-        return bucket.tail
+        at = now.timestamp()
+        bucket = self._used(name, at)
+        wait = max((self.next_at(name, now) - now).total_seconds(), bucket.tail - at + MINUTE / self.per_minute)
+        wait = min(wait, LONGEST_WAIT.total_seconds())
+        bucket.tail = at + wait
+        return now + timedelta(seconds=wait)
 
-    def _used(self, name: str, now: datetime) -> _Bucket:
-        bucket = self._buckets[name] = self._buckets.get(name) or _Bucket(self._per_minute, now, now - MINUTE)
-        self._follow_clock_back(bucket, now)
+    def _used(self, name: str, at: float) -> _Bucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = _Bucket(self.per_minute, at, at - MINUTE)
+        else:
+            self._buckets.move_to_end(name)
         return bucket
 
-    def _refilled(self, bucket: _Bucket, now: datetime) -> float:
-        self._follow_clock_back(bucket, now)
-        return min(self._per_minute, bucket.tokens + (now - bucket.at) / self._step)
-
-    @staticmethod
-    def _follow_clock_back(bucket: _Bucket, now: datetime) -> None:
-        """Keep the tokens when the clock was set back, so that nobody waits until it shows the old time again."""
-        back = max(bucket.at - now, timedelta(0))
-        bucket.at -= back
-        bucket.tail -= back
+    def _refilled(self, bucket: _Bucket, at: float) -> float:
+        if at < bucket.at:  # the clock was set back: the tokens are kept, so that nobody waits until it shows the old time again
+            bucket.tail -= bucket.at - at
+            bucket.at = at
+        return min(self.per_minute, bucket.tokens + (at - bucket.at) * self.per_minute / MINUTE)

@@ -25,7 +25,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
-UNITS = r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness|messages|monitors|watches|registrations"
+UNITS = (
+    r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness"
+    r"|messages|monitors|watches|registrations|calls a minute"
+)
 SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",

@@ -307,9 +307,10 @@ def is_crash(error: ToolError) -> bool:
 
 
 def has_tracer() -> bool:
-    """True if somebody collects spans.
+    """True if somebody collects spans: a provider with an attribute `records` says of itself whether it does now.
 
     `trace._TRACER_PROVIDER`: while there is none, `get_tracer_provider()` searches the environment each time, for a 25th of a
     direct call.
     """
-    return trace._TRACER_PROVIDER is not None or NAMES_TRACER
+    provider = trace._TRACER_PROVIDER
+    return NAMES_TRACER if provider is None else getattr(provider, "records", True)

@@ -207,7 +207,7 @@ def invalid_request(errors: Iterable[FieldError], *, known: Mapping[str, Sequenc
 def input_required(
     requests: Mapping[str, Mapping[str, Any]],
     *,
-    how: str = "call it over MCP, not as a background task, with a client that answers questions (elicitation)",
+    how: str = "call it over MCP with a client that answers questions (elicitation), and not as a background task",
 ) -> Problem:
     """409 `input_required` for a tool that asks its caller first; `requests` are what it asks for, by name, as MCP sends them."""
     asked = [str(each.get("params", {}).get("message", "")) for each in requests.values()]

@@ -122,7 +122,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(),
+    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(limited=False),
 )
 async def heartbeat(
     monitor_id: MonitorId,

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
 
 from campus.building import Building
 from campus.errors import LoadError
@@ -27,7 +28,7 @@ def server_in(path: Path, name: str | None) -> tuple[str, Any]:
         if (found := getattr(module, name, None)) is None:
             raise LoadError(f"{path} has no {name!r}; name a FastMCP server, a Building, or a function that makes a server")
         return name, found
-    names = _names_of(module, Building) or _names_of(module, FastMCP)
+    names = _names_of(module, Building) or _names_of(module, FastMCP, MCPServer)
     if not names:
         raise LoadError(f'{path} has no FastMCP server and no Building; write mcp = FastMCP("…"), or name a function that makes a server')
     if len(names) > 1:
@@ -35,9 +36,9 @@ def server_in(path: Path, name: str | None) -> tuple[str, Any]:
     return names[0], getattr(module, names[0])
 
 
-def _names_of(module: ModuleType, kind: type) -> list[str]:
-    """The first name of each object of this kind."""
-    found = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, kind)}
+def _names_of(module: ModuleType, *kinds: type) -> list[str]:
+    """The first name of each object of these kinds."""
+    found = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, kinds)}
     return sorted(found.values())
 
 

@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Protocol, get_args
 
 from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
 from pydantic import SecretStr, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails
@@ -48,20 +50,22 @@ class RemoteServer(Protocol):
     """A server outside this process: see campus.catalog.remotes, which is imported only when there is one."""
 
     name: str
-    address: str
-    server: FastMCP[Any]
     rejection: str | None
 
     def findings(self) -> Sequence[str]:
         """Why it cannot be reached or served; empty while all is well."""
         ...
 
+    def server(self) -> FastMCP[Any]:
+        """A server over its tools as they were listed when it was opened last."""
+        ...
+
     async def open(self, *, seconds: float) -> None:
         """List its tools; raises Unreachable when it does not answer in time."""
         ...
 
-    async def watch(self) -> None:
-        """Probe it from time to time, until cancelled."""
+    async def changed(self) -> None:
+        """Probe it from time to time, until it lists other tools than when it was opened."""
         ...
 
 
@@ -94,7 +98,8 @@ def load(
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         remote = _remote(name, table, table.server)
-        return LoadedBuilding(name, table, Building(remote.server), Settings(), remote.server, remote)
+        server = remote.server()
+        return LoadedBuilding(name, table, Building(server), Settings(), server, remote)
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
     if isinstance(building, FastMCP):
         return LoadedBuilding(name, table, Building(building), Settings(), building)
@@ -126,6 +131,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
         target = found[0].load()
     except (Exception, SystemExit) as error:  # whatever a plugin raises at import is reported to the operator
         raise LoadError(f"building {name!r} cannot be imported: {error_with_place(error)}") from error
+    target = as_fastmcp(name, target)
     if isinstance(target, FastMCP):
         return Building(target)
     if not isinstance(target, Building):
@@ -154,6 +160,7 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
         if file:
             raise LoadError(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
         raise LoadError(f"{where} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}") from error
+    found = as_fastmcp(name, found)
     if isinstance(found, Building):
         return found
     if not isinstance(found, FastMCP) and not callable(found):
@@ -161,7 +168,28 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
         raise LoadError(f"{where}: {target.partition(':')[0]} {what}; name a FastMCP server, or a function that makes one")
     if isinstance(found, FastMCP) and table.settings:
         raise ConfigError(f"{target} is a server, not a factory: it takes no keys, but [buildings.{name}] has {min(table.settings)!r}")
-    return found if isinstance(found, FastMCP) else _server_from(name, found, **table.settings)
+    if isinstance(found, FastMCP):
+        return found
+    _check_arguments(name, target, found, table.settings)
+    return _server_from(name, found, **table.settings)
+
+
+def as_fastmcp(name: str, found: Any) -> Any:
+    """A server of the mcp SDK as a FastMCP server; anything else as it is."""
+    if not isinstance(found, MCPServer):
+        return found
+    from campus.catalog.sdk_servers import over_sdk_server  # with FastMCP's proxy, a quarter of a second
+
+    return over_sdk_server(name, found)
+
+
+def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, Any]) -> None:
+    """ConfigError for a key that a factory does not take; what it lacks, its own error says."""
+    takes = signature(factory).parameters if keys else {}
+    if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        return
+    if unknown := sorted(keys - takes.keys()):
+        raise ConfigError(f"unknown key {unknown[0]!r} in [buildings.{name}]; {target} takes: {', '.join(takes) or 'none'}")
 
 
 def _server_of(where: str, target: str) -> tuple[str, Any]:
@@ -179,37 +207,40 @@ def _remedy(error: BaseException) -> str:
 
 
 def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
-    """A remote server: a command, or an address."""
-    from campus.catalog.remotes import ProxiedServer  # a quarter of a second, not spent when there is no such building
+    """A remote server: a command, or an address. FastMCP accepts any key, and fails only when it connects."""
+    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # a quarter of a second, with the next line
 
-    if not target.keys() & {"command", "url"}:
-        raise ConfigError(f"buildings.{name}.server has neither command nor url; write {SERVER_FORMS}")
+    from campus.catalog.remotes import ProxiedServer
+
+    if len(named := target.keys() & {"command", "url"}) != 1:
+        raise ConfigError(
+            f"buildings.{name}.server has both command and url; write one of them"
+            if named
+            else f"buildings.{name}.server has neither command nor url; write {SERVER_FORMS}"
+        )
     if table.settings:
         raise ConfigError(
             f"unknown key {min(table.settings)!r} in [buildings.{name}]; the keys are: {', '.join(BuildingTable.model_fields)}"
         )
-    _check_remote(name, target)
-    return ProxiedServer(name, target)
-
-
-def _check_remote(name: str, target: Mapping[str, Any]) -> None:
-    """FastMCP accepts any key, and fails only when it connects."""
-    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # not imported when there is no such building
-
-    if len(target.keys() & {"command", "url"}) > 1:
-        raise ConfigError(f"buildings.{name}.server has both command and url; write one of them")
-    known = RemoteMCPServer.model_fields if "url" in target else StdioMCPServer.model_fields
-    if unknown := sorted(target.keys() - known.keys()):
+    model = RemoteMCPServer if "url" in target else StdioMCPServer
+    known = [key for key in model.model_fields if key != "authentication"]  # which FastMCP does not read
+    if unknown := sorted(target.keys() - set(known)):
         raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; the keys are: {', '.join(known)}")
     if "url" in target and not is_web_address(str(target["url"])):
         raise ConfigError(
             f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is not the address of a server; write https://…/mcp"
         )
+    if target.get("auth") == "oauth":
+        raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
+    try:
+        return ProxiedServer(name, target)
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error.errors(include_url=False)[0], model, ("buildings", name, "server"))) from None
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
     try:
-        server = factory(*args, **kwargs)
+        server = as_fastmcp(name, factory(*args, **kwargs))
     except Exception as error:  # an author's factory may raise anything; the operator is told
         raise LoadError(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
     if not isinstance(server, FastMCP):

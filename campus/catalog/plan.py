@@ -50,9 +50,9 @@ class Plan:
         return {one.name: one.remote for one in self.loaded if one.remote is not None}
 
     def with_opened(self, late: OpenBuilding) -> "Plan":
-        """The plan with one more building, at its place in campus.toml; LoadError when it conflicts with the others."""
+        """The plan with one more building, at its place in campus.toml or in place of itself; LoadError when it conflicts with others."""
         order = list(self.config.buildings)
-        opened = sorted([*self.opened, late], key=lambda one: order.index(one.name))
+        opened = sorted([*(one for one in self.opened if one.name != late.name), late], key=lambda one: order.index(one.name))
         return plan_of(self.config, opened, [one for one in self.closed if one.name != late.name])
 
     @property

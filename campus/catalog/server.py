@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import Signature
 from typing import Any
@@ -188,11 +188,12 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     its own, clients are shown those of the service. Raises Unreachable when the tools belong to another server that does
     not answer within `seconds`.
     """
-    author = loaded.server
     name = loaded.name
-    check_author(author, name, exposed=loaded.table.expose)
     if loaded.remote is not None:
         await loaded.remote.open(seconds=seconds)
+        loaded = replace(loaded, server=loaded.remote.server())
+    author = loaded.server
+    check_author(author, name, exposed=loaded.table.expose)
     scope = loaded.table.scope or name
     synthetic = await synthetic_tools(author)
     if priced := sorted(each for each in synthetic if each in loaded.table.tools and loaded.table.tools[each].says_access):

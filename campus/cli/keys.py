@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Annotated, Any, TypeVar
 
 import anyio
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, validators
 
 from campus.caller import Key
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show, show_pages
@@ -13,7 +13,9 @@ from campus.cli.places import read_place
 from campus.core import open_core
 from campus.keys.connected_clients import ConnectedClient
 from campus.keys.keyring import KeyRing
+from campus.keys.tables import KeyUsageRow
 from campus.keys.tokens import SHOWN_LENGTH, START, pasted
+from campus.keys.usage import KEPT
 
 T = TypeVar("T")
 ProductName = Annotated[str, Parameter(help="A product of campus.toml: NAME of a table [products.NAME].")]
@@ -128,6 +130,29 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
             "connected_at": optional_utc(one.connected_at),
         }
         for one in anyio.run(found)
+    ]
+    show(rows, as_json=as_json)
+
+
+@app.command
+def usage(
+    key: Annotated[str, Parameter(help="Only this key, and those that it replaced: its id, or how it begins.")] = "",
+    /,
+    *,
+    days: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=KEPT.days), help="So many days back, today included.")] = 30,
+    config: ConfigFile = CAMPUS_TOML,
+    as_json: AsJson = False,
+) -> None:
+    """List what each key called, by day (UTC) and tool; a running server's calls appear within 10 seconds."""
+
+    async def found() -> Sequence[KeyUsageRow]:
+        async with open_core(read_place(config), reading=True) as core:
+            if not key:
+                return await core.usage.of_all(days=days)
+            return await core.usage.of_lineage((await core.keys.named(key)).lineage, days=days)
+
+    rows = [
+        {"day": one.day, "key": one.lineage, "building": one.building, "tool": one.tool, "calls": one.calls} for one in anyio.run(found)
     ]
     show(rows, as_json=as_json)
 

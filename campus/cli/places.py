@@ -14,7 +14,7 @@ Place = Annotated[
     Path | None,
     Parameter(help="A file with a FastMCP server, as hello.py or hello.py:mcp; a folder with one; or a campus.toml. Default: --config."),
 ]
-SERVER = re.compile(r"\b(FastMCP|Building)\(")
+SERVER = re.compile(r"\b(FastMCP|MCPServer|Building)\(")
 GENERAL = frozenset(("__init__", "app", "building", "main", "mcp", "server"))
 """Names of files that say nothing: their folder's name says more."""
 

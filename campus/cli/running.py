@@ -3,10 +3,11 @@
 import gc
 import inspect
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import anyio
 from cyclopts import App, CycloptsError, Parameter
+from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
@@ -33,6 +35,7 @@ from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
 from campus.storage import CoreTables, Databases
 from campus.storage.copying import CopiedTable, copy_databases
 
+COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)
 
 NEW_OBJECTS = 10_000
@@ -101,14 +104,26 @@ async def serve_campus(
             served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
                 tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
-            await served(
-                app,
-                listener,
-                on_started=started,
-                on_stopping=campus.stopping.set,
-                requests=campus.metrics.requests,
-            )
+            with traced(app, settings.server.name) as outermost:
+                await served(
+                    outermost,
+                    listener,
+                    on_started=started,
+                    on_stopping=campus.stopping.set,
+                    requests=campus.metrics.requests,
+                )
             tasks.cancel_scope.cancel()
+
+
+def traced(app: ASGIApp, name: str) -> AbstractContextManager[ASGIApp]:
+    """The app; with traces, if the environment names a collector of OpenTelemetry."""
+    if not os.environ.keys() & COLLECTORS:
+        return nullcontext(app)
+    try:
+        from campus.tracing import traced as with_traces  # the SDK, which few want
+    except ImportError:
+        raise CampusError("the environment names a collector of OpenTelemetry: `pip install 'mcp-campus[otel]'`, or unset it") from None
+    return with_traces(app, name, version("mcp-campus"))
 
 
 async def _settle(campus: Campus) -> None:

@@ -141,7 +141,7 @@ class Edge:
         security = self._cors_headers if b"origin" in headers else self._headers
         if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
-        return OutgoingResponse(send, security, request_id)
+        return OutgoingResponse(send, security, request_id, context_of(scope))
 
     def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody) -> Receive:
         return LimitedBody(

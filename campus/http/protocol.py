@@ -1,7 +1,7 @@
 """Connections: uvicorn's HTTP/1.1 protocol with limits on headers, pipelining, connections and time.
 
-Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. Each name has
-a test in tests/http/test_uvicorn_names.py, which fails with a sentence when an upgrade of uvicorn changes it. Measured by
+Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. They are looked for
+at the start (uvicorn_names.py), and tests/http/test_uvicorn_names.py says what each of them does. Measured by
 `python -m benchmarks --only uvicorn`: responses in one piece save 4 to 8 % of the CPU of a call with a key, directly and behind
 Caddy, and with all limits a call costs no more than on uvicorn's own protocol, which has none.
 """
@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from campus.addresses import plain_address
 from campus.context import context_of
 from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
+from campus.http.uvicorn_names import HttpToolsProtocol, RequestResponseCycle
 from campus.http.waiting import WaitingCalls
 from campus.observability import RequestMetrics
 from twins import Problem

@@ -7,9 +7,10 @@ import anyio
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from campus.context import Context, context_of
 from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, head_of, lines_of, size_of
+from campus.http.uvicorn_names import RequestResponseCycle
 from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
@@ -29,7 +30,11 @@ ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
 """Also on the edge's own responses: without it a page could not tell a problem from a broken network."""
 VARY: Header = (b"vary", b"origin")
 REQUEST_ID = b"x-request-id"
+RATE_LIMIT = b"ratelimit"
+CHANGING = frozenset((REQUEST_ID, RATE_LIMIT, b"ratelimit-policy"))
+"""The headers at the end of a response's that are not the same as in others."""
 WITHOUT_BODY = (204, 304)
+TOO_MANY = 429
 EXPOSED = (
     "ETag",
     "Location",
@@ -107,11 +112,12 @@ class SecurityHeaders:
 class OutgoingResponse:
     """The response to one request: what the app sends passes through it."""
 
-    __slots__ = ("_headers", "_send", "refused", "request_id", "status")
+    __slots__ = ("_context", "_headers", "_send", "refused", "request_id", "status")
 
-    def __init__(self, send: Send, headers: SecurityHeaders, request_id: str) -> None:
+    def __init__(self, send: Send, headers: SecurityHeaders, request_id: str, context: Context) -> None:
         self._send = send
         self._headers = headers
+        self._context = context
         self.request_id = request_id
         self.status = 0
         """The status that was sent; 0 before."""
@@ -133,13 +139,17 @@ class OutgoingResponse:
 
     def _anew(self) -> "OutgoingResponse":
         """A response to the same request, of which nothing was sent."""
-        return OutgoingResponse(self._send, self._headers, self.request_id)
+        return OutgoingResponse(self._send, self._headers, self.request_id, self._context)
 
     def _started(self, message: Message) -> Message:
         """A copy of the first message with all headers: apps send the same message again and again."""
         self.status = message["status"]
-        headers = self._headers.added_to(message.get("headers", ()))
-        return {**message, "headers": [*headers, (REQUEST_ID, self.request_id.encode("ascii"))]}
+        own = message.get("headers", ())
+        headers = self._headers.added_to(own)
+        limits = self._context.limits
+        if self.status == TOO_MANY and any(name.lower() == RATE_LIMIT for name, _ in own):
+            limits = ()  # a tool's own limit is what the caller has reached
+        return {**message, "headers": [*headers, *limits, (REQUEST_ID, self.request_id.encode("ascii"))]}
 
 
 class PageResponse(OutgoingResponse):
@@ -148,7 +158,7 @@ class PageResponse(OutgoingResponse):
     __slots__ = ("_body", "_form", "_page", "_scope", "_start")
 
     def __init__(self, send: Send, headers: SecurityHeaders, request_id: str, *, page: ProblemPage, form: Form, scope: Scope) -> None:
-        super().__init__(send, headers, request_id)
+        super().__init__(send, headers, request_id, context_of(scope))
         self._page = page
         self._form = form
         self._scope = scope
@@ -260,7 +270,7 @@ class ResponseCycle(RequestResponseCycle):
         self.waiting_for_100_continue = False
         own = [*self.default_headers]
         same = tuple(given)
-        if same and same[-1][0] == REQUEST_ID:  # it differs each time
+        while same and same[-1][0] in CHANGING:
             own.append(same[-1])
             same = same[:-1]
         try:

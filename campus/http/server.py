@@ -19,6 +19,7 @@ from campus.addresses import LOOPBACK_PROXIES, Listen
 from campus.errors import ServeError
 from campus.http.hosts import Proxies
 from campus.http.protocol import CONNECTIONS, LimitedProtocol, of_listener, with_limits
+from campus.http.uvicorn_names import missing_names
 from campus.observability import RequestMetrics
 
 log = logging.getLogger(__name__)
@@ -97,9 +98,18 @@ async def serve(
     Run it on uvloop. No ASGI lifespan is run: open what the app needs around this call.
     """
     protocol = protocol or with_limits(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
+    missing = missing_names(app)
+    if missing:
+        log.warning(
+            "this uvicorn is not one that campus knows: its own protocol serves, slower, and without a limit on the time for a request's"
+            " head or the connections of an address; put a proxy in front",
+            extra={"uvicorn": uvicorn.__version__, "missing": " ".join(missing)},
+        )
     config = uvicorn.Config(
         app,
-        http=of_listener(protocol, trusted_proxies=Proxies(trusted_proxies), requests=requests),
+        http="h11" if missing else of_listener(protocol, trusted_proxies=Proxies(trusted_proxies), requests=requests),
+        h11_max_incomplete_event_size=protocol.head_bytes,  # this and the next are for uvicorn's own protocol
+        limit_concurrency=protocol.connections_limit,
         ws="none",
         lifespan="off",
         interface="asgi3",

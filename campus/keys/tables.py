@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlmodel import Field, Index
+from sqlmodel import BigInteger, Field, Index
 
 from campus.caller import Key
 from campus.storage import CoreTables, UtcDateTime
@@ -125,6 +125,18 @@ class ClientTokenRow(CoreTables, table=True):
     used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     code_challenge: str | None = None
     redirect_uri: str | None = None
+
+
+class KeyUsageRow(CoreTables, table=True):
+    """How many calls of a tool the key of a lineage opened on a day, such as 2026-08-21, in UTC."""
+
+    __tablename__ = "key_usage"
+
+    day: str = Field(primary_key=True)
+    lineage: str = Field(primary_key=True, index=True)
+    building: str = Field(primary_key=True)
+    tool: str = Field(primary_key=True)
+    calls: int = Field(sa_type=BigInteger)
 
 
 class SecretRow(CoreTables, table=True):

@@ -25,6 +25,7 @@ from campus.operator.overview import (
 )
 from campus.operator.sign_in import NO_STORE
 
+USAGE_DAYS = 30
 KEYS_PER_PAGE = 50
 TARGETS_SHOWN = 100
 LONGEST_NOTE, LONGEST_SEARCH = 200, 60
@@ -66,6 +67,8 @@ class OperatorPages:
 
         found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus))
         records = found["keys"].value or ()
+        usage = self.campus.core.usage
+        called = await read_sections(calls=lambda: usage.totals({one.key.lineage for one in records}, days=USAGE_DAYS))
         return self._page(
             "keys.html",
             request,
@@ -74,6 +77,7 @@ class OperatorPages:
             records=records[:KEYS_PER_PAGE],
             next=records[KEYS_PER_PAGE - 1].key.id if len(records) > KEYS_PER_PAGE else None,
             counts=found["counts"],
+            calls=called["calls"],
             like=like,
             before=before,
             given=form,

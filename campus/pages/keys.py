@@ -16,6 +16,7 @@ from campus.caller import Credential, Key
 from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
+from campus.keys.usage import KeyUsage
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.holdings import owned_by
@@ -25,6 +26,8 @@ from campus.shares import TokenBuckets
 from twins import Problem
 
 PATH = "/keys"
+USAGE_DAYS = 7
+"""How many days of its calls are shown, today included."""
 ATTEMPTS_PER_MINUTE = 10
 """Of one address, or with one key."""
 WHY_NOT = {
@@ -72,6 +75,7 @@ class KeyPages:
     visitors: Visitors
     sessions: Sessions
     clients: ConnectedClients
+    calls: KeyUsage
     limit: SignInLimit
     now: Callable[[], datetime]
 
@@ -143,6 +147,7 @@ class KeyPages:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
         clients = await self.clients.of_lineage(key.lineage)
+        calls = await self.calls.of_lineage(key.lineage, days=USAGE_DAYS)
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
@@ -151,11 +156,13 @@ class KeyPages:
             data={
                 **{"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
                 "holdings": [one.view for one in owned],
+                "calls": [one.model_dump(exclude={"lineage"}) for one in calls],
             },
             key=key,
             opens=opens,
             used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],
             clients=clients,
+            calls=calls,
             owned=owned,
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
             renewals=[product for product in self.directory.products if product.scope == key.scope],

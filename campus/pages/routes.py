@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.keys.connected_clients import ConnectedClients
+from campus.keys.usage import KeyUsage
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout
 from campus.pages.documents import DocumentPages
@@ -30,6 +31,7 @@ def own_entries(
     start: str | None,
     now: Callable[[], datetime],
     clients: ConnectedClients,
+    usage: KeyUsage,
     sign_ins: SignInLimit,
 ) -> list[RouteEntry]:
     """Campus's own pages and static files. `start` is the address of the start page if no building has one: it leads to the tools.
@@ -38,7 +40,7 @@ def own_entries(
     """
     templates = layout.pages_of([TEMPLATES])
     tools = ToolPages(templates, directory, visitors)
-    keys = KeyPages(templates, directory, visitors, visitors.sessions, clients, sign_ins, now)
+    keys = KeyPages(templates, directory, visitors, visitors.sessions, clients, usage, sign_ins, now)
     entries = [
         own_page(["GET"], API, tools.api),
         *DocumentPages(templates, directory).entries(),

@@ -51,7 +51,12 @@ class Paywall:
         context = context_of(scope)
         if context.caller is not None:
             return context.caller
-        context.credential = credential = self.peek(scope) or await self.find(scope)
+        return self.judge(offer, scope, self.peek(scope) or await self.find(scope), frame=frame)
+
+    def judge(self, offer: Offer, scope: Scope, credential: Credential, *, frame: Frame) -> Caller:
+        """As `admit`, with a credential that is known."""
+        context = context_of(scope)
+        context.credential = credential
         way: Way = "connected" if context.is_connected else frame
         context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         return caller

@@ -11,9 +11,11 @@ from starlette.types import Scope
 from campus.caller import Frame
 from campus.context import context_of
 from campus.errors import StorageUnavailable
+from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import Paywall
+from campus.paywall.limits import CallLimits, TooManyCalls
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
@@ -92,11 +94,21 @@ class NotSoldError(Exception):
 class Gate:
     """Admits, sells and runs the calls of one building's tools. Without `selling` only keys open what is not free."""
 
-    def __init__(self, site: Site[Any, Any], offers: Mapping[str, Offer], paywall: Paywall, selling: Selling | None = None) -> None:
+    def __init__(
+        self,
+        site: Site[Any, Any],
+        offers: Mapping[str, Offer],
+        paywall: Paywall,
+        limits: CallLimits,
+        usage: KeyUsage,
+        selling: Selling | None = None,
+    ) -> None:
         self.site = site
         self.offers = offers
         self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
+        self._limits = limits
+        self._usage = usage
         self.selling = selling
 
     async def passed(self, call: GatedCall[ResultT]) -> ResultT:
@@ -105,27 +117,56 @@ class Gate:
         context = context_of(call.scope)
         context.site = self.site
         context.route = call.route
+        is_new = not context.is_counted
+        counts = offer.access.is_limited and is_new
+        context.is_counted = True
         try:
-            try:
-                caller = await self._paywall.admit(offer, call.scope, frame=call.frame)
-            except Problem as refusal:
-                if self.selling is None or context.is_connected or not self.selling.pricing.sells(offer):
-                    raise
-                entered = enter(None, call.scope, ())
+            if counts:
+                self._limits.count_building(self.site.name, context)
+            caller = context.caller  # of the outermost call, if this one is made inside an admitted one
+            if caller is None:
+                credential = self._paywall.peek(call.scope)
+                if credential is None:
+                    if counts:
+                        self._limits.count_lookup(call.scope, context)
+                    credential = await self._paywall.find(call.scope)
                 try:
-                    with call.waiting():
-                        return await self._sold(call, offer, refusal, self.selling)
-                finally:
-                    leave(entered)
+                    caller = self._paywall.judge(offer, call.scope, credential, frame=call.frame)
+                except Problem as refusal:
+                    return await self._refused(call, offer, refusal, counts=counts)
+                key = credential.key if credential.state == "valid" else None  # also where the tool is free and no key counts
+                if counts:
+                    self._limits.count(key, caller.address, context)
+                if is_new and key is not None:
+                    self._usage.count(key.lineage, self.site.name, call.tool)
             entered = enter(context.credential, call.scope, self.scopes)
             try:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
             finally:
                 leave(entered)
+        except TooManyCalls:
+            await self._limits.delay()
+            raise
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
             log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
             raise storage_unavailable() from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
+
+    async def _refused(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, *, counts: bool) -> ResultT:
+        """The answer that the call's payment buys, where the tool is sold. Raises the refusal otherwise."""
+        context = context_of(call.scope)
+        selling = None if context.is_connected or self.selling is None or not self.selling.pricing.sells(offer) else self.selling
+        payment = call.payment() if selling else None
+        if counts and payment is None:
+            self._limits.count_unpaid(call.scope, context)
+        if selling is None:
+            raise refusal
+        entered = enter(None, call.scope, ())
+        try:
+            with call.waiting():
+                return await self._sold(call, offer, refusal, selling, payment)
+        finally:
+            leave(entered)
 
     async def _run(self, call: GatedCall[ResultT], offer: Offer) -> ResultT:
         """The tool's result. Raises Problem 400 `tool_error` for one that campus.toml marks as a failure: it is not charged."""
@@ -135,9 +176,8 @@ class Gate:
             raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
         return result
 
-    async def _sold(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, selling: Selling) -> ResultT:
+    async def _sold(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, selling: Selling, payment: Payment | None) -> ResultT:
         """The answer that the call's payment buys, or that the same call bought before. Raises the refusal with its terms otherwise."""
-        payment = call.payment()
         if payment is not None:
             return await self._bought(call, offer, payment, selling)
         sent = await call.sent() if call.is_quoted(offer) else None

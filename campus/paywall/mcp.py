@@ -191,10 +191,12 @@ class PaywallMiddleware(Middleware):
     async def _found(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
         """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
         around = context_of(scope)
-        apart = {name: value for name, value in scope.items() if name != RECEIPTS} | {CONTEXT: replace(around, caller=None)}
+        apart = {name: value for name, value in scope.items() if name != RECEIPTS}
+        apart[CONTEXT] = replace(around, caller=None, is_counted=False)
         with requested_with(apart):
             result = await self._gated(context, call_next, apart)
         around.status = context_of(apart).status
+        around.limits = context_of(apart).limits
         if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
             scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
         return result

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata, produce_migrations, render_py
 from alembic.config import Config
 from alembic.operations import ops
 from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
+from alembic.runtime.migration import MigrationContext, MigrationStep
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, create_engine
 from sqlmodel import SQLModel
@@ -50,7 +50,8 @@ def upgrade(connection: Connection, history: History) -> None:
     script = ScriptDirectory(str(history.folder), version_locations=[str(history.folder)])
 
     def steps(current: Any, _: object) -> Iterable[Any]:
-        return script._upgrade_revs("head", current)
+        due = reversed(list(script.iterate_revisions("head", current, implicit_base=True)))
+        return [MigrationStep.upgrade_from_script(script.revision_map, each) for each in due]
 
     with UPGRADE_LOCK, EnvironmentContext(Config(), script, fn=steps) as environment:
         environment.configure(connection=connection, transactional_ddl=True)

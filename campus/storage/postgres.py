@@ -1,6 +1,7 @@
 """PostgreSQL: its connections, one schema per building, and the lock by which writers of all processes take turns; nothing is retried."""
 
 import os
+import re
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,8 @@ STATEMENT_SECONDS = 30
 """The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
+READ_ONLY = "25006"
+"""The SQLSTATE of a write where none is taken."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 TLS = ("sslmode", *FILES)
 PARAMETERS = ("host", "port", *TLS)
@@ -139,10 +142,41 @@ class PostgresBackend:
             await engine.dispose()
 
 
+class Hosts:
+    """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first."""
+
+    def __init__(self) -> None:
+        self._first = 0
+
+    async def connect(self, *, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises the last one's error."""
+        import asyncpg  # type: ignore[import-untyped]  # SQLAlchemy too loads it only where it connects
+
+        if not isinstance(host, list):
+            return await asyncpg.connect(host=host, port=port, **options)
+        failed: Exception | None = None
+        for index in (*range(self._first, len(host)), *range(self._first)):
+            one = {**options, "host": host[index], "port": port[index], "timeout": options["timeout"] / len(host)}
+            try:
+                connection = await asyncpg.connect(**one, target_session_attrs="read-write")
+            except asyncpg.TargetServerAttributeNotMatched:
+                failed = ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby")
+            except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+                failed = error
+            else:
+                self._first = index
+                return connection
+        assert failed is not None, "there is a host"
+        raise failed
+
+
 def postgres_backend(url: str, password: str | None) -> PostgresBackend:
-    """Read `postgresql://user@host/database`, or `…/database?host=/socket/directory`; StorageError says what is wrong with it."""
+    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`.
+
+    StorageError says what is wrong with it.
+    """
     try:
-        parsed = make_url(url).set(drivername="postgresql+asyncpg")
+        parsed = make_url(_with_hosts_apart(url)).set(drivername="postgresql+asyncpg")
         hosts_of(parsed)
     except (ArgumentError, ValueError):
         raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
@@ -156,6 +190,16 @@ def postgres_backend(url: str, password: str | None) -> PostgresBackend:
         if (file := parsed.query.get(name)) and not os.access(str(file), os.R_OK):
             raise StorageError(f"[storage] url: {name} names {file}, which cannot be read")
     return PostgresBackend(parsed.set(password=password))
+
+
+def _with_hosts_apart(url: str) -> str:
+    """`user@a:5432,b/database` as SQLAlchemy writes it: `user@/database?host=a:5432&host=b:5432`."""
+    several = re.fullmatch(r"(\w+://(?:[^@/]*@)?)([^/?]*,[^/?]*)(/[^?]*)?(?:\?(.*))?", url)
+    if several is None:
+        return url
+    before, hosts, database, query = several.groups("")
+    each = [f"host={host if re.search(r':[0-9]+$', host) else f'{host}:5432'}" for host in hosts.split(",")]
+    return f"{before}{database}?{'&'.join([*each, *filter(None, [query])])}"
 
 
 def hosts_of(url: URL) -> Sequence[tuple[str | None, int]]:
@@ -186,6 +230,7 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
     connect: dict[str, Any] = {"server_settings": settings, "timeout": BUSY_SECONDS, "command_timeout": statement_seconds}
+    connect["async_creator_fn"] = Hosts().connect
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
     # asyncpg takes what concerns TLS, apart from files, as a connection string only
@@ -195,6 +240,8 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
     event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
     event.listen(engine.sync_engine, "connect", partial(_refuse_other_schema, name=name, description=description))
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    if len(hosts_of(url)) > 1:
+        event.listen(engine.sync_engine, "handle_error", _give_up_standby)
     event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description, seconds=statement_seconds))
     return engine
 
@@ -236,6 +283,12 @@ def _give_up_silent_server(context: ExceptionContext, *, description: str, secon
         return None
     context.is_disconnect = True
     return StorageUnavailable(f"{description} did not answer within {seconds:g} s; its connection was given up")
+
+
+def _give_up_standby(context: ExceptionContext) -> None:
+    """End the connections to a server that takes no writes any more: another one may."""
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        context.is_disconnect = True
 
 
 def _lock_of(name: str, *, shared: bool = False) -> str:

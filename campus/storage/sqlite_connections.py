@@ -7,10 +7,12 @@ to 5 s while another process writes) and takes effect at the next wait for anyth
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -26,6 +28,7 @@ from campus.storage.errors import BUSY_SECONDS
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 ROWS_PER_FETCH = 64
 READERS = 4
@@ -186,11 +189,12 @@ class AsyncConnection(aiosqlite.Connection):
 
     def __init__(self, address: str) -> None:
         super().__init__(partial(sqlite3.connect, address, **CONNECT), ROWS_PER_FETCH)
-        self._thread.daemon = True  # a connection that was not closed does not keep the process alive
+        if isinstance(thread := getattr(self, "_thread", None), Thread):
+            thread.daemon = True  # a connection that was not closed does not keep the process alive
 
     def stop(self) -> Any:
         """Stop the thread. Only the first call does so: a stopped thread never answers, and a second caller would wait for ever."""
-        return super().stop() if self._running else None
+        return super().stop() if getattr(self, "_running", True) else None
 
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         with anyio.CancelScope(shield=True):
@@ -219,6 +223,17 @@ CONNECT: dict[str, Any] = {
 }
 
 
+@cache
+def can_shield() -> bool:
+    """True if aiosqlite has the private methods through which it runs every statement, and which AsyncConnection overrides."""
+    if all(iscoroutinefunction(getattr(aiosqlite.Connection, name, None)) for name in ("_execute", "_connect")):
+        return True
+    log.warning("this aiosqlite cannot be shielded from cancellation: a cancelled call closes its connection, and another is opened")
+    return False
+
+
 async def open_async(address: str) -> aiosqlite.Connection:
     """Open a file for sessions, by its `file:` address."""
-    return await AsyncConnection(address)
+    if can_shield():
+        return await AsyncConnection(address)
+    return await aiosqlite.connect(address, iter_chunk_size=ROWS_PER_FETCH, **CONNECT)

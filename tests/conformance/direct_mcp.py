@@ -118,6 +118,7 @@ def tables_of(payments: bool, direct_mcp: str) -> dict[str, Any]:
     tables = {
         "server": {"public_url": ORIGIN, "openapi": "cve", "direct_mcp": direct_mcp},
         "products": products,
+        "limits": dict.fromkeys(("free", "keyed", "unpaid"), "off"),
         "buildings": settings,
     }
     return tables | ({"payments": PAYMENTS} if payments else {})

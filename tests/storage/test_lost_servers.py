@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -13,10 +15,10 @@ from patience import patience
 from sqlalchemy import Connection
 from sqlmodel import select
 
-from campus.errors import StorageUnavailable
-from campus.storage import Databases, try_write
+from campus.errors import StorageError, StorageUnavailable
+from campus.storage import Databases, Storage, try_write
 from campus.storage import postgres as backend
-from tests.conftest import Postgres
+from tests.conftest import Postgres, running
 from tests.storage.bank.tables import Account, Tables
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +140,48 @@ async def test_a_server_that_hangs_while_campus_starts_is_named(proxy: Proxy, mo
     async with Databases.open(proxy.url()) as databases:
         with pytest.raises(StorageUnavailable, match=r"the database test_\d+ at 127\.0\.0\.1:\d+ did not answer within [\d.]+ s"):
             await databases.check({"bank": Tables})
+
+
+async def test_of_several_servers_the_one_that_takes_writes_is_found_and_left_when_it_becomes_a_standby(postgres: Postgres) -> None:
+    name = postgres.create_database()
+
+    async def refusal_of(bank: Storage) -> str:
+        try:
+            await try_write(bank)
+        except StorageError as error:
+            return str(error)
+        return ""
+
+    async def hang(client: SocketStream) -> None:
+        async with client:
+            await anyio.sleep_forever()
+
+    with TemporaryDirectory(prefix="campus-pg-", dir="/tmp") as folder, running(Path(folder)) as first:
+        first.run("createdb", name)
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, hang)
+            port = listener.extra(SocketAttribute.local_port)
+            async with Databases.open(postgres.url(name)) as databases:
+                await databases.storage_of("bank", Tables)  # as a standby would have them
+            postgres.run("psql", "-c", f"ALTER DATABASE {name} SET default_transaction_read_only = on", "postgres")
+            several = f"postgresql://postgres@/{name}?host=127.0.0.1:{port}&host={postgres.sockets}:5432&host={first.sockets}:5432"
+            async with Databases.open(several) as databases:
+                bank = await databases.storage_of("bank", Tables)
+                await try_write(bank)
+                first.run("psql", "-c", "ALTER SYSTEM SET default_transaction_read_only = on", "-c", "SELECT pg_reload_conf()", "postgres")
+                while "takes no writes: it is a standby" not in await refusal_of(bank):  # noqa: ASYNC110
+                    await anyio.sleep(0.1)  # until it has read its settings
+                postgres.run("psql", "-c", f"ALTER DATABASE {name} RESET default_transaction_read_only", "postgres")
+                await try_write(bank)
+                async with bank.read() as session:
+                    await session.exec(select(Account))
+            tasks.cancel_scope.cancel()
+    postgres.drop_database(name)
+
+
+def test_hosts_may_stand_in_a_list_as_in_postgresqls_own_addresses() -> None:
+    listed = backend.postgres_backend("postgresql://campus@a,b:5433/shop?sslmode=require", None)
+    assert listed.place_of("core") == "shop at a:5432 or b:5433, schema core"
 
 
 def _names(connection: Connection, names: Sequence[str]) -> Sequence[str]:

@@ -1,27 +1,17 @@
-"""Names of aiosqlite and Alembic that they do not document and that campus/storage uses; an upgrade that changes one fails here.
+"""Names of aiosqlite that it does not document and that campus/storage/sqlite_connections.py uses."""
 
-`campus/storage/sqlite_connections.py` and `campus/storage/alembic_runner.py` are what to change then.
-"""
-
-import inspect
 import sqlite3
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import aiosqlite
 import pytest
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
 
 pytestmark = pytest.mark.anyio
 
-AIOSQLITE, ALEMBIC = f"aiosqlite {version('aiosqlite')}", f"Alembic {version('alembic')}"
-STEP = '"""A step."""\n\nrevision = "{number}"\ndown_revision = {before}\n\n\ndef upgrade() -> None:\n    """Nothing."""\n'
+AIOSQLITE = f"aiosqlite {version('aiosqlite')}"
 
 
 @pytest.fixture
@@ -70,23 +60,3 @@ async def test_aiosqlite_has_a_thread_that_can_be_made_a_daemon_and_says_whether
     assert connection._running is True, f"{AIOSQLITE} says elsewhere than in _running that its thread runs: stop() would be called twice"
     await connection.close()
     assert connection._running is False, f"{AIOSQLITE} leaves _running true after close(): stop() would wait for a thread that has ended"
-
-
-def test_alembic_plans_an_upgrade_by_upgrade_revs(tmp_path: Path) -> None:
-    for number, before in (("0001", "None"), ("0002", '"0001"')):
-        (tmp_path / f"{number}_step.py").write_text(STEP.format(number=number, before=before))
-    script = ScriptDirectory(str(tmp_path), version_locations=[str(tmp_path)])
-    plan = getattr(script, "_upgrade_revs", None)
-    assert plan is not None, f"{ALEMBIC} has no ScriptDirectory._upgrade_revs: migrations cannot be run without an env.py"
-    assert list(inspect.signature(plan).parameters) == ["destination", "current_rev"], f"{ALEMBIC} takes other arguments in _upgrade_revs"
-    run: list[str] = []
-
-    def steps(current: Any, _: object) -> Any:
-        found = plan("head", current)
-        run.extend(step.revision.revision for step in found)
-        return found
-
-    with create_engine("sqlite://").begin() as connection, EnvironmentContext(Config(), script, fn=steps) as environment:
-        environment.configure(connection=connection, transactional_ddl=True)
-        environment.run_migrations()
-    assert run == ["0001", "0002"], f"{ALEMBIC} plans other steps in _upgrade_revs than those that are due, oldest first"
