@@ -6,7 +6,7 @@ A group commit writes all waiting items in one transaction, so that a hundred ca
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage.errors import translate_errors
+from campus.storage.errors import TransactionAborted, translate_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,8 +61,9 @@ class Storage(Protocol):
 
         `by_row(connection, items)` lets several processes write at once on PostgreSQL; SQLite does without it. It is called first, in a
         transaction that runs beside the `by_row` of other processes, but beside no write() and no `apply`. It returns a result, or None
-        for an item that is left to `apply`. Each of its statements must decide by the rows that it changes, not by what was read before,
-        and lock them in one order: otherwise changes are lost, or two processes wait for each other.
+        for an item that is left to `apply`. Each of its statements must decide by the rows that it changes, not by what was read before:
+        otherwise changes are lost. It should change them in one order: of two processes that wait for each other PostgreSQL ends one
+        after a second, whose items are left to `apply`.
         """
         ...
 
@@ -309,7 +310,9 @@ class Batch(Generic[T, R]):
     async def _write(self, group: Group[T, R]) -> None:
         try:
             if self._by_row is not None:
-                group.settle_some(await self._database.transact(partial(_apply_all, apply=self._by_row, items=group.items), by_row=True))
+                with suppress(TransactionAborted):  # in favour of another one's: `apply` writes alone
+                    work = partial(_apply_all, apply=self._by_row, items=group.items)
+                    group.settle_some(await self._database.transact(work, by_row=True))
             results = await self._database.transact(partial(_apply_all, apply=self._apply, items=group.items)) if group.items else []
         except Exception as error:  # the border to the callers' code: each awaiter of the group raises it
             group.fail(error)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from operator import itemgetter
 
 import anyio
 import pytest
@@ -64,6 +65,32 @@ async def test_a_process_records_plain_beats_while_another_does_and_what_decides
             await holder.rollback()
         assert paused == ["paused"]
         assert [(row.beats, row.mode) for row in (await first.row(held), await first.row(free))] == [(2, "paused"), (2, "up")]
+    await engine.dispose()
+    postgres.drop_database(name)
+
+
+async def test_plain_beats_whose_transaction_is_ended_in_a_deadlock_are_recorded(open_recorder: OpenRecorder, postgres: Postgres) -> None:
+    name = postgres.create_database()
+    url = postgres.url(name)
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    async with open_recorder(storage=url) as recorder:
+        monitors = sorted([await recorder.register(f"https://localhost/{number}") for number in range(2)], key=itemgetter("monitor_id"))
+        asked = [{"monitor_id": one["monitor_id"], "secret": one["secret"]} for one in monitors]
+        await at_once([recorder], "heartbeat", asked)
+        async with anyio.create_task_group() as tasks, engine.connect() as holder:
+            lock = text("SELECT FROM recorder.monitor WHERE id = :id FOR UPDATE")
+            await holder.execute(text("SET deadlock_timeout = '1min'"))  # the recorder looks for the deadlock first, and is ended
+            await holder.execute(lock, {"id": monitors[1]["monitor_id"]})
+
+            async def beat() -> None:
+                replies = await at_once([recorder], "heartbeat", asked)
+                assert {reply.status for reply in replies} == {200}
+
+            tasks.start_soon(beat)
+            await _waiting(holder.scalar, 1)
+            await holder.execute(lock, {"id": monitors[0]["monitor_id"]})
+            await holder.rollback()
+        assert {(await recorder.row(monitor)).beats for monitor in monitors} == {2}
     await engine.dispose()
     postgres.drop_database(name)
 
