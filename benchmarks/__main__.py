@@ -101,7 +101,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "start": lambda: start_lines(folder / "start", feeds, times=rounds.starts),
         "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "recorder": recorder,
-        "postgres": lambda: postgres_lines(folder / "postgres", rounds=rounds.costs, seconds=seconds),
+        "postgres": lambda: postgres_lines(rounds=rounds.costs, seconds=seconds),
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
         "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),

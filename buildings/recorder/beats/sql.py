@@ -6,8 +6,8 @@ RECORD_BEATS does that for many monitors at once, and changes no row that is not
 Python by beats.apply_beat, and stored. For a plain beat both ways store the same row: tests/recorder/test_bulk_beats.py
 compares them.
 
-On PostgreSQL plain beats of several processes are recorded at once: RECORD_BEATS decides by each row as it finds it. A beat rarely changes an indexed column, `due_at`: without that PostgreSQL writes one page per beat
-instead of six.
+On PostgreSQL plain beats of several processes are recorded at once: RECORD_BEATS decides by each row as it finds it. A beat
+rarely changes an indexed column, `due_at`: without that PostgreSQL writes one page per beat instead of six.
 
 The SQL is literal and its values are integers, because every beat pays for each microsecond spent here. On SQLite this runs
 in a thread and uses nothing but its arguments.
