@@ -12,6 +12,7 @@ import cyclopts
 
 from benchmarks.all_of_nvd import nvd_lines
 from benchmarks.beats import beat_lines
+from benchmarks.beats_in_postgres import postgres_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
 from benchmarks.feeds import FOLDER, Feeds
@@ -27,7 +28,7 @@ from benchmarks.uvicorn_parts import part_lines
 from benchmarks.watches import watch_lines
 
 SECONDS = 2.0
-NAMED_ONLY = ("restarts", "uvicorn")
+NAMED_ONLY = ("postgres", "restarts", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
         What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
-        "MCP" or "teaser". Two are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
-        and restarts, how many calls a restart loses.
+        "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
+        restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -100,6 +101,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "start": lambda: start_lines(folder / "start", feeds, times=rounds.starts),
         "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "recorder": recorder,
+        "postgres": lambda: postgres_lines(rounds=rounds.costs, seconds=seconds),
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
         "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),

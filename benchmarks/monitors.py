@@ -51,7 +51,7 @@ LINKS = f"""
 SELECT printf('mon_%016d', n), 'tgt_' || (n / {PER_TARGET}), 0 FROM numbers
 """
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
-SET_DEADLINES = "UPDATE monitor SET deadline_at = ? WHERE id BETWEEN ? AND ?"
+SET_DEADLINES = "UPDATE monitor SET deadline_at = ?1, due_at = ?1 WHERE id BETWEEN ?2 AND ?3"
 
 
 def monitor_id(number: int) -> str:

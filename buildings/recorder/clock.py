@@ -27,7 +27,7 @@ REPORTED_FOR = timedelta(hours=1)
 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
-    (MONITORS, ("expected_at", "deadline_at", "run_since")),
+    (MONITORS, ("expected_at", "deadline_at", "due_at", "run_since")),
     (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
     (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )

@@ -11,10 +11,10 @@ from functools import partial
 import anyio
 from sqlalchemy import exists, select
 
-from buildings.recorder.alerts.sweep import MONITORS_PER_TRANSACTION, SweepResult, last_tick, sweep_at_each
+from buildings.recorder.alerts.sweep import SweepResult, last_tick, sweep_at_each
 from buildings.recorder.alerts.texts import MonitorAlerts
 from buildings.recorder.beats.rules import BEATS_PER_MINUTE, Beat, BeatOutcome, minute_of
-from buildings.recorder.beats.sql import record_beats
+from buildings.recorder.beats.sql import record_beats, record_by_row
 from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, RecorderClock, step_back
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
@@ -83,7 +83,7 @@ RecorderSite = Site[RecorderSettings, Runtime]
 @asynccontextmanager
 async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
     """Open the runtime of this process, until the process ends."""
-    async with site.storage.batch(record_beats) as beat, site.storage.batch(sweep_at_each) as sweep:
+    async with site.storage.batch(record_beats, by_row=record_by_row) as beat, site.storage.batch(sweep_at_each) as sweep:
         time = RecorderClock(site.clock, site.elapsed)
         dispatcher = _dispatcher_of(site, time)
         registrations = Registrations(dispatcher.channels, site.web, per_minute=site.settings.registrations_per_minute)
@@ -168,7 +168,7 @@ async def _sweep_all(site: RecorderSite) -> SweepResult:
                 log.warning("was not watching", extra={"since": outage.start.isoformat(), "until": outage.end.isoformat()})
             if swept.died or swept.telling:
                 site.state.dispatcher.wake()
-            if swept.died < MONITORS_PER_TRANSACTION:
+            if not swept.more:
                 break
     if died:
         log.info("monitors dead", extra={"count": died})

@@ -6,7 +6,7 @@ A group commit writes all waiting items in one transaction, so that a hundred ca
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
@@ -19,11 +19,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage.errors import translate_errors
+from campus.storage.errors import TransactionAborted, translate_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
 Apply = Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
+ByRow = Callable[[Connection, Sequence[T]], Sequence[R | None]]
 
 TURN_SECONDS = 10.0
 """How long a write waits for those before it in the same process."""
@@ -47,13 +48,22 @@ class Storage(Protocol):
         ...
 
     def batch(
-        self, apply: Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
+        self,
+        apply: Callable[[Connection, Sequence[T]], Sequence[R | Exception]],
+        *,
+        by_row: Callable[[Connection, Sequence[T]], Sequence[R | None]] | None = None,
     ) -> AbstractAsyncContextManager[Callable[[T], Awaitable[R]]]:
         """Group commit: `async with storage.batch(apply) as put`, then `await put(item)`, which returns once the item is on disk.
 
         `apply(connection, items)` writes all waiting items in one transaction and returns a result per item. A result that is
         an Exception is raised to that item's awaiter; what `apply` itself raises rolls back and is raised to every awaiter.
         On SQLite it runs in a thread: it may touch nothing but its arguments.
+
+        `by_row(connection, items)` lets several processes write at once on PostgreSQL; SQLite does without it. It is called first, in a
+        transaction that runs beside the `by_row` of other processes, but beside no write() and no `apply`. It returns a result, or None
+        for an item that is left to `apply`. Each of its statements must decide by the rows that it changes, not by what was read before:
+        otherwise changes are lost. It should change them in one order: of two processes that wait for each other PostgreSQL ends one
+        after a second, whose items are left to `apply`.
         """
         ...
 
@@ -82,7 +92,7 @@ class NoStorage:
         """StorageError."""
         raise self._refusal()
 
-    def batch(self, apply: Apply[T, R]) -> AbstractAsyncContextManager[Callable[[T], Awaitable[R]]]:
+    def batch(self, apply: Apply[T, R], *, by_row: ByRow[T, R] | None = None) -> AbstractAsyncContextManager[Callable[[T], Awaitable[R]]]:
         """StorageError."""
         raise self._refusal()
 
@@ -107,9 +117,10 @@ class Connections(Protocol):
 
     readers: AsyncEngine
     writer: AsyncEngine
+    has_row_locks: bool
 
-    async def transact(self, work: Callable[[Connection], R]) -> R:
-        """Run work in one transaction on the writer."""
+    async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
+        """Run work in one transaction on the writer; `by_row`, beside such transactions of other processes."""
         ...
 
     async def close(self) -> None:
@@ -147,14 +158,14 @@ class Database:
             with anyio.CancelScope(shield=True):  # a commit that was begun is awaited
                 await session.commit()
 
-    def batch(self, apply: Apply[T, R]) -> "Batch[T, R]":
+    def batch(self, apply: Apply[T, R], *, by_row: ByRow[T, R] | None = None) -> "Batch[T, R]":
         """See Storage."""
-        return Batch(apply, self)
+        return Batch(apply, self, by_row if self._connections.has_row_locks else None)
 
-    async def transact(self, work: Callable[[Connection], R]) -> R:
+    async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction, for the holder of `lock`; it is on disk when this returns, and rolled back when it raises."""
         with translate_errors(self._description, connecting=True):
-            return await self._connections.transact(work)
+            return await self._connections.transact(work, by_row=by_row)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -195,6 +206,17 @@ class Group(Generic[T, R]):
         self.items: list[T] = []
         self._futures: list[asyncio.Future[R | Exception]] = []
 
+    def settle_some(self, results: Sequence[R | None]) -> None:
+        """Hand out the results of the items that have one; the others stay."""
+        rest = []
+        for item, future, result in zip(self.items, self._futures, results, strict=True):
+            if result is None:
+                rest.append((item, future))
+            elif not future.done():
+                future.set_result(result)
+        self.items = [item for item, _ in rest]
+        self._futures = [future for _, future in rest]
+
     def add(self, item: T, future: asyncio.Future[R | Exception]) -> None:
         """Add an item, whose result the future will hold. A future per item costs half as much as one event for all."""
         self.items.append(item)
@@ -218,8 +240,9 @@ class Batch(Generic[T, R]):
     Leaving the block writes all accepted items first; a cancellation waits for that.
     """
 
-    def __init__(self, apply: Apply[T, R], database: Database) -> None:
+    def __init__(self, apply: Apply[T, R], database: Database, by_row: ByRow[T, R] | None = None) -> None:
         self._apply = apply
+        self._by_row = by_row
         self._database = database
         self._groups: deque[Group[T, R]] = deque([Group()])
         self._wake = asyncio.Event()  # one for all groups: anyio's cannot be cleared, and a new one for each costs as much as an item
@@ -268,8 +291,8 @@ class Batch(Generic[T, R]):
                     if self._groups[0].items:
                         async with self._database.lock:
                             group = self._next_group()
-                            await self._write(group)
                             written = len(group.items)
+                            await self._write(group)
         finally:  # also when cancelled from outside, as at the end of the event loop: every awaiter gets a result
             self._closed = True
             for group in self._groups:
@@ -286,7 +309,11 @@ class Batch(Generic[T, R]):
 
     async def _write(self, group: Group[T, R]) -> None:
         try:
-            results = await self._database.transact(partial(self._apply_all, items=group.items))
+            if self._by_row is not None:
+                with suppress(TransactionAborted):  # in favour of another one's: `apply` writes alone
+                    work = partial(_apply_all, apply=self._by_row, items=group.items)
+                    group.settle_some(await self._database.transact(work, by_row=True))
+            results = await self._database.transact(partial(_apply_all, apply=self._apply, items=group.items)) if group.items else []
         except Exception as error:  # the border to the callers' code: each awaiter of the group raises it
             group.fail(error)
         except BaseException:
@@ -295,8 +322,9 @@ class Batch(Generic[T, R]):
         else:
             group.settle(results)
 
-    def _apply_all(self, connection: Connection, *, items: Sequence[T]) -> Sequence[R | Exception]:
-        results = self._apply(connection, items)
-        if len(results) != len(items):
-            raise ValueError(f"a batch of {len(items)} items needs as many results; apply returned {len(results)}")
-        return results
+
+def _apply_all(connection: Connection, *, apply: Callable[[Connection, Sequence[T]], Sequence[R]], items: Sequence[T]) -> Sequence[R]:
+    results = apply(connection, items)
+    if len(results) != len(items):
+        raise ValueError(f"a batch of {len(items)} items needs as many results; apply returned {len(results)}")
+    return results

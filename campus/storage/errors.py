@@ -28,11 +28,11 @@ SQLITE_PERMANENT = {
     sqlite3.SQLITE_CORRUPT: "is damaged: move its file away, with -wal and -shm beside it, and restore a backup",
     sqlite3.SQLITE_NOTADB: "is not a SQLite database: restore a backup, or move the file away",
 }
+ABORTED = ("40001", "40P01")
 POSTGRES_TEMPORARY = {
     "08": "cannot be reached{words}; the server's log says why, unless another program listens there",
     "25006": "is read-only: the server is a standby, or default_transaction_read_only is on; name the primary in [storage] url",
-    "40001": "aborted a transaction because of another one",
-    "40P01": "aborted a transaction because of another one",
+    **dict.fromkeys(ABORTED, "aborted a transaction because of another one"),
     "53": "is out of resources{words}: disk, memory or connections",
     "55P03": f"was locked by another process for more than {BUSY_SECONDS:g} s",
     "57P": "is shutting down or starting{words}",
@@ -47,6 +47,10 @@ POSTGRES_PERMANENT = {
 }
 """By the beginning of the SQLSTATE. `{words}` are the server's own."""
 READ_ONLY = (sqlite3.SQLITE_READONLY, "25006")
+
+
+class TransactionAborted(StorageUnavailable):
+    """The database ended a transaction in favour of another one; nothing of it is written."""
 
 
 @contextmanager
@@ -86,6 +90,8 @@ def storage_error_of(error: DBAPIError | sqlite3.Error, database: str, *, readin
         permanent = _by_prefix(POSTGRES_PERMANENT, code, error)
     if permanent:
         return StorageError(f"{database} {permanent}")
+    if code in ABORTED:
+        return TransactionAborted(f"{database} {temporary}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         temporary = temporary or "closed the connection"
     return StorageUnavailable(f"{database} {temporary}") if temporary else None

@@ -48,23 +48,28 @@ class PostgresConnections:
 
     Every write begins with an advisory lock of the schema, so that writers of all processes take turns, as on SQLite: a value that
     was read cannot change before it is written. The lock costs one more message per transaction, which batch() makes up for. Other
-    buildings are not affected.
+    buildings are not affected. Transactions by row take the lock shared: those of all processes run at once, and none beside a write.
     """
+
+    has_row_locks = True
 
     def __init__(self, url: URL, name: str, *, description: str) -> None:
         make = partial(_engine, url, name, description=description, statement_seconds=STATEMENT_SECONDS)
         self.readers = make(pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
         # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = make(pool_size=1, isolation_level="READ COMMITTED")
+        self._by_row = self.writer.execution_options(by_row=True)
 
         @event.listens_for(self.writer.sync_engine, "begin")
         def take_turn(connection: Connection) -> None:
-            connection.exec_driver_sql(_lock_of(name))
+            connection.exec_driver_sql(_lock_of(name, shared=connection.get_execution_options().get("by_row", False)))
 
-    async def transact(self, work: Callable[[Connection], R]) -> R:
-        """Run work in one transaction on the writer."""
-        async with self.writer.begin() as connection:
-            return await connection.run_sync(work)
+    async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
+        """Run work in one transaction on the writer, which its first statement begins."""
+        async with (self._by_row if by_row else self.writer).connect() as connection:
+            result = await connection.run_sync(work)
+            await connection.commit()
+            return result
 
     async def close(self) -> None:
         """Close every connection; one whose server does not answer is left to the end of the process."""
@@ -286,9 +291,9 @@ def _give_up_standby(context: ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _lock_of(name: str) -> str:
+def _lock_of(name: str, *, shared: bool = False) -> str:
     number = int.from_bytes(sha256(f"campus:{name}".encode()).digest()[:8], signed=True)
-    return f"SELECT pg_advisory_xact_lock({number})"
+    return f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}({number})"
 
 
 def _upgrade(connection: Connection, *, name: str, history: History) -> None:

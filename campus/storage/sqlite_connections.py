@@ -51,6 +51,8 @@ class SqliteConnections:
     its own thread, so that a transaction changes threads twice, and not twice per statement.
     """
 
+    has_row_locks = False
+
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
         address = path.absolute().as_uri()
         # at another address the disk may be read-only, and the journal's mode cannot be changed
@@ -59,8 +61,8 @@ class SqliteConnections:
         self.writer = _async_engine(address, WRITER, begin="BEGIN IMMEDIATE", size=1)
         self._batches = TransactionThread(sync_engine(path, WRITER, begin=None))
 
-    async def transact(self, work: Callable[[Connection], R]) -> R:
-        """Run work in one transaction, in a thread."""
+    async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
+        """Run work in one transaction, in a thread. SQLite has one writer, so `by_row` changes nothing."""
         return await self._batches.run(work)
 
     async def close(self) -> None:

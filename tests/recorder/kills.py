@@ -263,13 +263,13 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
 
 def _make_due(connection: Connection, *, due: datetime) -> None:
     """Make all monitors due, with a tick of now, so that it is no outage."""
-    connection.execute(update(MONITORS).values(mode="up", deadline_at=due))
+    connection.execute(update(MONITORS).values(mode="up", deadline_at=due, due_at=due))
     _keep_time(connection)
 
 
 def _set_back(connection: Connection, *, due: datetime) -> None:
     """Make the monitors that are not dead yet due again."""
-    connection.execute(update(MONITORS).where(MONITORS.c.mode == "up").values(deadline_at=due))
+    connection.execute(update(MONITORS).where(MONITORS.c.mode == "up").values(deadline_at=due, due_at=due))
     _keep_time(connection)
 
 

@@ -245,7 +245,8 @@ async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_
     template, count = await on_each_database.row(await on_each_database.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
-        {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "deadline_at": due - timedelta(seconds=number + 1)}
+        {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "due_at": due - timedelta(seconds=number + 1)}
+        | {"deadline_at": due - timedelta(seconds=number + 1)}
         for number in range(count)  # the later in the table, the longer overdue
     ]
     storage = on_each_database.campus.site.storage
@@ -253,7 +254,7 @@ async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_
     await in_transaction(
         storage, lambda connection: connection.execute(text("DROP INDEX ix_monitor_due")) and None
     )  # its order would hide a missing ORDER BY
-    assert await in_transaction(storage, partial(sweep, now=due)) == MONITORS_PER_TRANSACTION
+    assert await in_transaction(storage, partial(sweep, now=due)) == (MONITORS_PER_TRANSACTION, True)
     still_up = select(MONITORS.c.id).where(MONITORS.c.mode == "up", MONITORS.c.id.startswith("copy"))
     left = await in_snapshot(storage, lambda connection: connection.scalars(still_up).all())
     assert sorted(left) == [f"copy_{number:05}" for number in range(count - MONITORS_PER_TRANSACTION)]
@@ -283,7 +284,7 @@ async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_m
             with anyio.fail_after(patience(60)):
                 while not await beating.scalar(text(BLOCKED)):  # noqa: ASYNC110  # what is waited for is in the database
                     await anyio.sleep(0.01)
-        assert (flipped, (await recorder.row(monitor)).mode) == ([0], "up")
+        assert (flipped, (await recorder.row(monitor)).mode) == ([(0, False)], "up")
         await engine.dispose()
     postgres.drop_database(name)
 

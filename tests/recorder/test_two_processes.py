@@ -1,14 +1,25 @@
-"""Two processes on one database: the second sends nothing that the first is sending."""
+"""Two processes on one database: plain beats of both are recorded at once, and the second sends nothing that the first is sending."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from operator import itemgetter
 
 import anyio
 import pytest
 from patience import patience
+from recorder.races import at_once
 from recorder.receivers import Receiver
-from recorder.recorders import OpenRecorder
+from recorder.recorders import OpenRecorder, Recorder
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from buildings.recorder.runtime import watch
+from tests.postgres_server import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 async def test_a_second_process_sends_nothing_that_the_first_is_sending(
@@ -26,3 +37,97 @@ async def test_a_second_process_sends_nothing_that_the_first_is_sending(
             await second.deliver()
             tasks.cancel_scope.cancel()
     assert [(one.path, one.json["monitor"]["name"]) for one in receiver.requests] == [("/new", "worker")]
+
+
+async def test_a_process_records_plain_beats_while_another_does_and_what_decides_waits_for_both(
+    open_recorder: OpenRecorder, postgres: Postgres
+) -> None:
+    name = postgres.create_database()
+    url = postgres.url(name)
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    async with open_recorder(storage=url) as first, open_recorder(storage=url, clock=first.clock) as second:
+        held, free = [await first.register(f"https://localhost/{number}") for number in range(2)]
+        for monitor in (held, free):
+            await first.beat(monitor)  # the first one of a monitor is not plain
+        paused: list[str] = []
+
+        async def pause() -> None:
+            await second.call("pause_monitor", monitor_id=held["monitor_id"], secret=held["secret"])
+            paused.append((await first.row(held)).mode)
+
+        async with anyio.create_task_group() as tasks, engine.connect() as holder:
+            await holder.execute(text("SELECT FROM recorder.monitor WHERE id = :id FOR UPDATE"), {"id": held["monitor_id"]})
+            tasks.start_soon(first.beat, held)
+            await _waiting(holder.scalar, 1)
+            assert (await second.beat(free)).status == 200, "beside the transaction of the first process"
+            tasks.start_soon(pause)
+            await _waiting(holder.scalar, 2)
+            await holder.rollback()
+        assert paused == ["paused"]
+        assert [(row.beats, row.mode) for row in (await first.row(held), await first.row(free))] == [(2, "paused"), (2, "up")]
+    await engine.dispose()
+    postgres.drop_database(name)
+
+
+async def test_plain_beats_whose_transaction_is_ended_in_a_deadlock_are_recorded(open_recorder: OpenRecorder, postgres: Postgres) -> None:
+    name = postgres.create_database()
+    url = postgres.url(name)
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    async with open_recorder(storage=url) as recorder:
+        monitors = sorted([await recorder.register(f"https://localhost/{number}") for number in range(2)], key=itemgetter("monitor_id"))
+        asked = [{"monitor_id": one["monitor_id"], "secret": one["secret"]} for one in monitors]
+        await at_once([recorder], "heartbeat", asked)
+        async with anyio.create_task_group() as tasks, engine.connect() as holder:
+            lock = text("SELECT FROM recorder.monitor WHERE id = :id FOR UPDATE")
+            await holder.execute(text("SET deadlock_timeout = '1min'"))  # the recorder looks for the deadlock first, and is ended
+            await holder.execute(lock, {"id": monitors[1]["monitor_id"]})
+
+            async def beat() -> None:
+                replies = await at_once([recorder], "heartbeat", asked)
+                assert {reply.status for reply in replies} == {200}
+
+            tasks.start_soon(beat)
+            await _waiting(holder.scalar, 1)
+            await holder.execute(lock, {"id": monitors[0]["monitor_id"]})
+            await holder.rollback()
+        assert {(await recorder.row(monitor)).beats for monitor in monitors} == {2}
+    await engine.dispose()
+    postgres.drop_database(name)
+
+
+async def _waiting(scalar: Callable[..., Awaitable[int]], count: int) -> None:
+    """Wait until so many connections wait for a lock."""
+    with anyio.fail_after(patience(4)):
+        while await scalar(text(WAITING)) < count:  # noqa: ASYNC110  # what is waited for is in the database
+            await anyio.sleep(0.01)
+
+
+async def test_beats_of_the_same_monitors_over_two_processes_are_all_recorded(open_recorder: OpenRecorder, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
+        monitors = [await first.register(f"https://localhost/{number}") for number in range(12)]
+        asked = [{"monitor_id": one["monitor_id"], "secret": one["secret"]} for one in monitors]
+        await at_once([first], "heartbeat", asked)
+        for _ in range(4):
+            replies = await at_once(
+                [first, second], "heartbeat", [arguments for one in (*asked, *reversed(asked)) for arguments in (one, one)]
+            )
+            assert {reply.status for reply in replies} == {200}
+        assert {(await first.row(monitor)).beats for monitor in monitors} == {17}
+
+
+async def test_a_monitor_whose_beats_left_its_place_in_the_index_dies_at_its_deadline(on_each_database: Recorder) -> None:
+    monitor = await on_each_database.register(period_minutes=60, grace_minutes=5)
+    await on_each_database.beat(monitor)
+    due_at = (await on_each_database.row(monitor)).due_at
+    await on_each_database.pass_time(minutes=20)
+    await on_each_database.beat(monitor)
+    row = await on_each_database.row(monitor)
+    assert (row.due_at, row.deadline_at - due_at) == (due_at, timedelta(minutes=20))
+    await on_each_database.pass_time(minutes=46)
+    assert await on_each_database.sweep() == 0
+    row = await on_each_database.row(monitor)
+    assert (row.mode, row.due_at) == ("up", row.deadline_at), "it was looked at when it was due, and is due at its deadline"
+    await on_each_database.pass_time(minutes=20)
+    assert await on_each_database.sweep() == 1
+    assert (await on_each_database.row(monitor)).mode == "missed"
+    assert [kind for kind, _ in await on_each_database.alerts(monitor)] == ["dead"]

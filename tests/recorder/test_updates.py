@@ -32,7 +32,7 @@ async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder
     graced = await update(recorder, monitor, grace_minutes=0)
     assert (graced["grace_minutes"], graced["deadline_at"]) == (0, "2026-08-21T12:40:00Z")
     row = await recorder.row(monitor)
-    moved = ("name", "period", "grace", "expected_at", "deadline_at")
+    moved = ("name", "period", "grace", "expected_at", "deadline_at", "due_at")
     assert {name for name, value in row._asdict().items() if value != getattr(before, name)} == set(moved)
     assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-21T12:50:00Z"
     found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data

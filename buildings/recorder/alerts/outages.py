@@ -56,11 +56,11 @@ def _move(row: Row[Any]) -> Update:
     if Outage(row.began_at, row.ended_at).is_short:
         least = literal(LEAST_GRACE, Span())
         earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
-        return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest)
+        return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest, due_at=earliest)
     earliest = end + monitor.period + monitor.grace
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
     lost = monitor.expected_at - monitor.grace <= literal(row.lost_by, Moment())
-    return update(MONITORS).where(lost).values(deadline_at=later, unverified=True)
+    return update(MONITORS).where(lost).values(deadline_at=later, due_at=later, unverified=True)
 
 
 def tell_targets(connection: Connection, now: datetime) -> bool:

@@ -11,6 +11,7 @@ from buildings.recorder.alerts.raising import raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.monitors.state_machine import LONGEST_GAP, TICK_EVERY, Outage, outage_between
 from buildings.recorder.tables import MONITORS, ONLY, TICKS
+from campus import among
 
 MONITORS_PER_TRANSACTION = 1_000
 """A sweep blocks beats for no longer than this many monitors take."""
@@ -20,7 +21,8 @@ TICK_TOLERANCE = timedelta(seconds=1)
 
 class SweepResult(NamedTuple):
     """What one sweep did: the outage that it detected, the number of deaths, the next deadline, and the jump of the clock that it
-    adopted. `moving`: it moved deadlines after an outage, and looked for no deaths. `telling`: there was news of an outage to raise."""
+    adopted. `moving`: it moved deadlines after an outage, and looked for no deaths. `telling`: there was news of an outage to raise.
+    `more`: it looked at as many monitors as one sweep may."""
 
     outage: Outage | None
     died: int
@@ -28,6 +30,14 @@ class SweepResult(NamedTuple):
     adopted: timedelta | None = None
     moving: bool = False
     telling: bool = False
+    more: bool = False
+
+
+class Looked(NamedTuple):
+    """How many monitors died, and whether more may be due."""
+
+    died: int
+    more: bool
 
 
 def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> list[SweepResult | Exception]:
@@ -42,31 +52,33 @@ def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
     now = reading.now + (adopted or timedelta(0))
     if move_deadlines(connection):
         return SweepResult(outage, 0, None, adopted, moving=True)
-    died = sweep(connection, now)
-    telling = died < MONITORS_PER_TRANSACTION and tell_targets(connection, now)
-    return SweepResult(outage, died, _next_deadline(connection), adopted, telling=telling)
+    died, more = sweep(connection, now)
+    telling = not more and tell_targets(connection, now)
+    return SweepResult(outage, died, _next_deadline(connection), adopted, telling=telling, more=more)
 
 
-def sweep(connection: Connection, now: datetime) -> int:
-    """Mark monitors past their deadline as dead, the longest overdue first, up to MONITORS_PER_TRANSACTION; returns how many.
+def sweep(connection: Connection, now: datetime) -> Looked:
+    """Look at monitors that are due, the longest first, up to MONITORS_PER_TRANSACTION; those past their deadline are marked as dead.
 
-    The UPDATE repeats the condition on the deadline, because a beat that was committed meanwhile has moved it.
+    Those whose beats have moved the deadline are due then.
     """
-    due = and_(MONITORS.c.mode == "up", MONITORS.c.deadline_at <= now)
-    first = select(MONITORS.c.id).where(due).order_by(MONITORS.c.deadline_at).limit(MONITORS_PER_TRANSACTION)
-    die = (
-        update(MONITORS)
-        .where(MONITORS.c.id.in_(first), due)
-        .values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
-    )
+    due = and_(MONITORS.c.mode == "up", MONITORS.c.due_at <= now)
+    first = connection.scalars(select(MONITORS.c.id).where(due).order_by(MONITORS.c.due_at).limit(MONITORS_PER_TRANSACTION)).all()
+    if not first:
+        return Looked(0, more=False)
+    found = update(MONITORS).where(among(connection, MONITORS.c.id, first), due)
+    die = found.where(MONITORS.c.deadline_at <= now).values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
     died = connection.scalars(die.returning(MONITORS.c.id)).all()
+    if len(died) < len(first):
+        connection.execute(found.values(due_at=MONITORS.c.deadline_at))
     if died:
         raise_deaths(connection, died, now=now)
-    return len(died)
+    return Looked(len(died), more=len(first) == MONITORS_PER_TRANSACTION)
 
 
 def _next_deadline(connection: Connection) -> datetime | None:
-    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.deadline_at)).where(MONITORS.c.mode == "up"))
+    """When the next monitor is due, at its deadline or before it."""
+    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.due_at)).where(MONITORS.c.mode == "up"))
     return soonest
 
 

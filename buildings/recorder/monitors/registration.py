@@ -71,7 +71,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     connection.execute(
         insert(MONITORS).values(
             **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
-            **{**request.schedule._asdict(), **state._asdict(), "registered_at": now},
+            **{**request.schedule._asdict(), **state._asdict(), "registered_at": now, "due_at": state.deadline_at},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
             made_by=request.maker,
         )

@@ -111,6 +111,6 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
     """Store a monitor's new state, and `more` columns; returns the state."""
-    values = {**change.state._asdict(), **more}
+    values = {**change.state._asdict(), "due_at": change.state.deadline_at, **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
