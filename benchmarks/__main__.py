@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import cyclopts
 
+from benchmarks.alerts import alert_lines
 from benchmarks.all_of_nvd import nvd_lines
 from benchmarks.beats import beat_lines
 from benchmarks.beats_in_postgres import postgres_lines
@@ -101,6 +102,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "start": lambda: start_lines(folder / "start", feeds, times=rounds.starts),
         "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "recorder": recorder,
+        "alerts": lambda: alert_lines(folder / "alerts", times=rounds.costs),
         "postgres": lambda: postgres_lines(rounds=rounds.costs, seconds=seconds),
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),

@@ -40,15 +40,15 @@ SELECT 'tgt_' || n, 'webhook', :receiver_url || n, CAST('identity ' || n AS BLOB
 """
 FILL = f"""
 {NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at,
-    expected_at, deadline_at, epoch, failures, down, still, unverified, first_beat_at, last_beat_at, beats, history, minute,
+    expected_at, deadline_at, due_at, epoch, failures, down, still, unverified, first_beat_at, last_beat_at, beats, history, minute,
     minute_beats, capsules, fence)
 SELECT printf('mon_%016d', n), :digest, 'badge_' || n, 'agent ' || n, :period, :grace, :now, 'up', :now, :now,
-    :now + :period, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, :now, 20,
+    :now + :period, :now + :period + :grace + n, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, :now, 20,
     zeroblob({ENTRY.size * BEATS_IN_HISTORY}), 0, 0, 0, 0 FROM numbers
 """
 LINKS = f"""
 {NUMBERS} INSERT INTO monitor_target (monitor_id, target_id, place)
-SELECT printf('mon_%016d', n), 'tgt_' || (n / {PER_TARGET}), 0 FROM numbers
+SELECT printf('mon_%016d', n), 'tgt_' || (n / :per_target), 0 FROM numbers
 """
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
 SET_DEADLINES = "UPDATE monitor SET deadline_at = ?1, due_at = ?1 WHERE id BETWEEN ?2 AND ?3"
@@ -76,6 +76,10 @@ class MonitorDatabase:
             last = min(number + ROWS_PER_TRANSACTION, first + count) - 1
             self.connection.execute(SET_DEADLINES, (microseconds(deadline), monitor_id(number), monitor_id(last)))
 
+    def waiting(self) -> int:
+        """How many alerts are not delivered."""
+        return int(self.connection.execute("SELECT count(*) FROM alert").fetchone()[0])
+
     def due(self, deadline: datetime) -> int:
         """How many monitors with a deadline up to `deadline` are still up."""
         return int(self.connection.execute(DUE, (microseconds(deadline),)).fetchone()[0])
@@ -88,7 +92,7 @@ def opened(folder: Path) -> Iterator[MonitorDatabase]:
         yield MonitorDatabase(connection)
 
 
-def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/") -> None:
+def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/", per_target: int = PER_TARGET) -> None:
     """Make the recorder's database below a folder and fill it. The targets' webhook URLs begin with `receiver_url`."""
     anyio.run(_make, folder)
     now = microseconds(datetime.now(UTC))
@@ -97,9 +101,9 @@ def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/"
         for pragma in ("synchronous = OFF", "cache_size = -1000000"):
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
-        connection.execute(TARGETS, {"count": -(-count // PER_TARGET), "receiver_url": receiver_url, "now": now})
+        connection.execute(TARGETS, {"count": -(-count // per_target), "receiver_url": receiver_url, "now": now})
         connection.execute(FILL, {"count": count, "now": now, "digest": digest_of(SECRET), **terms})
-        connection.execute(LINKS, {"count": count})
+        connection.execute(LINKS, {"count": count, "per_target": per_target})
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

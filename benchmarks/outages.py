@@ -127,18 +127,18 @@ async def _outage_under_beats(living: Target, database: MonitorDatabase, first: 
     return replace(outages[0], beats_per_second=min(load.rate for load in loads))
 
 
-def cause_outage(database: MonitorDatabase, first: int) -> Outage:
+def cause_outage(database: MonitorDatabase, first: int, *, size: int = OUTAGE_SIZE) -> Outage:
     """Give monitors one deadline at a random fraction of a second, and count until the last is found down."""
     deadline = datetime.now(UTC) + LEAD_TIME + timedelta(seconds=random.random())
-    database.set_deadlines(first, OUTAGE_SIZE, deadline=deadline)
+    database.set_deadlines(first, size, deadline=deadline)
     while (passed := _since(deadline)) < 0:
         time.sleep(min(-passed, POLL_SECONDS))
     readings: list[tuple[float, int]] = []
-    while not readings or readings[-1][1] < OUTAGE_SIZE:
-        found = OUTAGE_SIZE - database.due(deadline)
+    while not readings or readings[-1][1] < size:
+        found = size - database.due(deadline)
         readings.append((_since(deadline), found))
         if readings[-1][0] > GIVE_UP_SECONDS:
-            raise RuntimeError(f"after {GIVE_UP_SECONDS:g} s only {found:,} of {OUTAGE_SIZE:,} were found down")
+            raise RuntimeError(f"after {GIVE_UP_SECONDS:g} s only {found:,} of {size:,} were found down")
         time.sleep(POLL_SECONDS)
     return Outage(readings)
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
@@ -148,7 +149,7 @@ def _storm(folder: Path) -> Lags:
         idle = campus.lags_since(began)
         began = time.time()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(anyio.to_thread.run_sync, cause_outage, database, OUTAGE_SIZE)
+            tasks.start_soon(anyio.to_thread.run_sync, partial(cause_outage, database, OUTAGE_SIZE))
             await measure(living, seconds=STORM_SECONDS, rate=BEATS_PER_SECOND)
         return Lags(busy=campus.lags_since(began), idle=idle)
 

@@ -20,7 +20,7 @@ from campus.alerts.outbox import Outbox
 from campus.alerts.retries import step_after
 from campus.alerts.turns import AlertLimits, Pace, Turns, UnderWay
 from campus.errors import StorageUnavailable
-from campus.outbound.http_clients import GuardedClient
+from campus.outbound.http_clients import GuardedClient, KeptConnections
 from campus.storage import Storage, in_transaction
 
 log = logging.getLogger(__name__)
@@ -79,12 +79,14 @@ class Clients:
 
     by_health: Mapping[Health, GuardedClient]
     hurried: GuardedClient
+    kept: KeptConnections
 
     @classmethod
     def of(cls, web: GuardedClient, limits: AlertLimits) -> "Clients":
         """The clients made from a building's `site.web`, each with one resolver thread for each concurrent message."""
-        by_health = {health: web.apart(lookups=limits.share_of(health)) for health in HEALTHS}
-        return cls(by_health, by_health["new"].within(HURRIED_SECONDS))
+        kept = KeptConnections()
+        by_health = {health: web.apart(lookups=limits.share_of(health), kept=kept) for health in HEALTHS}
+        return cls(by_health, by_health["new"].within(HURRIED_SECONDS), kept)
 
 
 class Dispatcher:
@@ -150,6 +152,7 @@ class Dispatcher:
                     await anyio.lowlevel.checkpoint()
                 if not messages:
                     await self.wake_up.wait(every)
+                    await self._clients.kept.close()
                 await anyio.sleep_until(next_claim)
 
     async def claim(self) -> list[Message]:
@@ -166,7 +169,11 @@ class Dispatcher:
     @asynccontextmanager
     async def _storing(self) -> AsyncIterator[StoreResult]:
         async with self.storage.batch(partial(store_results, outbox=self.outbox, most=self.limits.per_target)) as put:
-            yield put
+            try:
+                yield put
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._clients.kept.close()
 
     async def _claimed_or_none(self) -> list[Message]:
         try:

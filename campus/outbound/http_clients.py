@@ -2,10 +2,11 @@
 
 import ssl
 import zlib
-from collections.abc import AsyncIterable, Collection
-from contextlib import aclosing
+from collections.abc import AsyncIterable, AsyncIterator, Collection
+from contextlib import aclosing, asynccontextmanager
 from email.utils import formatdate
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,12 +20,49 @@ from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolve, Resol
 from campus.outbound.url_rules import PORTS, UrlRules
 
 EXCHANGE_SECONDS = 10.0
+MOST_KEPT = 128
+"""Connections that wait for their next request."""
+KEPT_SECONDS = 2.0
+"""How long a kept connection waits for its next request. Common servers close theirs after 5 s: one that is used then would fail."""
 READ_BYTES = 4096
 LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set-cookie", b"transfer-encoding"})
 """Headers that would make the client follow, remember, or unpack what a stranger sent."""
 MOST_BYTES = 8 * 1024 * 1024
 """Of an answer of a facilitator or a chain's node; the logs of 10,000 payments are as long."""
 FEED_CONNECT_SECONDS, FEED_READ_SECONDS = 10.0, 30.0
+
+
+class KeptConnections:
+    """Connections whose answer was read whole, each for the next request to its origin. Not for several event loops."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[bytes, bytes, int], list[httpcore.AsyncHTTPConnection]] = {}
+        self._count = 0
+
+    async def take(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection | None:
+        """The one that was used last and is still open, if there is one."""
+        kept = self._idle.get((origin.scheme, origin.host, origin.port), [])
+        while kept:
+            connection = kept.pop()
+            self._count -= 1
+            if not connection.has_expired():
+                return connection
+            await connection.aclose()
+        return None
+
+    async def put(self, origin: httpcore.Origin, connection: httpcore.AsyncHTTPConnection) -> None:
+        """Keep a connection if it is idle and there is room; close it otherwise."""
+        if connection.is_idle() and self._count < MOST_KEPT:
+            self._idle.setdefault((origin.scheme, origin.host, origin.port), []).append(connection)
+            self._count += 1
+        else:
+            await connection.aclose()
+
+    async def close(self) -> None:
+        """Close those that wait for their next request."""
+        idle, self._idle, self._count = self._idle, {}, 0
+        for connection in chain.from_iterable(idle.values()):
+            await connection.aclose()
 
 
 class GuardedClient(httpx.AsyncClient):
@@ -35,26 +73,39 @@ class GuardedClient(httpx.AsyncClient):
     in all, raises httpx.TransportError and may succeed later.
     """
 
-    def __init__(self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float = EXCHANGE_SECONDS) -> None:
-        """`trust` holds the certificate authorities; `seconds` is the limit for a request with its answer, name lookup included."""
+    def __init__(
+        self,
+        rules: UrlRules,
+        network: GuardedNetwork,
+        *,
+        trust: ssl.SSLContext,
+        seconds: float = EXCHANGE_SECONDS,
+        kept: KeptConnections | None = None,
+    ) -> None:
+        """`trust` holds the certificate authorities; `seconds` is the limit for a request with its answer, name lookup included.
+
+        Without `kept` each request has a connection of its own.
+        """
         self._url_rules = rules
         self._network = network
         self._trusted = trust
         self._seconds = seconds
+        self._kept = kept
         super().__init__(
-            transport=GuardedTransport(rules, network, trust=trust, seconds=seconds),
+            transport=GuardedTransport(rules, network, trust=trust, seconds=seconds, kept=kept),
             trust_env=False,
             timeout=seconds,
             headers={"user-agent": "campus", "accept-encoding": "identity"},
         )
 
-    def apart(self, *, lookups: int = AT_ONCE) -> "GuardedClient":
+    def apart(self, *, lookups: int = AT_ONCE, kept: KeptConnections | None = None) -> "GuardedClient":
         """The same client with threads of its own for name lookups, `lookups` of them: it never waits for other callers' lookups."""
-        return GuardedClient(self._url_rules, self._network.apart(lookups=lookups), trust=self._trusted, seconds=self._seconds)
+        network = self._network.apart(lookups=lookups)
+        return GuardedClient(self._url_rules, network, trust=self._trusted, seconds=self._seconds, kept=kept)
 
     def within(self, seconds: float) -> "GuardedClient":
-        """The same client with another limit in seconds; it shares the threads for lookups."""
-        return GuardedClient(self._url_rules, self._network, trust=self._trusted, seconds=seconds)
+        """The same client with another limit in seconds; it shares the threads for lookups and the kept connections."""
+        return GuardedClient(self._url_rules, self._network, trust=self._trusted, seconds=seconds, kept=self._kept)
 
     def check_url(self, url: str) -> None:
         """Raise TargetRefused if the URL's text breaks a rule; nothing is looked up."""
@@ -75,13 +126,16 @@ class GuardedClient(httpx.AsyncClient):
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Opens a new connection for each request, so that none outlives the check that allowed it."""
+    """Sends each request over a connection of its own, or over a kept one, whose address was checked for the same host."""
 
-    def __init__(self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float) -> None:
+    def __init__(
+        self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float, kept: KeptConnections | None = None
+    ) -> None:
         self._rules = rules
         self._network = network
         self._trust = trust
         self._seconds = seconds
+        self._kept = kept
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Check the URL, send the request, and read the beginning of the response."""
@@ -103,15 +157,26 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             port=request.url.port or PORTS[request.url.scheme],
             target=request.url.raw_path,
         )
-        connection = httpcore.AsyncHTTPConnection(url.origin, self._trust, network_backend=self._network)
         # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
         within = {**request.extensions.get("timeout", {}), "connect": self._seconds / 2}
         extensions = {**request.extensions, "timeout": within}
         sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions)
-        async with connection, aclosing(await connection.handle_async_request(sent)) as response:
+        async with self._connection(url.origin) as connection, aclosing(await connection.handle_async_request(sent)) as response:
             body = await _beginning(response.aiter_stream())
         headers = [(name, value) for name, value in response.headers if name.lower() not in LEFT_OUT]
         return httpx.Response(response.status, headers=headers, content=body, request=request)
+
+    @asynccontextmanager
+    async def _connection(self, origin: httpcore.Origin) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
+        kept = self._kept and await self._kept.take(origin)
+        connection = kept or httpcore.AsyncHTTPConnection(origin, self._trust, network_backend=self._network, keepalive_expiry=KEPT_SECONDS)
+        try:
+            yield connection
+        finally:
+            if self._kept is None:
+                await connection.aclose()
+            else:
+                await self._kept.put(origin, connection)
 
 
 async def _beginning(stream: AsyncIterable[bytes]) -> bytes:

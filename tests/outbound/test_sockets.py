@@ -17,7 +17,7 @@ from outbound.conftest import Authority
 from patience import patience
 
 from campus import GuardedClient
-from campus.outbound.http_clients import guarded_client
+from campus.outbound.http_clients import KeptConnections, guarded_client
 
 pytestmark = pytest.mark.anyio
 POSTS = 50
@@ -116,9 +116,12 @@ ENDS: dict[str, tuple[Callable[[str, int], Sequence[str]], float]] = {
 }
 
 
+@pytest.mark.parametrize("kept", [None, KeptConnections()], ids=["own connections", "kept connections"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("behaviour", ["hangs before the handshake", "hangs after the request", "closes"])
-async def test_an_exchange_that_ends_early_closes_its_connection(authority: Authority, behaviour: str, end: str) -> None:
+async def test_an_exchange_that_ends_early_closes_its_connection(
+    authority: Authority, behaviour: str, end: str, kept: KeptConnections | None
+) -> None:
     resolve, seconds = ENDS[end]
     web = guarded_client("https://campus.dev", allowed_hosts=["localhost"], resolve=resolve, trust=authority.client, seconds=seconds)
     gc.collect()  # what tests before this one left, and the warnings about it
@@ -126,7 +129,7 @@ async def test_an_exchange_that_ends_early_closes_its_connection(authority: Auth
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with serving(behaviour, authority.server) as server:
-            await post_all(web.apart(lookups=POSTS), server, cancelled=end == "cancelled")
+            await post_all(web.apart(lookups=POSTS, kept=kept), server, cancelled=end == "cancelled")
         for _ in range(10):  # a transport closes its socket in the loop's next turns
             await anyio.sleep(0.01)
         left = open_sockets() - before

@@ -78,6 +78,8 @@ class Receiver:
     """Paths of the requests that get no answer: those below /hung, and /held until `released`, which then gets `late`."""
     released: anyio.Event = field(default_factory=anyio.Event)
     late: int = 200
+    keeps_connections: bool = False
+    connections: int = 0
 
     def url(self, path: str = "/hook") -> str:
         return f"https://localhost:{self.port}{path}"
@@ -93,24 +95,27 @@ class Receiver:
         return [one.json["type"] for one in self.requests]
 
     async def serve(self, stream: anyio.abc.ByteStream) -> None:
+        self.connections += 1
         with suppress(anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError, ssl.SSLError):
             async with stream:
-                received = await _read_request(stream)
-                if received.path.startswith("/hung"):
-                    self.held.append(received.path)
-                    await anyio.sleep_forever()
-                if received.path == "/held":
-                    self.held.append(received.path)
-                    await self.released.wait()
-                self.requests.append(received)
-                status, headers, body = self.answer_to(received)
-                status = self.late if received.path == "/held" else status
-                lines = [
-                    f"HTTP/1.1 {status} Said",
-                    f"Content-Length: {len(body)}",
-                    *(f"{name}: {value}" for name, value in headers.items()),
-                ]
-                await stream.send(("\r\n".join([*lines, "Connection: close", "", ""])).encode() + body)
+                await self._exchange(stream)
+                while self.keeps_connections:
+                    await self._exchange(stream)
+
+    async def _exchange(self, stream: anyio.abc.ByteStream) -> None:
+        received = await _read_request(stream)
+        if received.path.startswith("/hung"):
+            self.held.append(received.path)
+            await anyio.sleep_forever()
+        if received.path == "/held":
+            self.held.append(received.path)
+            await self.released.wait()
+        self.requests.append(received)
+        status, headers, body = self.answer_to(received)
+        status = self.late if received.path == "/held" else status
+        lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
+        lines += [] if self.keeps_connections else ["Connection: close"]
+        await stream.send(("\r\n".join([*lines, "", ""])).encode() + body)
 
 
 @dataclass

@@ -335,6 +335,23 @@ async def test_a_monitor_may_have_several_targets_and_each_gets_every_alert(on_e
     assert await on_each_database.targets() == []
 
 
+async def test_messages_to_one_host_go_over_one_connection_while_it_keeps_it(recorder: Recorder, receiver: Receiver) -> None:
+    monitor = await recorder.register(receiver.url())
+    for keeps, connections in ((True, 1), (False, 4)):
+        receiver.keeps_connections, receiver.connections = keeps, 0
+        for number in range(4):
+            await recorder.beat(monitor, status="ok" if number % 2 else "fail")
+        assert await recorder.deliver() == 4
+        assert receiver.connections == connections
+        await recorder.pass_time(minutes=2)  # a target is sent six a minute
+    assert receiver.types == ["monitor.failed", "monitor.recovered"] * 4
+    receiver.keeps_connections = True
+    receiver.answer(200, body=b"x" * 10_000)  # more than is read
+    for number in range(2):
+        await recorder.beat(monitor, status="ok" if number % 2 else "fail")
+    assert (await recorder.deliver(), receiver.connections) == (2, 6), "a connection whose answer was not read whole is not used again"
+
+
 async def test_what_a_target_answers_reaches_nobody(recorder: Recorder, receiver: Receiver) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(receiver.url("/hook?token=hush"), key=key)

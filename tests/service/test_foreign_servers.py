@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import mcp
 import pytest
 from commands import Command, command_of
 from fastmcp import Client
-from serving import asked, free_port, serving
+from serving import Served, asked, free_port, serving
 
 from campus.config import read_config
 from tests.service import foreign_sdk
@@ -59,6 +60,11 @@ def without_meta(result: Any) -> Any:
             return [without_meta(each) for each in items]
         case value:
             return value
+
+
+def until_started(campus: Served, servers: Iterable[str]) -> None:
+    """Wait until the servers answer: on a busy machine their start takes longer than a call waits."""
+    until(lambda: all(asked(f"{campus.admin}/readyz").json()["checks"].get(name) == [] for name in servers), campus)
 
 
 async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_it(folder: Path) -> None:
@@ -140,6 +146,7 @@ async def test_servers_of_a_clients_configuration_are_served_and_what_they_write
     imported = (folder / "campus.toml").read_text()
     tables = imported[imported.index("\n[buildings.sdk]") :]
     with remote(port), serving(folder, tables) as campus:
+        until_started(campus, servers)
         assert asked(f"{campus.url}/v1/sdk/level?station=Basel").json() == {"station": "Basel (Rhine)", "metres": 2.5}
         for name in ("fast", "far"):
             assert asked(f"{campus.url}/v1/{name}/tide?port=Brest").json() == {"result": "high at Brest"}
@@ -190,6 +197,7 @@ def test_an_answer_that_takes_longer_than_the_servers_timeout_is_a_504(tmp_path:
     (tmp_path / "slow.py").write_text(SLOW)
     server = f'{{ command = "{sys.executable}", args = ["{tmp_path}/slow.py"], timeout = 2000 }}'
     with serving(tmp_path, f"[buildings.slow]\nserver = {server}\n") as campus:
+        until_started(campus, ["slow"])
         answer = asked(f"{campus.url}/v1/slow/wait")
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
         assert read_config(campus.config, {}).buildings["slow"].server

@@ -12,6 +12,7 @@ from terms.paid_campus import DAY, DOLLAR, PATH, open_paid_campus
 from terms.samples import SENTINEL, make_seller
 
 from campus.testing.payments import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
+from twins.http.json_reader import LONG_NUMBER, SHAPES
 
 pytestmark = pytest.mark.anyio
 HANDSHAKE = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
@@ -63,7 +64,9 @@ async def test_a_refusal_and_a_bought_answer_over_mcp_are_made_without_the_serve
 
         by, refused = await call(DAY, {})
         assert (by, refused["isError"], refused["structuredContent"]["status"]) == ("twins", True, 402)
-        payment = paid_campus.payer.payload(refused["structuredContent"])
+        signed = (paid_campus.payer.payload(refused["structuredContent"]) for _ in range(20))
+        # one signature in a hundred has so many digits in a row that the server behind reads the JSON
+        payment = next(one for one in signed if LONG_NUMBER not in json.dumps(one).encode().translate(SHAPES))
         for _ in range(2):
             by, bought = await call(DAY, {PAYMENT: payment})
             assert (by, bought["isError"], bought["structuredContent"]["text"]) == ("twins", False, SENTINEL)
