@@ -13,6 +13,7 @@ from campus.config import Config
 from campus.keys.access_tokens import AccessTokens
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
+from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
 from campus.keys.usage import KeyUsage
@@ -78,7 +79,8 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, KeyUsage(storage, now=now), now, elapsed)
+        usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
 
 
 def database_password(config: Config) -> str | None:
@@ -90,3 +92,8 @@ def database_password(config: Config) -> str | None:
 def products_of(config: Config) -> dict[str, Product]:
     """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
+
+
+def quotas_of(config: Config) -> dict[str, Quota]:
+    """The quotas of the products that have one, by the product's name."""
+    return {name: quota for name, table in config.products.items() if (quota := table.quota) is not None}

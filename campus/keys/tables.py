@@ -128,7 +128,10 @@ class ClientTokenRow(CoreTables, table=True):
 
 
 class KeyUsageRow(CoreTables, table=True):
-    """How many calls of a tool the key of a lineage opened on a day, such as 2026-08-21, in UTC."""
+    """How many calls of a tool came with the key of a lineage on a day, such as 2026-08-21, in UTC.
+
+    `opened` are those that the key opened or added to, which count for its quota; the others were free.
+    """
 
     __tablename__ = "key_usage"
 
@@ -137,6 +140,7 @@ class KeyUsageRow(CoreTables, table=True):
     building: str = Field(primary_key=True)
     tool: str = Field(primary_key=True)
     calls: int = Field(sa_type=BigInteger)
+    opened: int = Field(sa_type=BigInteger)
 
 
 class SecretRow(CoreTables, table=True):

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeVar
 from pydantic_core import from_json
 from starlette.types import Scope
 
-from campus.caller import Frame
+from campus.caller import Frame, Key
 from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import Paywall
-from campus.paywall.limits import CallLimits, TooManyCalls
+from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
@@ -138,7 +138,10 @@ class Gate:
                 if counts:
                     self._limits.count(key, caller.address, context)
                 if is_new and key is not None:
-                    self._usage.count(key.lineage, self.site.name, call.tool)
+                    await self._spend(call, offer, key, is_opened=caller.key is not None)
+                if context.used_up is not None:
+                    context.caller = None
+                    return await self._refused(call, offer, context.used_up, counts=False)
             entered = enter(context.credential, call.scope, self.scopes)
             try:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
@@ -151,6 +154,17 @@ class Gate:
             log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
             raise storage_unavailable() from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
+
+    async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, *, is_opened: bool) -> None:
+        """Count a call that came with a valid key; unless the key opens it and has spent its quota: then note the refusal."""
+        standing = await self._usage.standing(key) if is_opened else None
+        context = context_of(call.scope)
+        if standing is not None and standing.left == 0:
+            context.used_up = self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
+        else:
+            self._usage.count(key, self.site.name, call.tool, standing=standing, is_opened=is_opened)
+        if standing is not None:
+            show_quota(standing, context)
 
     async def _refused(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, *, counts: bool) -> ResultT:
         """The answer that the call's payment buys, where the tool is sold. Raises the refusal otherwise."""
