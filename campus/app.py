@@ -53,7 +53,8 @@ log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
 USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage."""
+"""What a crash may lose of the keys' usage and of the audit log."""
+AUDIT_LOG_DELETED_AT = "03:40"
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -231,6 +232,8 @@ async def assemble(
         yield Campus(plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
         await core.keys.tokens.flush_last_used()
         await core.usage.flush()
+        if core.audit_log is not None:
+            await core.audit_log.flush()
 
 
 def payment_service(
@@ -357,8 +360,17 @@ def tasks_of(
 
 
 def own_tasks(core: Core) -> list[Task]:
-    """The jobs that store what each process counts of the keys."""
+    """The jobs that store what each process counts of the keys, and notes in the audit log."""
+    audit = core.audit_log
     return [
+        *(
+            []
+            if audit is None
+            else [
+                Task("campus.flush_audit_log", audit.flush, every=USAGE_FLUSH, on="each"),
+                Task("campus.delete_audit_log", audit.delete_old, daily_at=AUDIT_LOG_DELETED_AT),
+            ]
+        ),
         Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]

@@ -35,6 +35,7 @@ from campus.addresses import (
     url_host,
 )
 from campus.config_tables import (
+    AuditLogTable,
     ConnectTable,
     DiscoveryTable,
     LimitsTable,
@@ -236,6 +237,7 @@ class Config(Table):
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
     limits: LimitsTable = LimitsTable()
+    audit_log: AuditLogTable | None = None
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()

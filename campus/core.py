@@ -4,13 +4,14 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.keys.access_tokens import AccessTokens
+from campus.keys.audit_log import AuditLog
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.quotas import Quota
@@ -32,6 +33,7 @@ class Core:
     sessions: Sessions
     clients: ConnectedClients
     usage: KeyUsage
+    audit_log: AuditLog | None
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -80,7 +82,8 @@ async def open_core(
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
         usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
+        audit = AuditLog(storage, now=now, kept=timedelta(days=config.audit_log.days)) if config.audit_log else None
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, audit, now, elapsed)
 
 
 def database_password(config: Config) -> str | None:

@@ -143,6 +143,26 @@ class KeyUsageRow(CoreTables, table=True):
     opened: int = Field(sa_type=BigInteger)
 
 
+class AuditRow(CoreTables, table=True):
+    """A call, or an act of the operator. `who` is a key's id, the address of a payer, `operator`, or None for a caller without a key.
+
+    `outcome` is ok, tool_error for a result that is an error, or the code of the problem. `amount` is what was paid, in millionths of a
+    US dollar. `request_id` is that of the log and of the response. `id` is unique, and grows within one process.
+    """
+
+    __tablename__ = "audit_log"
+
+    id: str = Field(primary_key=True)
+    at: datetime = Field(sa_type=UtcDateTime, index=True)
+    who: str | None
+    frame: str | None
+    building: str
+    tool: str
+    outcome: str
+    amount: int | None = Field(sa_type=BigInteger)
+    request_id: str | None
+
+
 class SecretRow(CoreTables, table=True):
     """A random secret of this campus, which its migration made, so that all processes share it and nobody has to set it."""
 

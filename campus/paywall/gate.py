@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from fastmcp.exceptions import ToolError, ValidationError
 from pydantic_core import from_json
 from starlette.types import Scope
 
 from campus.caller import Frame, Key
-from campus.context import context_of
+from campus.context import Context, context_of
 from campus.errors import StorageUnavailable
+from campus.keys.audit_log import AuditLog
 from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
@@ -21,7 +23,7 @@ from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.problems import storage_unavailable
 from campus.site import Site
-from twins import Problem
+from twins import Problem, ServerAnswers
 
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
@@ -102,6 +104,7 @@ class Gate:
         limits: CallLimits,
         usage: KeyUsage,
         selling: Selling | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self.site = site
         self.offers = offers
@@ -110,9 +113,33 @@ class Gate:
         self._limits = limits
         self._usage = usage
         self.selling = selling
+        self._audit = audit
 
-    async def passed(self, call: GatedCall[ResultT]) -> ResultT:
+    def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
+        is_inside = context_of(call.scope).caller is not None  # a call made inside an admitted one is its part
+        return self._passed(call) if self._audit is None or is_inside else self._audited(call, self._audit)
+
+    async def _audited(self, call: GatedCall[ResultT], audit: AuditLog) -> ResultT:
+        outcome = "cancelled"
+        try:
+            result = await self._passed(call)
+            outcome = "tool_error" if getattr(result, "is_error", False) else "ok"
+        except (ServerAnswers, TooManyCalls):
+            outcome = ""  # the call comes again; or nothing was looked at
+            raise
+        except Exception as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            if outcome:
+                context = context_of(call.scope)
+                who = actor_of(context)
+                request_id = call.scope.get("request_id")
+                audit.note(who, self.site.name, call.tool, outcome, frame=call.frame, amount=context.paid, request_id=request_id)
+        return result
+
+    async def _passed(self, call: GatedCall[ResultT]) -> ResultT:
         offer = self.offers[call.tool]
         context = context_of(call.scope)
         context.site = self.site
@@ -215,11 +242,30 @@ class Gate:
             return StoredAnswer(body)
 
         try:
-            sold = await selling.sell(payment, selling.sale(offer, arguments, request), request, run)
+            sale = selling.sale(offer, arguments, request)
+            sold = await selling.sell(payment, sale, request, run)
         except NotSoldError as unsold:
             result: ResultT = unsold.result
             return result
+        context_of(call.scope).paid = None if sold.replayed else sale.amount
         return call.delivered(sold, made[0] if made else None)
+
+
+def actor_of(context: Context) -> str | None:
+    """Who calls, for the audit log: the payer, or the id of the key that was sent, valid or not; None without either."""
+    if context.caller is not None and context.caller.payer is not None:
+        return context.caller.payer
+    key = context.credential and context.credential.key
+    return key.id if key else None
+
+
+def outcome_of(error: Exception) -> str:
+    """The code of what a call raised, as its caller gets it."""
+    if isinstance(error, Problem):
+        return error.code
+    if isinstance(error, ValidationError):
+        return "invalid_request"
+    return "tool_error" if isinstance(error, ToolError) and error.__cause__ is None else "internal_error"
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:
