@@ -119,6 +119,7 @@ class Campus:
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
+        databases = self.core.databases
         succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
         return self.metrics.page(
             [
@@ -142,6 +143,9 @@ class Campus:
                     "building",
                     {name: late for name, (_, late) in backlogs.items()},
                 ),
+                Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
+                Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
+                *await self._gauges(),
             ]
         )
 
@@ -153,6 +157,22 @@ class Campus:
                 waiting, due_since = await in_snapshot(self.sites[name].storage, outbox.backlog)
                 late = (self.core.now() - due_since).total_seconds() if due_since else 0.0
                 found[name] = waiting, max(late, 0.0)
+        return found
+
+    async def _gauges(self) -> Sequence[Reading]:
+        """What the buildings' gauges read; one that fails or takes too long is left out."""
+        found: list[Reading] = []
+        for one in self.plan.opened:
+            if (gauges := one.loaded.building.gauges) is None:
+                continue
+            try:
+                with anyio.move_on_after(BACKLOG_SECONDS):
+                    read = await gauges(self.sites[one.name])
+                    readings = [Reading(f"campus_{one.name}_{name}", name, label, values) for (name, label), values in read.items()]
+                    _ = [list(reading.collect()) for reading in readings]  # raises for a name that Prometheus does not take
+                    found += readings
+            except Exception:  # a building's code may raise anything; the others are shown
+                log.exception("gauges not read", extra={"building": one.name})
         return found
 
     async def ask(self, on: str) -> Findings:

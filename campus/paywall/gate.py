@@ -16,7 +16,7 @@ from campus.keys.audit_log import AuditLog
 from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
-from campus.paywall.admission import Paywall
+from campus.paywall.admission import QUOTA, Paywall
 from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
@@ -114,6 +114,7 @@ class Gate:
         self._usage = usage
         self.selling = selling
         self._audit = audit
+        self._metrics = site.metrics.calls
 
     def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
@@ -169,12 +170,15 @@ class Gate:
                 if context.used_up is not None:
                     context.caller = None
                     return await self._refused(call, offer, context.used_up, counts=False)
+                if is_new:
+                    self._metrics.opened(self.site.name, "free" if caller.key is None else "key")
             entered = enter(context.credential, call.scope, self.scopes)
             try:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
             finally:
                 leave(entered)
-        except TooManyCalls:
+        except TooManyCalls as refusal:
+            self._metrics.refused(refusal.more["limit"]["name"])
             await self._limits.delay()
             raise
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
@@ -187,6 +191,7 @@ class Gate:
         standing = await self._usage.standing(key) if is_opened else None
         context = context_of(call.scope)
         if standing is not None and standing.left == 0:
+            self._metrics.refused(QUOTA)
             context.used_up = self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
         else:
             self._usage.count(key, self.site.name, call.tool, standing=standing, is_opened=is_opened)
@@ -247,7 +252,10 @@ class Gate:
         except NotSoldError as unsold:
             result: ResultT = unsold.result
             return result
-        context_of(call.scope).paid = None if sold.replayed else sale.amount
+        if not sold.replayed:
+            context_of(call.scope).paid = sale.amount
+            self._metrics.opened(self.site.name, "paid")
+            self._metrics.earned(self.site.name, call.tool, sale.amount)
         return call.delivered(sold, made[0] if made else None)
 
 

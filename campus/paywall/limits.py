@@ -37,7 +37,7 @@ DELAYED = 128
 
 
 class TooManyCalls(Problem):
-    """429 `too_many_calls`."""
+    """429 `too_many_calls`; `more["limit"]` names the limit."""
 
 
 class Limit:
