@@ -127,7 +127,8 @@ class Paywall:
         """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
         way: Way = "connected" if context_of(scope).is_connected else frame
         ends_at = utc_text(standing.ends_at)
-        keys = f" Until then another key opens it: {'; '.join(map(str, self._opening(offer)))}."
+        others = "; ".join(map(str, self._opening(offer)))
+        keys = f" Until then another key opens it: {others}." if others else ""
         paid = ""
         if self._by_payment(offer, way):
             paid = f" Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it."

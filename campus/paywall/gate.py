@@ -268,7 +268,7 @@ def actor_of(context: Context) -> str | None:
 
 
 def outcome_of(error: Exception) -> str:
-    """The code of what a call raised, as its caller gets it."""
+    """The code of what a call raised; `internal_error` for what nobody foresaw."""
     if isinstance(error, Problem):
         return error.code
     if isinstance(error, ValidationError):
