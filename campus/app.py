@@ -53,7 +53,8 @@ log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
 USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage."""
+"""What a crash may lose of the keys' usage and of the audit log."""
+AUDIT_LOG_DELETED_AT = "03:40"
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -118,6 +119,7 @@ class Campus:
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
+        databases = self.core.databases
         succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
         return self.metrics.page(
             [
@@ -141,6 +143,9 @@ class Campus:
                     "building",
                     {name: late for name, (_, late) in backlogs.items()},
                 ),
+                Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
+                Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
+                *await self._gauges(),
             ]
         )
 
@@ -152,6 +157,22 @@ class Campus:
                 waiting, due_since = await in_snapshot(self.sites[name].storage, outbox.backlog)
                 late = (self.core.now() - due_since).total_seconds() if due_since else 0.0
                 found[name] = waiting, max(late, 0.0)
+        return found
+
+    async def _gauges(self) -> Sequence[Reading]:
+        """What the buildings' gauges read; one that fails or takes too long is left out."""
+        found: list[Reading] = []
+        for one in self.plan.opened:
+            if (gauges := one.loaded.building.gauges) is None:
+                continue
+            try:
+                with anyio.move_on_after(BACKLOG_SECONDS):
+                    read = await gauges(self.sites[one.name])
+                    readings = [Reading(f"campus_{one.name}_{name}", name, label, values) for (name, label), values in read.items()]
+                    _ = [list(reading.collect()) for reading in readings]  # raises for a name that Prometheus does not take
+                    found += readings
+            except Exception:  # a building's code may raise anything; the others are shown
+                log.exception("gauges not read", extra={"building": one.name})
         return found
 
     async def ask(self, on: str) -> Findings:
@@ -231,6 +252,8 @@ async def assemble(
         yield Campus(plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
         await core.keys.tokens.flush_last_used()
         await core.usage.flush()
+        if core.audit_log is not None:
+            await core.audit_log.flush()
 
 
 def payment_service(
@@ -357,8 +380,17 @@ def tasks_of(
 
 
 def own_tasks(core: Core) -> list[Task]:
-    """The jobs that store what each process counts of the keys."""
+    """The jobs that store what each process counts of the keys, and notes in the audit log."""
+    audit = core.audit_log
     return [
+        *(
+            []
+            if audit is None
+            else [
+                Task("campus.flush_audit_log", audit.flush, every=USAGE_FLUSH, on="each"),
+                Task("campus.delete_audit_log", audit.delete_old, daily_at=AUDIT_LOG_DELETED_AT),
+            ]
+        ),
         Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]

@@ -129,7 +129,9 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
-        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, self._limits, campus.core.usage, selling_of(campus))
+        core = campus.core
+        site = campus.sites[opened.name]
+        gate = Gate(site, opened.offers, self._paywall, self._limits, core.usage, selling_of(campus), core.audit_log)
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))

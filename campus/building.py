@@ -224,6 +224,8 @@ class Building:
     `tags` are up to five words by which catalogs of paid tools list it.
     `outbox` is its campus.alerts.Outbox, whose deliveries the operator's pages show.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
+    `gauges` are numbers for /metrics: `async def gauges(site)` returns them by the name of a metric and of its one label, then by the
+    label's values, which are few: `{("boats", "state"): {"moored": 3}}` is `campus_<building>_boats{state="moored"} 3`.
     `usage` says for /keys what a key uses of it: `async def monitors_used(site, key)` returns a few words, such as "3 of 20 monitors".
     `holdings` lists for /keys what a key's holder, and clients that it connected, made that goes on after the call.
     `contract` is the CONTRACT of the campus that it is written for, as a number; a campus with another one refuses the building.
@@ -240,6 +242,7 @@ class Building:
     checks: Sequence[Check] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
     highlight: Callable[..., Awaitable[str]] | None = None
+    gauges: Callable[..., Awaitable[Mapping[tuple[str, str], Mapping[str, float]]]] | None = None
     usage: Callable[..., Awaitable[str]] | None = None
     holdings: Holdings | None = None
     tags: Sequence[str] = ()
@@ -274,6 +277,7 @@ class Building:
         for kind, function, arguments in (
             ("highlight", self.highlight, ("site",)),
             ("facts", self.facts, ("site",)),
+            ("gauges", self.gauges, ("site",)),
             ("usage", self.usage, ("site", "key")),
         ):
             if function is not None:

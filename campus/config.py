@@ -35,6 +35,7 @@ from campus.addresses import (
     url_host,
 )
 from campus.config_tables import (
+    AuditLogTable,
     ConnectTable,
     DiscoveryTable,
     LimitsTable,
@@ -46,6 +47,7 @@ from campus.config_tables import (
     WebTable,
 )
 from campus.errors import ConfigError
+from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
 
@@ -117,6 +119,9 @@ class ServerTable(Table):
         return self
 
 
+MOST_CALLS_OF_A_KEY = 10**12
+
+
 class ProductTable(Table):
     """[products.NAME]: a key that can be bought."""
 
@@ -126,8 +131,24 @@ class ProductTable(Table):
     """US dollars, such as "19" or "0.50"."""
     term: str
     """How long a key is valid: "30 days" or "12 months"."""
+    calls: int | None = Field(default=None, ge=1, le=MOST_CALLS_OF_A_KEY)
+    """How many calls a key opens in each period `per`; further ones get 429 until the next one begins. Without it there is no quota."""
+    per: Per = "month"
+    """The period of `calls`: a calendar day or month, in UTC."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
+
+    @property
+    def quota(self) -> Quota | None:
+        """How many calls a key opens; None if there is no bound."""
+        return None if self.calls is None else Quota(self.calls, self.per)
+
+    @model_validator(mode="after")
+    def has_calls_for_a_period(self) -> Self:
+        """Refuse a period without a number of calls."""
+        if self.calls is None and "per" in self.model_fields_set:
+            raise ValueError(f'per = "{self.per}" is the period of calls; add calls = 10000, or remove per')
+        return self
 
     @field_validator("price")
     @classmethod
@@ -216,6 +237,7 @@ class Config(Table):
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
     limits: LimitsTable = LimitsTable()
+    audit_log: AuditLogTable | None = None
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()

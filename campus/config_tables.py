@@ -108,6 +108,13 @@ class PaymentsTable(Table):
         return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
 
+class AuditLogTable(Table):
+    """[audit_log]: notes who called which tool, how that ended and what was paid; without the table only changes of keys are noted."""
+
+    days: int = Field(default=90, ge=1, le=3_660)
+    """How many days an entry is kept."""
+
+
 class MailTable(Table):
     """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
 

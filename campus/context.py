@@ -6,6 +6,7 @@ from typing import Any
 from starlette.types import Scope
 
 from campus.caller import Caller, Credential
+from twins import Problem
 
 CONTEXT = "campus.context"
 
@@ -32,6 +33,10 @@ class Context:
     """The page depends on who asked for it, so that no cache may keep it."""
     is_counted: bool = False
     """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
+    paid: int | None = None
+    """What the call cost its payer, in the token's smallest unit, once it is charged."""
+    used_up: Problem | None = None
+    """The refusal of a call whose key has spent its quota: it may pass the gate again, and its key does not open it then either."""
     limits: tuple[tuple[bytes, bytes], ...] = ()
     """The response's headers that say how many calls are left."""
 

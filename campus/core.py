@@ -4,15 +4,17 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.keys.access_tokens import AccessTokens
+from campus.keys.audit_log import AuditLog
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
+from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
 from campus.keys.usage import KeyUsage
@@ -31,6 +33,7 @@ class Core:
     sessions: Sessions
     clients: ConnectedClients
     usage: KeyUsage
+    audit_log: AuditLog | None
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -78,7 +81,9 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, KeyUsage(storage, now=now), now, elapsed)
+        usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
+        audit = AuditLog(storage, now=now, kept=timedelta(days=config.audit_log.days)) if config.audit_log else None
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, audit, now, elapsed)
 
 
 def database_password(config: Config) -> str | None:
@@ -90,3 +95,8 @@ def database_password(config: Config) -> str | None:
 def products_of(config: Config) -> dict[str, Product]:
     """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
+
+
+def quotas_of(config: Config) -> dict[str, Quota]:
+    """The quotas of the products that have one, by the product's name."""
+    return {name: quota for name, table in config.products.items() if (quota := table.quota) is not None}

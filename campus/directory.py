@@ -1,6 +1,7 @@
 """The directory: every open building with its tools, prices and addresses, as agents and pages are shown them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,7 +39,19 @@ class ProductEntry(Entry):
     scope: str = Field(description="Scope of the key: that of one server, or all.")
     price: str = Field(description="Price in US dollars, paid once; nothing renews automatically.")
     term: str = Field(description="How long the key is valid, counted from the purchase.")
+    quota: str | None = Field(
+        default=None,
+        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null if unbounded.",
+    )
     get: str = Field(description="Where it can be bought.")
+
+    def __str__(self) -> str:
+        """In a few words: cve ($19, 30 days, 10,000 calls a month)."""
+        return f"{self.name} ({', '.join(one for one in (f'${self.price}', self.term, self.quota) if one)})"
+
+    def to_unlock(self) -> dict[str, Any]:
+        """As a refusal lists it among the ways to unlock a tool."""
+        return {"product": self.name, **self.model_dump(exclude={"name"}, exclude_none=True)}
 
 
 class BuildingEntry(Entry):

@@ -27,7 +27,7 @@ OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
     r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness"
-    r"|messages|monitors|watches|registrations|calls a minute"
+    r"|messages|monitors|watches|registrations|calls a minute|calls"
 )
 SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",

@@ -19,6 +19,9 @@ class ProductForSale(Result):
     scope: str = Field(description="Scope of the key: that of one server, or all.")
     price: str = Field(description="Price in US dollars, paid once, in USDC.")
     term: str = Field(description="How long the key is valid, counted from the purchase or, for a renewal, from the end of the key.")
+    quota: str | None = Field(
+        description="How many calls it opens in each calendar day or month (UTC), such as '500 calls a month'; null if unbounded."
+    )
     opens: tuple[str, ...] = Field(description="Names of the servers whose paid tools it unlocks now.")
 
 

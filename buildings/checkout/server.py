@@ -57,7 +57,12 @@ async def list_products(site: Site = CurrentSite()) -> Products:
     """
     products = tuple(
         ProductForSale(
-            name=one.name, scope=one.scope, price=one.price, term=one.term, opens=tuple(each.name for each in opened_by(one.name, site))
+            name=one.name,
+            scope=one.scope,
+            price=one.price,
+            term=one.term,
+            quota=one.quota,
+            opens=tuple(each.name for each in opened_by(one.name, site)),
         )
         for one in site.directory.products
     )

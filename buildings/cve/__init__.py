@@ -5,6 +5,7 @@ from datetime import timedelta
 from buildings.cve.arguments import PROBLEMS
 from buildings.cve.checks import (
     feed_facts,
+    feed_gauges,
     feeds_are_reachable,
     list_is_fresh,
     nvd_was_read,
@@ -63,4 +64,5 @@ building = Building(
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
     outbox=OUTBOX,
     facts=feed_facts,
+    gauges=feed_gauges,
 )

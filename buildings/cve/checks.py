@@ -46,6 +46,16 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
     return found
 
 
+async def feed_gauges(site: CveSite) -> Mapping[tuple[str, str], Mapping[str, float]]:
+    """When the list that is served was made, and when the feeds that it was made from were issued, as seconds since 1970."""
+    edition = site.state.edition
+    if edition is None:
+        return {}
+    issues = edition.facts.issues
+    times = {"list": edition.made_at, "KEV": issues.kev.issued, "EPSS": issues.epss.issued}
+    return {("issued_timestamp_seconds", "part"): {part: at.timestamp() for part, at in times.items()}}
+
+
 async def feed_facts(site: CveSite) -> Mapping[str, str]:
     """The list that is served and the feeds that it was made from, in words for the operator."""
     edition = site.state.edition

@@ -7,7 +7,7 @@ from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge
 from buildings.recorder.monitors.holdings import monitors_of
 from buildings.recorder.monitors.tools import mcp
-from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitors_used
+from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitor_gauges, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
 from buildings.recorder.settings import RecorderSettings
@@ -46,5 +46,6 @@ building = Building(
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     outbox=OUTBOX,
     facts=monitor_facts,
+    gauges=monitor_gauges,
     holdings=Holdings(monitors_of, what="monitors", stop=False),
 )

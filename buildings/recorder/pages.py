@@ -288,6 +288,16 @@ async def monitors_used(site: RecorderSite, key: Key) -> str:
     return f"{count or 0} of {MONITORS_PER_KEY} monitors"
 
 
+async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:
+    """How many monitors there are in each mode."""
+
+    def counted(connection: Connection) -> dict[str, float]:
+        rows = connection.execute(select(MONITORS.c.mode, func.count()).group_by(MONITORS.c.mode))
+        return {str(mode): float(number) for mode, number in rows}
+
+    return {("monitors", "mode"): await in_snapshot(site.storage, counted)}
+
+
 async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
     """How many monitors there are, how many belong to keys, are dead, and wait for their first beat, for the operator."""
 

@@ -212,14 +212,14 @@ def owner_needed(*, is_owned: bool) -> Problem:
 
 def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
     """For e-mail alerts without a key."""
-    keys = "; ".join(f"{product.name} (${product.price}, {product.term})" for product in products) or "none is sold at the moment"
+    keys = "; ".join(map(str, products)) or "none is sold at the moment"
     return Problem(
         402,
         "access_required",
         "alert_email needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
         f" configuration); without a key, send alert_webhook instead. Keys that unlock it: {keys}",
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
-        unlock=[{"product": product.name, **product.model_dump(exclude={"name"})} for product in products],
+        unlock=[product.to_unlock() for product in products],
     )
 
 

@@ -14,7 +14,14 @@ from twins import Operation
 def product_entries(products: Mapping[str, ProductTable], seller: str | None = None) -> list[ProductEntry]:
     """The products, as callers see them; `seller` says which tool sells it, if one does."""
     return [
-        ProductEntry(name=name, scope=table.scope, price=table.price, term=table.term, get=_where_sold(table, seller))
+        ProductEntry(
+            name=name,
+            scope=table.scope,
+            price=table.price,
+            term=table.term,
+            quota=None if table.quota is None else str(table.quota),
+            get=_where_sold(table, seller),
+        )
         for name, table in products.items()
     ]
 

@@ -56,6 +56,12 @@ def commands() -> App:
         app.command(function, name=name, help=text)
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.running:job_process", name="job-process", show=False)
+    app.command(
+        "campus.cli.audit_log:audit_log",
+        name="audit-log",
+        help="Write the audit log to standard output, the oldest entry first; a running server's entries appear within 10 seconds.\n\n"
+        "Changes of keys are always in it, calls and acts of the operator's pages while campus.toml has [audit_log].",
+    )
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(

@@ -128,7 +128,10 @@ class ClientTokenRow(CoreTables, table=True):
 
 
 class KeyUsageRow(CoreTables, table=True):
-    """How many calls of a tool the key of a lineage opened on a day, such as 2026-08-21, in UTC."""
+    """How many calls of a tool came with the key of a lineage on a day, such as 2026-08-21, in UTC.
+
+    `opened` are those that the key opened or added to, which count for its quota; the others were free.
+    """
 
     __tablename__ = "key_usage"
 
@@ -137,6 +140,27 @@ class KeyUsageRow(CoreTables, table=True):
     building: str = Field(primary_key=True)
     tool: str = Field(primary_key=True)
     calls: int = Field(sa_type=BigInteger)
+    opened: int = Field(sa_type=BigInteger)
+
+
+class AuditRow(CoreTables, table=True):
+    """A call, or an act of the operator. `who` is a key's id, the address of a payer, `operator`, or None for a caller without a key.
+
+    `outcome` is ok, tool_error for a result that is an error, or the code of the problem. `amount` is what was paid, in millionths of a
+    US dollar. `request_id` is that of the log and of the response. `id` is unique, and grows within one process.
+    """
+
+    __tablename__ = "audit_log"
+
+    id: str = Field(primary_key=True)
+    at: datetime = Field(sa_type=UtcDateTime, index=True)
+    who: str | None
+    frame: str | None
+    building: str
+    tool: str
+    outcome: str
+    amount: int | None = Field(sa_type=BigInteger)
+    request_id: str | None
 
 
 class SecretRow(CoreTables, table=True):

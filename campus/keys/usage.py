@@ -1,13 +1,17 @@
 """What each key calls, by day and tool: counted in memory and stored every few seconds, without a write per call."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import anyio
 from sqlalchemy import delete, func, text
 from sqlmodel import col, select
 
+from campus.caller import Key
+from campus.keys.lookups import Lookups
+from campus.keys.quotas import Quota, Spent, Standing
 from campus.keys.tables import KeyUsageRow
 from campus.storage import Storage
 
@@ -15,46 +19,101 @@ KEPT = timedelta(days=400)
 """How long a day's counts are kept: a year, and a month to look back."""
 ROWS_PER_TRANSACTION = 500
 ADD = text(
-    "INSERT INTO key_usage (day, lineage, building, tool, calls) VALUES (:day, :lineage, :building, :tool, :calls)"
-    " ON CONFLICT (day, lineage, building, tool) DO UPDATE SET calls = key_usage.calls + excluded.calls"
+    "INSERT INTO key_usage (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"
+    " ON CONFLICT (day, lineage, building, tool)"
+    " DO UPDATE SET calls = key_usage.calls + excluded.calls, opened = key_usage.opened + excluded.opened"
 )
 
 
 class Used(NamedTuple):
-    """A key and a tool that it called, which are counted together."""
+    """A key and a tool that it called on a day, which are counted together; and whether the key opened it, or the tool is free."""
 
+    day: str
     lineage: str
     building: str
     tool: str
+    is_opened: bool
+
+    def row(self, calls: int) -> dict[str, Any]:
+        """What so many calls add in the database."""
+        return {**self._asdict(), "calls": calls, "opened": calls if self.is_opened else 0}
 
 
 class KeyUsage:
-    """Counts the calls that keys open, of all processes together. A crash loses what was counted since the last `flush`."""
+    """Counts the calls with keys, of all processes together. A crash loses what was counted since the last `flush`.
 
-    def __init__(self, storage: Storage, *, now: Callable[[], datetime]) -> None:
+    `quotas` are those of the products. What a key has spent is read from the database when its first call comes, and again every 5
+    seconds while others come: so this process knows its own calls at once, and those of other processes 5 seconds after their flush.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        quotas: Mapping[str, Quota] | None = None,
+    ) -> None:
         self._storage = storage
         self._now = now
+        self._quotas = dict(quotas or {})
         self._counts: Counter[Used] = Counter()
+        self._storing = anyio.Lock()
+        self._spent = Lookups(self._read_spent, monotonic=monotonic)
 
-    def count(self, lineage: str, building: str, tool: str) -> None:
-        """One more call with a key of this lineage. It counts for the day, in UTC, on which it is stored."""
-        self._counts[Used(lineage, building, tool)] += 1
+    async def standing(self, key: Key) -> Standing | None:
+        """What the key has left of its product's quota; None if that has none. Raises StorageUnavailable."""
+        quota = self._quotas.get(key.product)
+        if quota is None:
+            return None
+        now = self._now()
+        start = quota.start(now)
+        name = f"{start.date()} {key.lineage}".encode()
+        found = self._spent.known(name) or await self._spent.find(name)
+        # another reading may have come meanwhile: all calls are counted in the latest
+        return Standing(quota, self._spent.known(name) or found, start, now)
+
+    def count(self, key: Key, building: str, tool: str, *, standing: Standing | None = None, is_opened: bool = False) -> None:
+        """One more call with the key; `standing` is what it had left of its quota."""
+        self._counts[Used(self._now().date().isoformat(), key.lineage, building, tool, is_opened)] += 1
+        if standing is not None:
+            standing.spent.calls += 1
 
     async def flush(self) -> None:
         """Add the counts to those in the database, and delete what is too old; to be called every few seconds and at the end."""
-        counts, self._counts = self._counts, Counter()
-        today = self._now().date()
-        try:
-            while counts:
-                some = sorted(counts.items())[:ROWS_PER_TRANSACTION]  # in one order, so that processes do not block each other
-                rows: list[dict[str, Any]] = [{"day": today.isoformat(), **used._asdict(), "calls": calls} for used, calls in some]
-                async with self._storage.write() as session:
-                    await (await session.connection()).execute(ADD, rows)
-                    await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (today - KEPT).isoformat()))
-                for used, _ in some:
-                    del counts[used]
-        finally:  # after an error or a cancellation: what was not stored
-            self._counts.update(counts)
+        async with self._storing:
+            counts, self._counts = self._counts, Counter()
+            try:
+                while counts:
+                    some = sorted(counts.items())[:ROWS_PER_TRANSACTION]  # in one order, so that processes do not block each other
+                    async with self._storage.write() as session:
+                        await (await session.connection()).execute(ADD, [used.row(calls) for used, calls in some])
+                        await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - KEPT).isoformat()))
+                    for used, _ in some:
+                        del counts[used]
+            finally:  # after an error or a cancellation: what was not stored
+                self._counts.update(counts)
+
+    async def _read_spent(self, names: Collection[bytes]) -> Mapping[bytes, Spent]:
+        """By the first day of a period and a lineage, the calls that the key opened since: in the database, and those not stored yet."""
+        wanted = {name: tuple(name.decode().split(" ", 1)) for name in names}
+        first = min(start for start, _ in wanted.values())
+        found = select(KeyUsageRow.day, KeyUsageRow.lineage, func.sum(KeyUsageRow.opened)).where(
+            col(KeyUsageRow.lineage).in_({lineage for _, lineage in wanted.values()}), col(KeyUsageRow.day) >= first
+        )
+        async with self._storing:  # a count is either read or not stored yet
+            async with self._storage.read() as session:
+                rows = (await session.exec(found.group_by(col(KeyUsageRow.day), col(KeyUsageRow.lineage)))).all()
+            opened: dict[str, Counter[str]] = defaultdict(Counter)
+            for day, lineage, calls in rows:
+                opened[lineage][day] += int(calls)
+            for used, calls in self._counts.items():
+                if used.is_opened:
+                    opened[used.lineage][used.day] += calls
+            return {
+                name: Spent(sum(calls for day, calls in opened[lineage].items() if day >= start))
+                for name, (start, lineage) in wanted.items()
+            }
 
     async def totals(self, lineages: Collection[str], *, days: int) -> Mapping[str, int]:
         """How many calls the keys of these lineages opened in the last days, today included; a key without any is left out."""

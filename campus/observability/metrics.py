@@ -2,6 +2,7 @@
 
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD = "other"
 NO_ROUTE = "none"
+MILLION = 1_000_000
 
 
 class Histogram:
@@ -133,6 +135,42 @@ class RequestMetrics:
         yield refused
 
 
+class CallMetrics:
+    """The tools' calls by what opened them, what they earned, and those that a limit refused. Every label has few values."""
+
+    def __init__(self) -> None:
+        self._opened: Counter[tuple[str, str]] = Counter()
+        self._earned: Counter[tuple[str, str]] = Counter()
+        self._refused: Counter[str] = Counter()
+
+    def opened(self, building: str, tier: str) -> None:
+        """Count a call that was admitted: `free`, by a `key`, or `paid`."""
+        self._opened[building, tier] += 1
+
+    def earned(self, building: str, tool: str, amount: int) -> None:
+        """Add what a call was charged, in millionths of a US dollar."""
+        self._earned[building, tool] += amount
+
+    def refused(self, limit: str) -> None:
+        """Count a call that was refused because of a limit of [limits], or of its product's quota."""
+        self._refused[limit] += 1
+
+    def collect(self) -> Iterator[Any]:
+        """Called by the Prometheus library."""
+        from prometheus_client.core import CounterMetricFamily
+
+        opened = CounterMetricFamily("campus_calls_opened", "calls of tools by what opened them", labels=("building", "tier"))
+        for (building, tier), count in self._opened.items():
+            opened.add_metric((building, tier), count)
+        earned = CounterMetricFamily("campus_income_usd", "what calls were charged, in US dollars", labels=("building", "tool"))
+        for (building, tool), amount in self._earned.items():
+            earned.add_metric((building, tool), amount / MILLION)
+        refused = CounterMetricFamily("campus_limits_reached", "calls that a limit refused", labels=("limit",))
+        for limit, count in self._refused.items():
+            refused.add_metric((limit,), count)
+        yield from (opened, earned, refused)
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """Numbers that are read when /metrics is asked for, by the value of one label."""
@@ -162,6 +200,7 @@ class Metrics:
     def __init__(self) -> None:
         self.event_loop_lag = EventLoopLag()
         self.requests = RequestMetrics()
+        self.calls = CallMetrics()
         self._counters: dict[str, Any] = {}
         self._creating = Lock()
 
@@ -189,11 +228,11 @@ class Metrics:
             return self._registry
 
     def _created(self, name: str, text: str, labels: list[str]) -> Any:
-        from prometheus_client import Counter
+        from prometheus_client import Counter as PrometheusCounter
 
         with self._creating:
             if name not in self._counters:
-                self._counters[name] = Counter(name, text, labels, registry=self._registry)
+                self._counters[name] = PrometheusCounter(name, text, labels, registry=self._registry)
             return self._counters[name]
 
     @cached_property
@@ -204,5 +243,6 @@ class Metrics:
         registry.register(Reading("campus_build_info", "always 1", "version", {version("mcp-campus"): 1}))
         registry.register(self.event_loop_lag)
         registry.register(self.requests)
+        registry.register(self.calls)
         ProcessCollector(registry=registry)  # CPU, memory and files, on Linux
         return registry

@@ -45,7 +45,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     layout = Layout(config.server.name, url, campus.layout.sent, navigation=NAVIGATION, operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
-    sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit)
+    sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.core.audit_log)
     overview = OverviewPage(campus, templates)
     pages = OperatorPages(campus, templates)
     payments = PaymentPages(campus, templates)

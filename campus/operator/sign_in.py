@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.context import context_of
+from campus.keys.audit_log import AuditLog
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.keys import SignInLimit
@@ -66,7 +67,8 @@ class OperatorSessions:
 class SignIn:
     """The page that signs in, and the guard in front of all others."""
 
-    def __init__(self, pages: Pages, sessions: OperatorSessions, *, limit: SignInLimit) -> None:
+    def __init__(self, pages: Pages, sessions: OperatorSessions, *, limit: SignInLimit, audit: AuditLog | None = None) -> None:
+        self._audit = audit
         self._pages = pages
         self._sessions = sessions
         self._limit = limit
@@ -81,7 +83,10 @@ class SignIn:
                 asked = f"?next={request.url.path}" if reads and request.url.path != "/" else ""
                 return RedirectResponse(f"{PATH}{asked}", status_code=303, headers=NO_STORE)
             form = {} if reads else await checked_form(request, self._pages.layout.cookies_of(request))
-            return await answer(request, form)
+            response = await answer(request, form)
+            if not reads:
+                self._note(request, "operator", "ok" if response.status_code < 400 else f"status {response.status_code}")
+            return response
 
         return guarded
 
@@ -109,12 +114,14 @@ class SignIn:
         next_path = local_path(form.get("next", ""))
         if not await self._sessions.accepts(form.get("password", "")):
             log.warning("operator's password refused", extra={"client": address})
+            self._note(request, None, "refused")
             return self._page(request, next_path=next_path, is_wrong=True)
         self._sessions.close(self.session_of(request))
         response = RedirectResponse(next_path or "/", status_code=303, headers=NO_STORE)
         cookies.put(response, cookies.session, self._sessions.open(), seconds=int(LONGEST_SESSION.total_seconds()))
         cookies.remove(response, cookies.form)
         log.info("operator signed in", extra={"client": address})
+        self._note(request, "operator", "ok")
         return response
 
     async def sign_out(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -124,6 +131,11 @@ class SignIn:
         response = RedirectResponse(PATH, status_code=303, headers=NO_STORE)
         cookies.remove(response, cookies.session)
         return response
+
+    def _note(self, request: Request, who: str | None, outcome: str) -> None:
+        """Note an act of the operator, or a refused attempt to sign in, in the audit log."""
+        if self._audit is not None:
+            self._audit.note(who, "operator", request.url.path, outcome, request_id=request.scope.get("request_id"))
 
     def _page(self, request: Request, *, next_path: str, is_wrong: bool = False) -> Response:
         return self._pages.page("sign_in.html", request, status=403 if is_wrong else 200, next_path=next_path, is_wrong=is_wrong)

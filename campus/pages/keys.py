@@ -4,7 +4,7 @@ The key itself is sent once, in the body of a form, and is in no address, page, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -148,6 +148,7 @@ class KeyPages:
         usage = await self.visitors.usage(key)
         clients = await self.clients.of_lineage(key.lineage)
         calls = await self.calls.of_lineage(key.lineage, days=USAGE_DAYS)
+        standing = await self.calls.standing(key)
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
@@ -157,7 +158,9 @@ class KeyPages:
                 **{"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
                 "holdings": [one.view for one in owned],
                 "calls": [one.model_dump(exclude={"lineage"}) for one in calls],
+                "quota": standing and {**asdict(standing.quota), "left": standing.left, "ends_at": standing.ends_at},
             },
+            standing=standing,
             key=key,
             opens=opens,
             used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],

@@ -9,6 +9,7 @@ from starlette.types import Scope
 from campus.caller import ABSENT, Caller, Credential, Frame, Key
 from campus.context import context_of
 from campus.directory import ProductEntry
+from campus.keys.quotas import Standing
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
 from campus.pricing import Offer
@@ -16,6 +17,8 @@ from twins import Problem
 
 Way = Frame | Literal["connected"]
 ALL = "all"
+QUOTA = "quota"
+"""The name of a product's quota among the limits of a call."""
 REALM = 'Bearer realm="campus"'
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
@@ -120,6 +123,26 @@ class Paywall:
             unlock=unlock,
         )
 
+    def used_up(self, offer: Offer, scope: Scope, standing: Standing, *, frame: Frame) -> Problem:
+        """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
+        way: Way = "connected" if context_of(scope).is_connected else frame
+        ends_at = utc_text(standing.ends_at)
+        others = "; ".join(map(str, self._opening(offer)))
+        keys = f" Until then another key opens it: {others}." if others else ""
+        paid = ""
+        if self._by_payment(offer, way):
+            paid = f" Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it."
+        return Problem(
+            429,
+            "quota_used_up",
+            f"The key in this call has opened its {standing.quota}; nothing was done or charged. It opens calls again from {ends_at}."
+            f"{keys}{paid}",
+            headers={"Retry-After": str(standing.seconds)},
+            retry_after=standing.seconds,
+            limit={"name": QUOTA, "calls": standing.quota.calls, "per": standing.quota.per, "ends_at": ends_at},
+            unlock=self._ways_in(offer, way)[1],
+        )
+
     def _ways_in(self, offer: Offer, way: Way) -> tuple[str, list[dict[str, Any]]]:
         """The ways to unlock the tool, in words and as data. They are the same for all who come one way, and so made once for each."""
         found = self._ways_cache.get((offer.building, offer.tool, way))
@@ -139,7 +162,7 @@ class Paywall:
     def _by_key(self, offer: Offer, way: Way) -> str:
         if offer.access.key == "never":
             return ""
-        keys = [f"{one.name} (${one.price}, {one.term})" for one in self._opening(offer)]
+        keys = list(map(str, self._opening(offer)))
         if not keys:
             return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
         if way == "connected":
@@ -156,7 +179,7 @@ class Paywall:
 
     def _unlock(self, offer: Offer, way: Way) -> list[dict[str, Any]]:
         """Each product whose key opens the tool, with its price and where to buy it; and the price per call."""
-        keys = [{"product": one.name, **one.model_dump(exclude={"name"})} for one in self._opening(offer)]
+        keys = [one.to_unlock() for one in self._opening(offer)]
         if not self._per_call or offer.price is None or way == "connected":
             return keys
         return [*keys, {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}]

@@ -5,23 +5,25 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from fastmcp.exceptions import ToolError, ValidationError
 from pydantic_core import from_json
 from starlette.types import Scope
 
-from campus.caller import Frame
-from campus.context import context_of
+from campus.caller import Frame, Key
+from campus.context import Context, context_of
 from campus.errors import StorageUnavailable
+from campus.keys.audit_log import AuditLog
 from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.wire import purchase_key
-from campus.paywall.admission import Paywall
-from campus.paywall.limits import CallLimits, TooManyCalls
+from campus.paywall.admission import QUOTA, Paywall
+from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.problems import storage_unavailable
 from campus.site import Site
-from twins import Problem
+from twins import Problem, ServerAnswers
 
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
@@ -102,6 +104,7 @@ class Gate:
         limits: CallLimits,
         usage: KeyUsage,
         selling: Selling | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self.site = site
         self.offers = offers
@@ -110,9 +113,34 @@ class Gate:
         self._limits = limits
         self._usage = usage
         self.selling = selling
+        self._audit = audit
+        self._metrics = site.metrics.calls
 
-    async def passed(self, call: GatedCall[ResultT]) -> ResultT:
+    def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
+        is_inside = context_of(call.scope).caller is not None  # a call made inside an admitted one is its part
+        return self._passed(call) if self._audit is None or is_inside else self._audited(call, self._audit)
+
+    async def _audited(self, call: GatedCall[ResultT], audit: AuditLog) -> ResultT:
+        outcome = "cancelled"
+        try:
+            result = await self._passed(call)
+            outcome = "tool_error" if getattr(result, "is_error", False) else "ok"
+        except (ServerAnswers, TooManyCalls):
+            outcome = ""  # the call comes again; or nothing was looked at
+            raise
+        except Exception as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            if outcome:
+                context = context_of(call.scope)
+                who = actor_of(context)
+                request_id = call.scope.get("request_id")
+                audit.note(who, self.site.name, call.tool, outcome, frame=call.frame, amount=context.paid, request_id=request_id)
+        return result
+
+    async def _passed(self, call: GatedCall[ResultT]) -> ResultT:
         offer = self.offers[call.tool]
         context = context_of(call.scope)
         context.site = self.site
@@ -138,19 +166,37 @@ class Gate:
                 if counts:
                     self._limits.count(key, caller.address, context)
                 if is_new and key is not None:
-                    self._usage.count(key.lineage, self.site.name, call.tool)
+                    await self._spend(call, offer, key, is_opened=caller.key is not None)
+                if context.used_up is not None:
+                    context.caller = None
+                    return await self._refused(call, offer, context.used_up, counts=False)
+                if is_new:
+                    self._metrics.opened(self.site.name, "free" if caller.key is None else "key")
             entered = enter(context.credential, call.scope, self.scopes)
             try:
                 result = await (call.run() if offer.access.fails_if is None else self._run(call, offer))
             finally:
                 leave(entered)
-        except TooManyCalls:
+        except TooManyCalls as refusal:
+            self._metrics.refused(refusal.more["limit"]["name"])
             await self._limits.delay()
             raise
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
             log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
             raise storage_unavailable() from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
+
+    async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, *, is_opened: bool) -> None:
+        """Count a call that came with a valid key; unless the key opens it and has spent its quota: then note the refusal."""
+        standing = await self._usage.standing(key) if is_opened else None
+        context = context_of(call.scope)
+        if standing is not None and standing.left == 0:
+            self._metrics.refused(QUOTA)
+            context.used_up = self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
+        else:
+            self._usage.count(key, self.site.name, call.tool, standing=standing, is_opened=is_opened)
+        if standing is not None:
+            show_quota(standing, context)
 
     async def _refused(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, *, counts: bool) -> ResultT:
         """The answer that the call's payment buys, where the tool is sold. Raises the refusal otherwise."""
@@ -201,11 +247,33 @@ class Gate:
             return StoredAnswer(body)
 
         try:
-            sold = await selling.sell(payment, selling.sale(offer, arguments, request), request, run)
+            sale = selling.sale(offer, arguments, request)
+            sold = await selling.sell(payment, sale, request, run)
         except NotSoldError as unsold:
             result: ResultT = unsold.result
             return result
+        if not sold.replayed:
+            context_of(call.scope).paid = sale.amount
+            self._metrics.opened(self.site.name, "paid")
+            self._metrics.earned(self.site.name, call.tool, sale.amount)
         return call.delivered(sold, made[0] if made else None)
+
+
+def actor_of(context: Context) -> str | None:
+    """Who calls, for the audit log: the payer, or the id of the key that was sent, valid or not; None without either."""
+    if context.caller is not None and context.caller.payer is not None:
+        return context.caller.payer
+    key = context.credential and context.credential.key
+    return key.id if key else None
+
+
+def outcome_of(error: Exception) -> str:
+    """The code of what a call raised; `internal_error` for what nobody foresaw."""
+    if isinstance(error, Problem):
+        return error.code
+    if isinstance(error, ValidationError):
+        return "invalid_request"
+    return "tool_error" if isinstance(error, ToolError) and error.__cause__ is None else "internal_error"
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

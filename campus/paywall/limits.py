@@ -11,6 +11,7 @@ from campus.addresses import network_of
 from campus.caller import Key
 from campus.config_tables import LimitsTable
 from campus.context import Context
+from campus.keys.quotas import Standing
 from campus.shares import MINUTE, Counts, TokenBuckets
 from twins import Problem
 
@@ -36,7 +37,7 @@ DELAYED = 128
 
 
 class TooManyCalls(Problem):
-    """429 `too_many_calls`."""
+    """429 `too_many_calls`; `more["limit"]` names the limit."""
 
 
 class Limit:
@@ -68,6 +69,18 @@ class Limit:
             retry_after=seconds,
             limit={"name": self._kind, "calls": self._calls, "seconds": int(MINUTE)},
         )
+
+
+def show_quota(standing: Standing, context: Context) -> None:
+    """Add what a key has left of its product's quota to the limits that the response names."""
+    window = int((standing.ends_at - standing.start).total_seconds())
+    added = (
+        b'"quota";q=%d;w=%d' % (standing.quota.calls, window),
+        b'"quota";r=%d;t=%d' % (standing.left, standing.seconds),
+    )
+    before = [value for _, value in context.limits]
+    policies, limits = (b", ".join(values) for values in zip(*([before] if before else []), added, strict=True))
+    context.limits = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
 
 
 class CallLimits:

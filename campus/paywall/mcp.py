@@ -192,7 +192,7 @@ class PaywallMiddleware(Middleware):
         """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
         around = context_of(scope)
         apart = {name: value for name, value in scope.items() if name != RECEIPTS}
-        apart[CONTEXT] = replace(around, caller=None, is_counted=False)
+        apart[CONTEXT] = replace(around, caller=None, is_counted=False, used_up=None, paid=None)
         with requested_with(apart):
             result = await self._gated(context, call_next, apart)
         around.status = context_of(apart).status

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -166,6 +166,11 @@ class Database:
         """Run work in one transaction, for the holder of `lock`; it is on disk when this returns, and rolled back when it raises."""
         with translate_errors(self._description, connecting=True):
             return await self._connections.transact(work, by_row=by_row)
+
+    def reading(self) -> int:
+        """How many of the connections that read are in use."""
+        pool: Any = self._connections.readers.pool  # a QueuePool: the others have no number
+        return int(pool.checkedout())
 
     async def close(self) -> None:
         """Close every connection."""

@@ -132,6 +132,14 @@ class Databases:
         """Why nothing can be written, a sentence each; empty while all is well."""
         return self._backend.findings()
 
+    def waiting(self) -> Mapping[str, int]:
+        """How many writes of this process wait for those before them, by database."""
+        return {name: database.lock.statistics().tasks_waiting for name, database in self._opened.items()}
+
+    def reading(self) -> Mapping[str, int]:
+        """On how many connections of its pool this process reads, by database."""
+        return {name: database.reading() for name, database in self._opened.items()}
+
     async def storage_of(self, name: str, tables: type[SQLModel]) -> Storage:
         """A building's storage, migrated by the steps of the nearest folder `migrations` beside or above the module of its tables.
 

@@ -103,12 +103,12 @@ def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_pa
         database.executescript("DROP TABLE tasks; DROP TABLE key_usage; UPDATE alembic_version SET version_num = '0011'")
     for words in (["key", "list"], ["key", "issue", "cve"], ["check"], ["run", "cve.reload"]):
         sentence = refused(config, *words)
-        assert f"{file} is at step 0011, and the installed version of campus needs step 0013: restart the server" in sentence
+        assert f"{file} is at step 0011, and the installed version of campus needs step 0014: restart the server" in sentence
     made = command("backup", str(copy.parent), "--config", str(config))
     assert made.returncode == 0, made.stderr
     assert (version_of(file), version_of(copy)) == ("0011", "0011")
     with serving(tmp_path, SHOP.format(storage="sqlite:data")):
-        assert (version_of(file), version_of(copy)) == ("0013", "0011")
+        assert (version_of(file), version_of(copy)) == ("0014", "0011")
 
 
 def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:

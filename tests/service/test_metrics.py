@@ -1,9 +1,11 @@
 """Metrics: what /metrics shows of requests, refused connections, jobs, checks and events, and how late the event loop is."""
 
+import json
 import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,16 +15,20 @@ from typing import Any
 
 import anyio
 import pytest
+import yaml
 from alerts.floods import OUTBOX
 from alerts.floods import building as floods
 from prometheus_client.parser import text_string_to_metric_families
 from serving import write_config
 
+from buildings.cve import building as cve
+from buildings.recorder import building as recorder
 from campus import Building, Check, Job, Problem, Site
 from campus.observability import Metrics
 from campus.testing import Clock, Frame, TestCampus, open_campus
 
 ROOT = Path(__file__).parents[2]
+OF_BUILDINGS = {"campus_recorder_deaths_total", "campus_recorder_monitors", "campus_cve_issued_timestamp_seconds", "campus_"}
 
 
 async def samples_of(campus: TestCampus) -> dict[tuple[str, ...], float]:
@@ -118,9 +124,81 @@ async def test_a_rule_fires_for_a_daily_list_that_was_never_made(shop: Building)
 async def test_the_rules_and_the_page_for_operators_name_metrics_that_there_are(shop: Building) -> None:
     async with open_campus(shop=shop) as campus, campus.admin() as admin:
         served = set(re.findall(r"^# TYPE (\w+)", (await admin.get("/metrics")).text, re.MULTILINE))
-    for file, example in (("deploy/prometheus-rules.yml", set()), ("docs/operate.md", {"campus_recorder_deaths_total", "campus_"})):
+    for file, example in (("deploy/prometheus-rules.yml", set()), ("docs/operate.md", OF_BUILDINGS)):
         named = set(re.findall(r"\bcampus_\w*", (ROOT / file).read_text()))
         assert {name.removesuffix("_bucket") for name in named} - served == example, file
+
+
+@pytest.mark.anyio
+async def test_the_dashboard_names_metrics_and_labels_that_there_are() -> None:
+    tables = {"buildings": {"recorder": {}, "cve": {"sample": True}}}
+    async with open_campus(recorder=recorder, cve=cve, tables=tables) as campus, campus.admin() as admin:
+        calls = campus.service.metrics.calls
+        await campus.call("brief_teaser", building="cve")
+        await campus.call("register_monitor", period_minutes=5, alert_webhook="https://hooks.example/1")
+        calls.earned("cve", "verdict", 20_000)
+        calls.refused("free")
+        await campus.service.scheduler.read_records()
+        families = list(text_string_to_metric_families((await admin.get("/metrics")).text))
+    labels = {sample.name: {*sample.labels} for family in families for sample in family.samples}
+    labels |= {family.name: set() for family in families if not family.samples}
+    empty = {name for name, found in labels.items() if not found}
+    dashboard = json.loads((ROOT / "deploy/grafana/campus.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    assert len(expressions) > 20
+    for expression in expressions:
+        bare = re.sub(r'"[^"]*"', "", expression)
+        named = set(re.findall(r"\b(?:campus|process)_\w+", bare))
+        assert named, expression
+        for name in named:
+            served = [one for one in (name, name.removesuffix("_total")) if one in labels]
+            assert served, f"{name} is not served"
+            used = {label for by in re.findall(r"by \(([^)]*)\)", bare) for label in by.replace(" ", "").split(",")}
+            used |= set(re.findall(r"(\w+)=", bare))
+            assert used - {"instance", "job"} <= labels[served[0]] or served[0] in empty, f"{expression}: {labels[served[0]]}"
+    variables = dashboard["templating"]["list"]
+    assert {one["name"] for one in variables} >= set(re.findall(r"\$(?!__)(\w+)", " ".join(expressions)))
+
+
+@pytest.mark.anyio
+async def test_calls_are_counted_by_what_opened_them_and_by_the_limit_that_refused_them(shop: Building, frame: Frame) -> None:
+    async with open_campus(shop=shop, frame=frame, tables={"limits": {"keyed": 2}}) as campus:
+        key = await campus.key("shop")
+        for _ in range(3):
+            await campus.call("text_of", key=key, day="2026-01-02")
+        await campus.call("text_of", day="2026-01-02")
+        found = await samples_of(campus)
+    opened = {one[1:]: value for one, value in found.items() if one[0] == "campus_calls_opened_total"}
+    assert opened == {("shop", "key"): 2}
+    assert {one[1:]: value for one, value in found.items() if one[0] == "campus_limits_reached_total"} == {("keyed",): 1}
+
+
+@pytest.mark.anyio
+async def test_a_building_has_gauges_and_one_that_cannot_be_read_is_left_out(shop: Building) -> None:
+    async def boats(site: Site[Any, Any]) -> dict[tuple[str, str], dict[str, float]]:
+        return {("boats", "state"): {"moored": 3, "out": 1}}
+
+    async def wrong(site: Site[Any, Any]) -> dict[tuple[str, str], dict[str, float]]:
+        return {("no name", "state"): {"moored": 3}}
+
+    async with open_campus(shop=replace(shop, gauges=boats)) as campus:
+        found = await samples_of(campus)
+    assert (found["campus_shop_boats", "moored"], found["campus_shop_boats", "out"]) == (3, 1)
+    async with open_campus(shop=replace(shop, gauges=wrong)) as campus:
+        assert ("campus_reads_running", "campus") in await samples_of(campus)
+
+
+def test_the_collectors_pipelines_name_parts_that_there_are() -> None:
+    collector = yaml.safe_load((ROOT / "deploy/otel-collector.yaml").read_text())
+    for pipeline in collector["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) <= set(collector[kind])
+    [scrape] = collector["receivers"]["prometheus"]["config"]["scrape_configs"]
+    assert (scrape["job_name"], scrape["static_configs"][0]["targets"]) == ("campus", [shipped_admin()])
+
+
+def shipped_admin() -> str:
+    return str(tomllib.loads((ROOT / "campus.toml").read_text())["server"]["admin"])
 
 
 @pytest.mark.skipif(which("promtool") is None, reason="promtool is not installed")
