@@ -55,6 +55,7 @@ def commands() -> App:
     for name, (function, text) in AUTHORING.items():
         app.command(function, name=name, help=text)
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
+    app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.running:job_process", name="job-process", show=False)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
