@@ -284,6 +284,31 @@ async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
         ]
 
 
+def migrate(
+    *,
+    contract: Annotated[
+        bool, Parameter(negative="", help="Run also the steps with which servers of the release before cannot serve; stop those first.")
+    ] = False,
+    config: ConfigFile = CAMPUS_TOML,
+) -> None:
+    """Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract.
+
+    On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first.
+    """
+    log_to_stderr("info")
+    anyio.run(_migrate, read_place(config), contract)
+
+
+async def _migrate(config: Config, contract: bool) -> None:
+    plan = await make_plan(config, installed_buildings())
+    tables = {"campus": CoreTables} | {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
+    async with open_databases(config, exclusive=True, migrates=True, contracts=contract) as databases:
+        await databases.check(tables)
+        await databases.refuse_lost("campus", others=config.buildings)
+        for name, each in tables.items():
+            await databases.storage_of(name, each)
+
+
 def backup(
     folder: Annotated[Path, Parameter(help="An empty folder; it is made if there is none.")], /, *, config: ConfigFile = CAMPUS_TOML
 ) -> None:
