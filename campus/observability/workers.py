@@ -6,6 +6,7 @@ every process maps, and knows no collectors, such as those of requests and of th
 """
 
 import json
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ import anyio
 from anyio.abc import SocketStream
 
 from campus.observability.metrics import Metrics, Reading
+
+log = logging.getLogger(__name__)
 
 Readings = Callable[[], Awaitable[Sequence[Reading]]]
 
@@ -52,11 +55,13 @@ class WorkerMetrics(Metrics):
 
     async def _tell(self, readings: Readings, stream: SocketStream) -> None:
         async with stream:
-            with suppress(anyio.BrokenResourceError):
+            try:
                 await stream.send(json.dumps(self._numbers(await readings())).encode())
+            except Exception:  # what a page would answer with 500 must not end the worker
+                log.exception("metrics were not handed over")
 
     async def _ask(self, path: Path, found: dict[str, Any]) -> None:
-        with suppress(OSError, ValueError), anyio.move_on_after(ANSWER_SECONDS):  # it has ended, or is ending
+        with suppress(OSError, ValueError, anyio.BrokenResourceError), anyio.move_on_after(ANSWER_SECONDS):  # it has ended, or is ending
             async with await anyio.connect_unix(path) as stream:
                 found[path.name] = json.loads(b"".join([part async for part in stream]))
 
