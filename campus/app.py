@@ -97,7 +97,7 @@ class Campus:
     async def run_services(self) -> None:
         """Run the buildings' services and watch the event loop, until cancelled."""
         async with stalls_named(), anyio.create_task_group() as tasks:
-            tasks.start_soon(self.metrics.event_loop_lag.measure)
+            tasks.start_soon(self.metrics.run, self._readings)
             await self.services.run()
 
     async def run_job(self, name: str, **options: Any) -> None:
@@ -116,38 +116,40 @@ class Campus:
 
     async def metrics_page(self) -> bytes:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
+        return await self.metrics.page(await self._readings())
+
+    async def _readings(self) -> Sequence[Reading]:
+        """What the checks find and how the jobs do, also in other processes."""
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
         databases = self.core.databases
         succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
-        return self.metrics.page(
-            [
-                Reading(
-                    "campus_check_findings",
-                    "what /readyz on this listener says is wrong",
-                    "check",
-                    {name: len(found[name]) for name in found},
-                ),
-                Reading("campus_job_failures", "failures since the last success", "job_name", {job.name: job.failures for job in jobs}),
-                Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
-                Reading(
-                    "campus_alerts_waiting",
-                    "alerts that are not delivered",
-                    "building",
-                    {name: waiting for name, (waiting, _) in backlogs.items()},
-                ),
-                Reading(
-                    "campus_alerts_late_seconds",
-                    "how long the next message to a target that does not fail has been due",
-                    "building",
-                    {name: late for name, (_, late) in backlogs.items()},
-                ),
-                Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
-                Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
-                *await self._gauges(),
-            ]
-        )
+        return [
+            Reading(
+                "campus_check_findings",
+                "what /readyz on this listener says is wrong",
+                "check",
+                {name: len(found[name]) for name in found},
+            ),
+            Reading("campus_job_failures", "failures since the last success", "job_name", {job.name: job.failures for job in jobs}),
+            Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
+            Reading(
+                "campus_alerts_waiting",
+                "alerts that are not delivered",
+                "building",
+                {name: waiting for name, (waiting, _) in backlogs.items()},
+            ),
+            Reading(
+                "campus_alerts_late_seconds",
+                "how long the next message to a target that does not fail has been due",
+                "building",
+                {name: late for name, (_, late) in backlogs.items()},
+            ),
+            Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
+            Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
+            *await self._gauges(),
+        ]
 
     async def _backlogs(self) -> Mapping[str, tuple[int, float]]:
         """By building, how many alerts wait and for how long the next message has been due. A database that cannot be read is left out."""

@@ -44,7 +44,7 @@ def utc_now() -> datetime:
 
 
 def open_databases(
-    config: Config, *, exclusive: bool = False, reading: bool = False, migrates: bool = False
+    config: Config, *, exclusive: bool = False, reading: bool = False, migrates: bool = False, contracts: bool = False
 ) -> AbstractAsyncContextManager[Databases]:
     """The databases that campus.toml names; see Databases.open."""
     return Databases.open(
@@ -54,6 +54,7 @@ def open_databases(
         exclusive=exclusive and not config.is_locked,
         reading=reading,
         migrates=migrates,
+        contracts=contracts,
     )
 
 

@@ -19,6 +19,11 @@ RUNNING = {
     "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is.",
     "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
     "alerts": "List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones.",
+    "migrate": (
+        "Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract."
+        "\n\n"
+        "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
+    ),
     "backup": "Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump.",
     "copy": (
         "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
@@ -55,6 +60,7 @@ def commands() -> App:
     for name, (function, text) in AUTHORING.items():
         app.command(function, name=name, help=text)
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
+    app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.running:job_process", name="job-process", show=False)
     app.command(
         "campus.cli.audit_log:audit_log",

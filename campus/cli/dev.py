@@ -5,7 +5,6 @@ campus.cli.dev_version). A version is served as soon as it is open, and only the
 finished, new ones go to the next version. One that cannot be opened changes nothing.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -16,11 +15,10 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext, suppres
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 from anyio.abc import TaskGroup, UNIXSocketStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from cyclopts import Parameter
 from watchfiles import PythonFilter, awatch
@@ -29,6 +27,7 @@ from campus.addresses import Listen
 from campus.catalog.loader import installed_buildings
 from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import Place, read_place
+from campus.cli.processes import ServingProcess, own_group
 from campus.config import Config, read_file_target
 from campus.core import Core, open_core
 from campus.errors import ServeError, unwrapped_errors
@@ -40,9 +39,6 @@ from campus.observability import LogLevel, log_to_stderr
 WATCHED = (".toml", ".html", ".css")
 """Besides Python's files. What a tool writes, such as JSON or a database, is no new version."""
 KEY = Product("dev", "all", "0", Term(1, "day"))
-STOP_SECONDS = 20.0
-"""The server lets calls finish for 10 s, then a job's process has 5."""
-LONGEST_REPORT = 1 << 20
 INSPECTOR = "@modelcontextprotocol/inspector@2"
 
 
@@ -87,11 +83,9 @@ def _forking(place: Path, settings: Config, listener: socket.socket, words: Sequ
     orders, its = socket.socketpair()
     with orders:
         with its:
-            # in a process group of its own an interrupt from the keyboard reaches it through this process only
-            code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
             at = ("--host", settings.server.host, "--port", str(listener.getsockname()[1]))
             fds = ("--orders", str(its.fileno()), "--listener", str(listener.fileno()))
-            command = (sys.executable, "-P", "-c", code, "dev-versions", str(place), *fds, *at, *words)
+            command = own_group("dev-versions", str(place), *fds, *at, *words)
             process = Popen(command, stdin=DEVNULL, pass_fds=(its.fileno(), listener.fileno()))  # noqa: S603  # our own command
         try:
             yield orders
@@ -224,15 +218,8 @@ class Versions:
             print("campus: the server's process has ended; save a file to start it again", flush=True)
 
 
-class Version:
+class Version(ServingProcess):
     """A process that loads the author's code and serves it."""
-
-    def __init__(self, reports: UNIXSocketStream) -> None:
-        self._reports = reports
-        self._lines = BufferedByteReceiveStream(reports)
-        self._pid = 0
-        self._has_ended = False
-        self._reading = anyio.Lock()
 
     @classmethod
     async def forked(cls, orders: socket.socket) -> "Version":
@@ -244,30 +231,5 @@ class Version:
         hello = await version.report()
         if hello is None:
             raise ServeError("the process that starts the versions has ended; start campus dev again")
-        version._pid = hello["pid"]
+        version.pid = hello["pid"]
         return version
-
-    async def report(self) -> dict[str, Any] | None:
-        """The next thing that it tells: `served`, what is served where, or `error`, why nothing is. None when it has ended."""
-        try:
-            report: dict[str, Any] = json.loads(await self._lines.receive_until(b"\n", LONGEST_REPORT))
-        except (anyio.BrokenResourceError, anyio.IncompleteRead):
-            self._has_ended = True
-            return None
-        return report
-
-    async def ended(self) -> None:
-        """Wait until it has ended."""
-        async with self._reading:
-            while not self._has_ended and await self.report():
-                pass
-
-    async def stop(self) -> None:
-        """Let its running calls finish, and end it."""
-        with suppress(anyio.BrokenResourceError, OSError):
-            await self._reports.send_eof()
-        with anyio.move_on_after(STOP_SECONDS):
-            await self.ended()
-            return
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)

@@ -4,19 +4,15 @@ A process that has imported campus, and nothing of the author's, forks for each 
 """
 
 import gc
-import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from threading import Thread
 from time import localtime, strftime
-from typing import Any
 
 import anyio
 import anyio._backends._asyncio  # imported when a loop starts, like the next two
@@ -26,6 +22,7 @@ import uvloop  # noqa: F401
 from campus.app import Campus
 from campus.catalog.server import OpenBuilding
 from campus.cli.places import read_place
+from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
 from campus.observability import LogLevel, log_to_stderr
@@ -45,8 +42,8 @@ def dev_versions(place: Path, /, *, orders: int, listener: int, host: str, port:
             return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with socket.socket(fileno=fds[0]) as reports:
-        _send(reports, {"pid": os.getpid()})
-        Thread(target=_stop_with_parent, args=(reports,), daemon=True).start()
+        send_report(reports, {"pid": os.getpid()})
+        stop_with_parent(reports)
         _serve(place, socket.socket(fileno=listener), reports, host=host, port=port, log_level=log_level)
 
 
@@ -60,12 +57,7 @@ def _serve(place: Path, listener: socket.socket, reports: socket.socket, *, host
         serving = partial(serve_campus, settings, jobs, listener=listener, on_serving=partial(_report, reports))
         anyio.run(serving, backend_options={"use_uvloop": True})
     except CampusError as error:
-        _send(reports, {"error": str(error)})
-
-
-def _stop_with_parent(reports: socket.socket) -> None:
-    reports.recv(1)  # nothing is ever sent: this returns when the parent wants the end, or has ended
-    os.kill(os.getpid(), signal.SIGTERM)
+        send_report(reports, {"error": str(error)})
 
 
 def _report(reports: socket.socket, campus: Campus) -> None:
@@ -74,11 +66,7 @@ def _report(reports: socket.socket, campus: Campus) -> None:
     access.handlers, access.propagate = [CallLines(campus.plan.opened)], False
     url = campus.plan.config.url
     served = [f"{one.name} at {url}{one.mcp_path}: {', '.join(one.operations)}" for one in campus.plan.opened]
-    _send(reports, {"served": [*served, *(f"{one.name} cannot be reached" for one in campus.plan.closed)]})
-
-
-def _send(reports: socket.socket, report: Mapping[str, Any]) -> None:
-    reports.sendall(json.dumps(report).encode() + b"\n")
+    send_report(reports, {"served": [*served, *(f"{one.name} cannot be reached" for one in campus.plan.closed)]})
 
 
 class CallLines(logging.Handler):

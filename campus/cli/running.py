@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import anyio
 from cyclopts import App, CycloptsError, Parameter
+from cyclopts.validators import Number
 from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
@@ -25,6 +26,7 @@ from campus.catalog.plan import Plan, make_plan
 from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.cli.places import Place, read_place
+from campus.cli.processes import own_group
 from campus.config import Config
 from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
@@ -52,6 +54,10 @@ def serve(
     host: Annotated[str | None, Parameter(help="The address to listen on; default: that of campus.toml.")] = None,
     port: Annotated[int | None, Parameter(help="The port to listen on; default: that of campus.toml.")] = None,
     admin: Annotated[str | None, Parameter(help="Where metrics and readiness are shown, such as 127.0.0.1:9100, or off.")] = None,
+    workers: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=1), help="How many processes serve, on PostgreSQL; SIGHUP reloads them, refusing no call."),
+    ] = None,
     config: ConfigFile = CAMPUS_TOML,
     access_log: Annotated[bool, Parameter(negative="", help="Log a line per request; it costs as much as a small answer.")] = False,
     log_level: Annotated[LogLevel, Parameter(help="The least important lines to log; debug adds runs of jobs that did nothing.")] = "info",
@@ -60,13 +66,18 @@ def serve(
     """Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted."""
     log_to_stderr(log_level, log_format=log_format, requests=access_log)
     config = place or config
-    settings = read_place(config).serving_at(host, port, admin=admin)
-    anyio.run(
-        serve_campus,
-        settings,
-        partial(job_command, config, settings, ("--log-level", log_level, "--log-format", log_format)),
-        backend_options={"use_uvloop": True},
-    )
+
+    def read() -> Config:
+        return read_place(config).serving_at(host, port, admin=admin)
+
+    logged = ("--log-level", log_level, "--log-format", log_format)
+    if workers:
+        from campus.cli.workers import supervise  # not needed by one process
+
+        supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
+        return
+    settings = read()
+    anyio.run(serve_campus, settings, partial(job_command, config, settings, logged), backend_options={"use_uvloop": True})
 
 
 async def serve_campus(
@@ -74,14 +85,17 @@ async def serve_campus(
     job_command: Callable[[str], Sequence[str]],
     *,
     listener: socket.socket | None = None,
+    operators: socket.socket | None = None,
     on_serving: Callable[[Campus], None] = lambda _: None,
+    metrics: Metrics | None = None,
 ) -> None:
-    """Open a campus and serve it until a signal, on this socket, or else on systemd's or at the address of campus.toml."""
+    """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
     with ExitStack() as sockets:
         listener = sockets.enter_context(listener or inherited_listener() or bind(settings.server.host, settings.server.port))
-        operators = sockets.enter_context(bind(*settings.server.admin, key="admin")) if settings.server.admin else None
+        if settings.server.admin:
+            operators = sockets.enter_context(operators or bind(*settings.server.admin, key="admin"))
         async with (
-            assemble(settings, exclusive=True, job_command=job_command) as campus,
+            assemble(settings, exclusive=True, job_command=job_command, metrics=metrics) as campus,
             open_app(campus) as app,
             anyio.create_task_group() as tasks,
         ):
@@ -136,11 +150,8 @@ async def _settle(campus: Campus) -> None:
 
 def job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
     """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
-    # in a process group of its own an interrupt from the keyboard reaches it through its server only
-    code = "import os; os.setpgid(0, 0); from campus.__main__ import main; main()"
-    begins = (sys.executable, "-P", "-c", code, "job-process", name)
     place = ("--host", settings.server.host, "--port", str(settings.server.port))
-    return (*begins, "--config", str(file), *place, *logged)
+    return own_group("job-process", name, "--config", str(file), *place, *logged)
 
 
 def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel, log_format: LogFormat) -> None:
@@ -271,6 +282,31 @@ async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
             for name, outbox in campus.outboxes.items()
             for one in await outbox.troubled_targets(campus.sites[name].storage)
         ]
+
+
+def migrate(
+    *,
+    contract: Annotated[
+        bool, Parameter(negative="", help="Run also the steps with which servers of the release before cannot serve; stop those first.")
+    ] = False,
+    config: ConfigFile = CAMPUS_TOML,
+) -> None:
+    """Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract.
+
+    On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first.
+    """
+    log_to_stderr("info")
+    anyio.run(_migrate, read_place(config), contract)
+
+
+async def _migrate(config: Config, contract: bool) -> None:
+    plan = await make_plan(config, installed_buildings())
+    tables = {"campus": CoreTables} | {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
+    async with open_databases(config, exclusive=True, migrates=True, contracts=contract) as databases:
+        await databases.check(tables)
+        await databases.refuse_lost("campus", others=config.buildings)
+        for name, each in tables.items():
+            await databases.storage_of(name, each)
 
 
 def backup(

@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -206,7 +206,7 @@ class Metrics:
 
     async def warm(self) -> None:
         """Import the Prometheus library, in a thread: it takes longer than any call should wait."""
-        await anyio.to_thread.run_sync(self._shared_registry)
+        await anyio.to_thread.run_sync(self.registry)
 
     def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
         """Count `event` so many times; the same event always has the same label names."""
@@ -214,16 +214,21 @@ class Metrics:
         counter = self._counters.get(name) or self._created(name, f"{event} in {building}", sorted(labels))
         (counter.labels(**labels) if labels else counter).inc(times)
 
-    def page(self, readings: Sequence[Reading] = ()) -> bytes:
+    async def run(self, readings: Callable[[], Awaitable[Sequence[Reading]]]) -> None:
+        """Measure the event loop until cancelled; `readings` are those of each page."""
+        await self.event_loop_lag.measure()
+
+    async def page(self, readings: Sequence[Reading] = ()) -> bytes:
         """Everything in Prometheus' text format."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         moment: Any = CollectorRegistry()
         for reading in readings:
             moment.register(reading)
-        return generate_latest(self._shared_registry()) + generate_latest(moment)
+        return generate_latest(self.registry()) + generate_latest(moment)
 
-    def _shared_registry(self) -> Any:
+    def registry(self) -> Any:
+        """Prometheus' registry of what is counted."""
         with self._creating:
             return self._registry
 

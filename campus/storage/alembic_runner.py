@@ -15,7 +15,7 @@ from alembic.operations import ops
 from alembic.runtime.environment import EnvironmentContext
 from alembic.runtime.migration import MigrationContext, MigrationStep
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, create_engine
+from sqlalchemy import Connection, MetaData, create_engine, inspect, text
 from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
@@ -24,6 +24,7 @@ from campus.storage.database import Storage
 from campus.storage.migrations import History, history_of
 from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
+USABLE_FROM = "usable_from"
 UPGRADE_LOCK = Lock()
 """One upgrade at a time, because the steps use `alembic.op`, which is global to the process."""
 
@@ -50,40 +51,52 @@ def upgrade(connection: Connection, history: History) -> None:
     script = ScriptDirectory(str(history.folder), version_locations=[str(history.folder)])
 
     def steps(current: Any, _: object) -> Iterable[Any]:
-        due = reversed(list(script.iterate_revisions("head", current, implicit_base=True)))
+        if current and history.head and history.head <= current[0]:  # another process was quicker
+            return []
+        due = reversed(list(script.iterate_revisions(history.head, current, implicit_base=True)))
         return [MigrationStep.upgrade_from_script(script.revision_map, each) for each in due]
 
     with UPGRADE_LOCK, EnvironmentContext(Config(), script, fn=steps) as environment:
         environment.configure(connection=connection, transactional_ddl=True)
         environment.run_migrations()
+        if MigrationContext.configure(connection).get_current_revision() == history.head:
+            _note_who_can_use_it(connection, history)
+
+
+def _note_who_can_use_it(connection: Connection, history: History) -> None:
+    """Store the oldest step whose code can use the database: the last one that contracted, or else the first."""
+    if USABLE_FROM not in (column["name"] for column in inspect(connection).get_columns("alembic_version")):
+        connection.exec_driver_sql(f"ALTER TABLE alembic_version ADD COLUMN {USABLE_FROM} VARCHAR(32)")
+    oldest = next((step for step in reversed(history.steps) if history.contracts(step)), history.steps[0])
+    connection.execute(text(f"UPDATE alembic_version SET {USABLE_FROM} = :step"), {"step": oldest})  # noqa: S608  # a constant
 
 
 async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
-    """The differences between a migrated database and the tables in code; empty when there are none."""
+    """The differences between a migrated database and the tables in code; empty when there are none, or none are due."""
     async with storage.read() as session:
-        found = await (await session.connection()).run_sync(_compare, tables.metadata)
+        found = await (await session.connection()).run_sync(_compare, tables.metadata, history_of(tables))
         return [str(difference) for difference in found]
 
 
-def write_revision(tables: type[SQLModel], text: str) -> Path:
+def write_revision(tables: type[SQLModel], what: str) -> Path:
     """Write the step from the newest one to the tables in code and return its file; read it before you commit it.
 
-    `text` says in a few words what the step does. StorageError when there is nothing to do.
+    `what` says in a few words what the step does. StorageError when there is nothing to do.
     """
     history = history_of(tables)
     if not (body := _body(tables.metadata, history)):
         raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} create the tables as they are")
-    words = re.findall(r"[a-z0-9]+", text.lower())
+    words = re.findall(r"[a-z0-9]+", what.lower())
     if not words:
-        raise StorageError(f"{text!r} names no file; say in a few words what the step does")
+        raise StorageError(f"{what!r} names no file; say in a few words what the step does")
     path = history.folder / f"{history.next}_{'_'.join(words)[:40]}.py"
     history.folder.mkdir(exist_ok=True)
-    path.write_text(_step(text, history, body), encoding="utf-8")
+    path.write_text(_step(what, history, body), encoding="utf-8")
     return path
 
 
-def _step(text: str, history: History, body: str) -> str:
-    sentence = f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+def _step(what: str, history: History, body: str) -> str:
+    sentence = f"{what[:1].upper()}{what[1:]}".rstrip(".") + "."
     before = f'"{history.head}"' if history.head else "None"
     dialects = sorted(set(re.findall(r"\b(postgresql|sqlite)\.", body)))
     imports = ["import sqlalchemy as sa", "from alembic import op", *(f"from sqlalchemy.dialects import {name}" for name in dialects)]
@@ -118,8 +131,12 @@ def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
             )
 
 
-def _compare(connection: Connection, metadata: MetaData) -> Sequence[Any]:
-    differences: Sequence[Any] = compare_metadata(MigrationContext.configure(connection), metadata)
+def _compare(connection: Connection, metadata: MetaData, history: History) -> Sequence[Any]:
+    context = MigrationContext.configure(connection)
+    step = context.get_current_revision()
+    if step not in history.steps or history.due(step).head == step != history.head:  # a newer release has expanded, or one contracts later
+        return []
+    differences: Sequence[Any] = compare_metadata(context, metadata)
     return differences
 
 

@@ -11,7 +11,7 @@ from sqlmodel import SQLModel
 
 from campus.errors import StorageError
 from campus.storage.database import Connections, Database, Storage
-from campus.storage.migrations import History, history_of
+from campus.storage.migrations import History, Version, history_of
 from campus.storage.postgres import postgres_backend
 from campus.storage.sqlite import SqliteBackend, open_directory
 
@@ -33,7 +33,7 @@ class Backend(Protocol):
         """Where the database of this name is: its file, or its database, server and schema."""
         ...
 
-    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest migration that was run on each; changes nothing. None where there are no tables."""
         ...
 
@@ -57,12 +57,13 @@ class Backend(Protocol):
 class Databases:
     """`async with Databases.open(url) as databases`, then `await databases.storage_of(name, tables)`."""
 
-    def __init__(self, backend: Backend, stack: AsyncExitStack, *, migrates: bool) -> None:
+    def __init__(self, backend: Backend, stack: AsyncExitStack, *, migrates: bool, contracts: bool) -> None:
         self._backend = backend
         self._stack = stack
         self._migrates = migrates
+        self._contracts = contracts
         self._opened: dict[str, Database] = {}
-        self._versions: dict[str, str | None] = {}
+        self._versions: dict[str, Version | None] = {}
 
     @staticmethod
     @asynccontextmanager
@@ -74,16 +75,18 @@ class Databases:
         exclusive: bool = False,
         reading: bool = False,
         migrates: bool = True,
+        contracts: bool = False,
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
         `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
         PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         Without `migrates`, a database of an older version is refused, which a server of that version may be serving; a new one is made.
+        With `contracts`, a database is migrated also by the steps that servers of the release before cannot serve with.
         """
         async with AsyncExitStack() as stack:
             backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
-            yield Databases(backend, stack, migrates=migrates)
+            yield Databases(backend, stack, migrates=migrates, contracts=contracts)
 
     @property
     def is_single_process(self) -> bool:
@@ -162,25 +165,39 @@ class Databases:
             await self._ask(name)
         self._refuse_other(name, history)
         version = self._versions.pop(name)  # it may change from here on
-        if version != history.head:
-            about = {"building": name, "from_step": version, "to_step": history.head}
-            if version is not None:
+        step = version.step if version else None
+        if step is not None and step not in history.steps:
+            log.info("database is of a newer release, with which this one can serve", extra={"building": name, "step": step})
+            return
+        due = self._due(step, history)
+        if step != due.head:
+            about = {"building": name, "from_step": step, "to_step": due.head}
+            if step is not None:
                 log.info("migrating; nothing is served until it has ended", extra=about)
-            await self._backend.upgrade(name, history)
+            await self._backend.upgrade(name, due)
             log.info("migrated", extra=about)
+        if due != history:
+            log.info("steps wait for `campus migrate --contract`", extra={"building": name, "at_step": due.head, "last_step": history.head})
+
+    def _due(self, step: str | None, history: History) -> History:
+        """The steps that a database at this step is to have."""
+        return history if self._contracts or step == history.head else history.due(step)
 
     async def _ask(self, *names: str) -> None:
         """Remember at which steps the databases are, all asked at once, until they are opened."""
         self._versions |= await self._backend.versions_of(names)
 
     def _refuse_other(self, name: str, history: History) -> None:
-        """Refuse a database of another version than the installed one, unless it may be migrated."""
+        """Refuse a database of a version that the installed one cannot use, unless it may be migrated."""
         version = self._versions[name]
-        if version is not None and version not in history.steps:
-            raise StorageError(f"{self._backend.describe(name)} is at step {version}, {_advice(name, version, history)}")
-        if version not in (None, history.head) and not self._migrates:
+        if version is None or history.admits(version):
+            return
+        step = version.step
+        if step not in history.steps:
+            raise StorageError(f"{self._backend.describe(name)} is at step {step}, {_advice(name, step, history)}")
+        if step != (needed := self._due(step, history).head) and not self._migrates:
             raise StorageError(
-                f"{self._backend.describe(name)} is at step {version}, and the installed version of {name} needs step {history.head}:"
+                f"{self._backend.describe(name)} is at step {step}, and the installed version of {name} needs step {needed}:"
                 " restart the server, which migrates it"
             )
 

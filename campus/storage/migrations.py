@@ -5,8 +5,9 @@ Alembic, which runs and writes the steps, is loaded only for that: see alembic_r
 
 import inspect as python_inspect
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import Connection, inspect
 from sqlmodel import SQLModel
@@ -14,11 +15,22 @@ from sqlmodel import SQLModel
 from campus.storage.database import Storage
 
 STEP = re.compile(r"(\d{4})_\w+\.py")
+CONTRACT = re.compile(r"^contract = True$", re.MULTILINE)
+
+
+class Version(NamedTuple):
+    """The step that a database is at, and the oldest step whose code can use it; None if that is not known."""
+
+    step: str
+    usable_from: str | None
 
 
 @dataclass(frozen=True)
 class History:
-    """The steps of one building: `0001_lists.py` is step 0001. A step is never edited after its release."""
+    """The steps of one building: `0001_lists.py` is step 0001. A step is never edited after its release.
+
+    A step that takes away what the release before still uses has the line `contract = True`: it contracts. All others expand.
+    """
 
     folder: Path
     steps: tuple[str, ...]
@@ -27,6 +39,24 @@ class History:
     def head(self) -> str | None:
         """The newest step; None when there is none yet."""
         return self.steps[-1] if self.steps else None
+
+    def contracts(self, step: str) -> bool:
+        """Whether code of earlier steps cannot use a database any more after this one."""
+        return any(CONTRACT.search(file.read_text(encoding="utf-8")) for file in self.folder.glob(f"{step}_*.py"))
+
+    def due(self, step: str | None) -> "History":
+        """The steps that servers of the release before can serve with, for a database at this step: without those last ones that contract.
+
+        One that others follow is of a release before, so it waits no longer. A new database gets them all.
+        """
+        steps = self.steps
+        while step is not None and steps[-1] != step and self.contracts(steps[-1]):
+            steps = steps[:-1]
+        return replace(self, steps=steps)
+
+    def admits(self, version: Version) -> bool:
+        """Whether a database of a newer release can be used by this one: its steps since then did only expand."""
+        return version.usable_from is not None and self.steps[0] <= version.usable_from <= self.steps[-1] < version.step
 
     @property
     def next(self) -> str:

@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 
 import anyio
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Connection, ExceptionContext, column, event, make_url, select, table, text
+from sqlalchemy import URL, Connection, ExceptionContext, event, make_url, select, table, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage.errors import BUSY_SECONDS, translate_errors
-from campus.storage.migrations import History
+from campus.storage.migrations import History, Version
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
@@ -96,7 +96,7 @@ class PostgresBackend:
         """The database, its server, and a building's schema."""
         return f"{self._place}, schema {name}"
 
-    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest step that was run on each schema, asked over one connection; None when none was."""
         with translate_errors(self._server, connecting=True):
             return await self._connected(names[0], partial(self._versions_of, names=names), STATEMENT_SECONDS)
@@ -120,11 +120,12 @@ class PostgresBackend:
         command = self._command("pg_dump", "--format=custom", f"--file={target}.dump")
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 
-    def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, str | None]:
-        found: dict[str, str | None] = dict.fromkeys(names)
+    def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
+        found: dict[str, Version | None] = dict.fromkeys(names)
         for name in connection.scalars(WITH_TABLES, {"names": list(names)}).all():
             with translate_errors(self.describe(name)):
-                found[name] = connection.scalar(select(column("version_num")).select_from(table("alembic_version", schema=name)))
+                row = connection.execute(select(text("*")).select_from(table("alembic_version", schema=name))).mappings().first()
+                found[name] = Version(row["version_num"], row.get("usable_from")) if row else None
         return found
 
     def _command(self, *words: str) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from campus.errors import StorageError
 from campus.storage.errors import BUSY_SECONDS, translate_errors
-from campus.storage.migrations import History
+from campus.storage.migrations import History, Version
 from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
 
 PROBE_BYTES = 64 * 1024
@@ -38,7 +38,7 @@ class SqliteBackend:
         """The path of a building's file."""
         return str(self._path(name))
 
-    async def versions_of(self, names: Sequence[str]) -> Mapping[str, str | None]:
+    async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest step that was run on each file; nothing is created or changed. None for a missing or empty file."""
         found = {}
         for name in names:
@@ -74,7 +74,7 @@ class SqliteBackend:
         return self._folder / f"{name}.db"
 
 
-def _version_of(path: Path) -> str | None:
+def _version_of(path: Path) -> Version | None:
     if not path.exists():
         return None
     log = path.with_name(f"{path.name}-wal")
@@ -88,12 +88,13 @@ def _version_of(path: Path) -> str | None:
         return _version_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
 
 
-def _version_at(path: Path, mode: str) -> str | None:
+def _version_at(path: Path, mode: str) -> Version | None:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone():
             return None
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        return str(row[0]) if row else None
+        connection.row_factory = sqlite3.Row
+        row = connection.execute("SELECT * FROM alembic_version").fetchone()
+        return Version(row["version_num"], row["usable_from"] if "usable_from" in row.keys() else None) if row else None  # noqa: SIM118
 
 
 def _upgrade(path: Path, history: History) -> None:

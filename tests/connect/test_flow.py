@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from itertools import cycle
 
 import httpx
 import pytest
@@ -29,9 +30,23 @@ async def stored(clock: Clock, storage_url: str) -> AsyncIterator[TestCampus]:
 
 
 @pytest.fixture
-async def stored_app(stored: TestCampus) -> AsyncIterator[ChatApp]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(stored.app), base_url=ORIGIN) as http:
+async def stored_app(stored: TestCampus, clock: Clock, storage_url: str) -> AsyncIterator[ChatApp]:
+    """A client each of whose requests goes to another process than the one before."""
+    async with (
+        open_campus(lock=make_lock(), clock=clock, storage=storage_url, tables=lock_alone()) as other,
+        httpx.AsyncClient(transport=InTurns(stored, other), base_url=ORIGIN) as http,
+    ):
         yield ChatApp(http)
+
+
+class InTurns(httpx.AsyncBaseTransport):
+    """Sends each request to the next of several campuses."""
+
+    def __init__(self, *campuses: TestCampus) -> None:
+        self._turns = cycle([httpx.ASGITransport(one.app) for one in campuses])
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await next(self._turns).handle_async_request(request)
 
 
 def lock_alone() -> dict[str, object]:
@@ -42,7 +57,9 @@ async def key_of(campus: TestCampus, product: str = "lock") -> tuple[Key, str]:
     return await campus.service.keys.issue(product)
 
 
-async def test_a_client_goes_from_the_bare_address_to_an_answer_and_refreshes(stored: TestCampus, stored_app: ChatApp) -> None:
+async def test_a_client_goes_from_the_bare_address_to_an_answer_and_refreshes_whichever_process_answers(
+    stored: TestCampus, stored_app: ChatApp
+) -> None:
     app, (key, token) = stored_app, await key_of(stored)
     challenge = (await app.ask(token="")).headers["www-authenticate"]
     document = f"{ORIGIN}/.well-known/oauth-protected-resource/connect/lock/mcp"

@@ -120,7 +120,7 @@ async def test_each_death_is_counted(recorder: Recorder) -> None:
         await recorder.register(f"https://localhost/{number}", period_minutes=1, grace_minutes=0)
     await recorder.pass_time(minutes=2)
     assert await recorder.sweep() == 3
-    assert b"campus_recorder_deaths_total 3.0" in recorder.campus.service.metrics.page()
+    assert b"campus_recorder_deaths_total 3.0" in await recorder.campus.service.metrics.page()
 
 
 async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder, receiver: Receiver) -> None:

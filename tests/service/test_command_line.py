@@ -369,7 +369,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Pa
     config = write_config(tmp_path, CONFIG, port=free_port())
     assert command("key", "list", "--config", str(config), environ=environ).returncode == 0
     with sqlite3.connect(tmp_path / "data" / "campus.db") as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999'")
+        database.execute("UPDATE alembic_version SET version_num = '9999', usable_from = '9999'")
     database.close()
     answer = command("serve", "--config", str(config), environ=environ)
     assert answer.returncode == 2

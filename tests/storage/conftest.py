@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlmodel import SQLModel
 
 from campus.storage import Databases, Storage
@@ -67,3 +68,10 @@ def make_package(tmp_path: Path) -> Iterator[MakePackage]:
     sys.path.remove(str(folder))
     for name in [module for module in sys.modules if module.partition(".")[0] in made]:
         del sys.modules[name]
+
+
+async def steps_in(storage: Storage) -> list[str]:
+    """The step that the tables are at."""
+    async with storage.read() as session:
+        found = await (await session.connection()).execute(text("SELECT version_num FROM alembic_version"))
+        return list(found.scalars())

@@ -122,7 +122,7 @@ def test_a_campus_that_is_served_or_has_a_database_of_another_version_is_not_cop
     with open_directory(tmp_path / "data", exclusive=True):
         served = run()
     with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as file, file:
-        file.execute("UPDATE alembic_version SET version_num = '9999'")
+        file.execute("UPDATE alembic_version SET version_num = '9999', usable_from = '9999'")
     newer = run()
     assert (served.code, newer.code) == (2, 2)
     assert "another process serves the data in" in served.err

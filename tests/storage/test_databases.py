@@ -18,7 +18,7 @@ from campus.storage import Databases
 from tests import forkserver
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
-from tests.storage.conftest import MakePackage
+from tests.storage.conftest import MakePackage, steps_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
@@ -31,6 +31,7 @@ def upgrade():
 STEP_BODY = 'op.create_table("t0001", sa.Column("n", sa.Integer()))'
 FIRST = {"0001_first.py": STEP.format(number="0001", before=None)}
 SECOND = {"0002_more.py": STEP.format(number="0002", before="0001")}
+CONTRACTING = {"0003_less.py": STEP.format(number="0003", before="0002") + "contract = True\n"}
 
 
 @asynccontextmanager
@@ -298,11 +299,26 @@ async def test_tables_without_migrations_are_refused(storage_url: str, make_pack
             await databases.storage_of("bare", tables)
 
 
+async def test_a_step_that_contracts_waits_until_it_is_asked_for_or_another_follows(storage_url: str, make_package: MakePackage) -> None:
+    fourth = {"0004_more.py": STEP.format(number="0004", before="0003")}
+    releases = FIRST, FIRST | SECOND | CONTRACTING, FIRST | SECOND | CONTRACTING | fourth
+    old, new, newest = (make_package(f"release_{number}", steps) for number, steps in enumerate(releases))
+    for tables, contracts, expected in ((old, False, "0001"), (new, False, "0002"), (old, False, "0002"), (newest, False, "0004")):
+        async with Databases.open(storage_url, contracts=contracts) as databases:
+            await databases.check({"bank": tables})
+            assert await steps_in(await databases.storage_of("bank", tables)) == [expected]
+    async with Databases.open(storage_url, migrates=False) as databases:
+        with pytest.raises(StorageError, match="is at step 0004, and the installed version of bank knows the steps up to 0001"):
+            await databases.check({"bank": old})
+    async with Databases.open(storage_url) as databases:  # nobody serves a new one
+        assert await steps_in(await databases.storage_of("shop", new)) == ["0003"]
+
+
 async def test_a_database_of_a_newer_version_is_refused(storage_url: str, make_package: MakePackage) -> None:
-    old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND)
+    old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND | CONTRACTING)
     async with opened(storage_url, "bank", new):
         pass
-    said = r"bank.* is at step 0002, and the installed version of bank knows the steps up to 0001: install the newer version again"
+    said = r"bank.* is at step 0003, and the installed version of bank knows the steps up to 0001: install the newer version again"
     async with Databases.open(storage_url) as databases:
         with pytest.raises(StorageError, match=said):
             await databases.check({"bank": old})
@@ -329,7 +345,7 @@ async def test_a_database_at_a_step_that_no_longer_exists_is_refused_and_left(st
 
 
 async def test_that_refusal_leaves_the_directory_byte_for_byte(tmp_path: Path, make_package: MakePackage) -> None:
-    old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND)
+    old, new = make_package("old", FIRST), make_package("new", FIRST | SECOND | CONTRACTING)
     url = f"sqlite:{tmp_path / 'data'}"
     async with opened(url, "bank", new):
         pass

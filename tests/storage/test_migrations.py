@@ -16,13 +16,13 @@ import campus.keys.tables
 import campus.payments.tables
 from campus.catalog.loader import find, installed_buildings
 from campus.errors import StorageError
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import CoreTables, Databases
 from campus.storage.alembic_runner import drift, write_revision
 from campus.storage.migrations import history_of
 from tests import forkserver
 from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Entry, Tables
-from tests.storage.conftest import MakePackage
+from tests.storage.conftest import MakePackage, steps_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
@@ -81,12 +81,6 @@ def upgrade() -> None:
 def first(count: int) -> dict[str, str]:
     """The bank's first steps."""
     return dict(list(STEPS.items())[:count])
-
-
-async def steps_in(storage: Storage) -> list[str]:
-    async with storage.read() as session:
-        found = await (await session.connection()).execute(text("SELECT version_num FROM alembic_version"))
-        return list(found.scalars())
 
 
 async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_url: str, make_package: MakePackage) -> None:
