@@ -166,12 +166,12 @@ def restore_backup(file: Path, folder: Path, *, name: str, accept: Callable[[Man
 
 
 def _move(there: Sequence[Path], kept: Path, unpacked: Path, folder: Path) -> None:
-    mark = folder / RESTORING
-    mark.touch()
-    sync(folder)
     if there:
         kept.mkdir(mode=0o700)
         give_to_owner(kept)
+    mark = folder / RESTORING
+    mark.touch()
+    sync(folder)
     for path in there:
         path.rename(kept / path.name)
     for path in unpacked.iterdir():

@@ -38,7 +38,7 @@ def upload(file: Path, url: str) -> None:
 def download(url: str, file: Path) -> None:
     """Read an object into a new file."""
     with _opened(url) as (obstore, store, key), file.open("xb") as target:
-        for chunk in obstore.get(store, key):
+        for chunk in obstore.get(store, key).stream():
             target.write(chunk)
 
 
@@ -57,5 +57,5 @@ def _opened(url: str) -> Iterator[tuple[Any, Any, str]]:
     plain = any(os.environ.get(name, "").startswith("http:") for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"))
     try:
         yield obstore, S3Store(bucket, client_options={"allow_http": plain}), key
-    except (BaseError, FileNotFoundError, PermissionError) as error:
-        raise StorageError(f"{url} cannot be reached: {one_line(error)}") from error
+    except (BaseError, OSError) as error:
+        raise StorageError(f"{url} cannot be read or written: {one_line(error)}") from error

@@ -54,7 +54,7 @@ def give_to_owner(path: Path) -> None:
     """Give a file that root made to the owner of its directory: the service, which has a user of its own, must write it."""
     if os.geteuid() == 0:
         owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid)
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def sync(path: Path) -> None:

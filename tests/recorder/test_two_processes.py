@@ -8,7 +8,7 @@ from recorder.recorders import OpenRecorder
 
 from buildings.recorder.runtime import watch
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases, pytest.mark.faults("leader killed")]
 
 
 async def test_a_second_process_sends_nothing_that_the_first_is_sending(

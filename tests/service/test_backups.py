@@ -107,6 +107,7 @@ def keys_in(config: Path) -> set[str]:
 
 
 @pytest.mark.anyio
+@pytest.mark.faults("machine lost")
 async def test_a_restored_key_opens_its_paid_tool_and_a_restored_monitor_goes_on(tmp_path: Path) -> None:
     payer = Payer(new_wallet())
     backup, lost = tmp_path / "campus.zip", tmp_path / "lost"
@@ -291,6 +292,7 @@ def of_step(parts: dict[str, bytes], name: str, step: str) -> dict[str, bytes]:
     return {**parts, "manifest.json": json.dumps(manifest).encode()}
 
 
+@pytest.mark.faults("machine lost")
 def test_a_restore_that_was_cut_off_is_not_served_and_can_be_made_again(tmp_path: Path, config: Path) -> None:
     """The state that a kill between two renames leaves."""
     done("backup", str(tmp_path / "campus.zip"), config=config)
@@ -305,6 +307,7 @@ def test_a_restore_that_was_cut_off_is_not_served_and_can_be_made_again(tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's mounts")
+@pytest.mark.faults("disk full")
 def test_a_full_disk_leaves_no_half_backup_and_no_half_restore(tmp_path: Path, config: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as database, database:
         database.execute("CREATE TABLE filling AS SELECT randomblob(8000000)")

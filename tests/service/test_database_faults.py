@@ -209,7 +209,10 @@ def campus_on(disk: Sequence[str], config: Path) -> Iterator[Callable[..., subpr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limits and mounts")
-@pytest.mark.parametrize("disk", ["full", "read-only"])
+@pytest.mark.parametrize(
+    "disk",
+    [pytest.param("full", marks=pytest.mark.faults("disk full")), pytest.param("read-only", marks=pytest.mark.faults("disk read-only"))],
+)
 def test_reading_works_on_a_full_or_read_only_disk(tmp_path: Path, disk: str) -> None:
     config = config_of(tmp_path, "sqlite:data")
     assert command("key", "issue", "cve", "--note", "before", "--config", str(config)).returncode == 0
@@ -233,6 +236,7 @@ def test_reading_works_on_a_full_or_read_only_disk(tmp_path: Path, disk: str) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's mounts")
+@pytest.mark.faults("disk read-only")
 def test_a_backup_is_made_from_a_read_only_disk(tmp_path: Path) -> None:
     config = config_of(tmp_path, "sqlite:data")
     assert command("key", "issue", "cve", "--config", str(config)).returncode == 0
