@@ -97,7 +97,7 @@ def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], l
 def intervals(rows: Sequence[tuple[str, str, int, float, float, float]], label: str) -> Markup:
     """Shares with their intervals on one axis in percent: name, count in words, number of its colour, low, value and high, 0 to 1."""
     high = _round_up(max((row[5] for row in rows), default=0.0) * 100)
-    left, right = 190.0, CHART_WIDTH - 150
+    left, right = 190.0, CHART_WIDTH - 190
     base = len(rows) * ROW + 6
     drawn = [CHART.format(width=CHART_WIDTH, height=base + BOTTOM, label=label)]
     for share in (0.0, 0.5, 1.0):
@@ -112,6 +112,6 @@ def intervals(rows: Sequence[tuple[str, str, int, float, float, float]], label: 
 
 
 def _round_up(value: float) -> float:
-    """The end of an axis: 1, 2 or 5 times a power of ten, and half of it can be written too."""
+    """The end of an axis: an even number of powers of ten, so that its middle is a short number, and a whole one for counts."""
     power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
-    return next(power * factor for factor in (1, 2, 5, 10) if value <= power * factor)
+    return next(power * factor for factor in (2, 4, 6, 8, 10) if value <= power * factor)

@@ -40,7 +40,7 @@ REPORT = f"{LIST}/report"
 ROWS_SHOWN = 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
-HITS_SHOWN, LISTS_SHOWN = 20, 60
+HITS_SHOWN, LISTS_SHOWN = 20, 40
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
@@ -172,7 +172,7 @@ async def forecast(request: Request, site: CveSite) -> Response:
 def shares_of(record: ForecastRecord) -> list[tuple[str, str, int, float, float, float]]:
     """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
     graded = {one.ranking: one.depths for one in record.rankings}
-    names = {"next_in_kev": "Forecast", "epss": "EPSS alone"}
+    names = {"next_in_kev": "Forecast", "epss": "EPSS"}
     depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]
     return [
         (f"{names[name]}, first {one.first:,}", f"{one.hits:,} of {one.names:,} names", number, span.low, one.precision, span.high)
