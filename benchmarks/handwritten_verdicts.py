@@ -20,7 +20,7 @@ from buildings.cve.arguments import canonical, spelled
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import patch_of
 from buildings.cve.ranking.formula import factors_of
-from buildings.cve.ranking.results import details_of
+from buildings.cve.ranking.results import details_of, links_of, listing_of
 from campus.app import assemble
 from campus.config import read_config
 
@@ -64,6 +64,7 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating = record and record.rating
     removal = edition.facts.removed.get(cve_id)
+    said = listing_of(edition, cve_id, today=today)
     sample = {"sample": True} if edition.is_sample else {}
     return sample | {
         "ok": True,
@@ -71,6 +72,8 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "found": True,
         "stale": edition.facts.issues.is_stale(today),
         "of": len(edition.ranked),
+        "listing": said.model_dump() if said else None,
+        "links": [page.model_dump() for page in links_of(edition, cve_id)],
         "rank": cve.rank,
         "cve_id": cve_id,
         "score": round(points.score, 3),
