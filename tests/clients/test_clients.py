@@ -40,7 +40,7 @@ class Tool:
 
 FREE = {
     *("list_buildings", "how_to_pay", "how_to_connect", "about_service"),
-    *("brief_teaser", "next_teaser", "next_record", "brief_change_counts"),
+    *("brief_teaser", "next_teaser", "next_record", "brief_change_counts", "cve_facts"),
 }
 PAID = {
     "top_cves_today",
@@ -62,6 +62,7 @@ CALLS = {
     "top_cves_today": Tool("top_cves_today", "/cve/mcp", "/v1/brief/today"),
     "kev_fresh": Tool("kev_fresh", "/cve/mcp", "/v1/kev/fresh"),
     "cve_verdict": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-2021-44228"}),
+    "cve_facts": Tool("cve_facts", "/cve/mcp", "/v1/cve/{cve_id}/facts", {"cve_id": "CVE-2021-44228"}),
     "a miss": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-1999-0001"}),
     "cve_history": Tool("cve_history", "/cve/mcp", "/v1/cve/{cve_id}/history", {"cve_id": "CVE-2021-44228"}),
     "archived_brief": Tool("archived_brief", "/cve/mcp", "/v1/archive/{date}", {"date": "TODAY"}),

@@ -42,6 +42,7 @@ CALLS = (
     Call("kev_fresh"),
     Call("cve_verdict", {"cve_id": "CVE-2021-44228"}),
     Call("cve_verdict", {"cve_id": "CVE-1999-0001"}),
+    Call("cve_facts", {"cve_id": "CVE-2021-44228"}),
     Call("cve_history", {"cve_id": "CVE-2021-44228"}),
     Call("archived_brief", known={"date": "day"}),
     Call("cve_verdicts", {"cve_ids": ["CVE-2021-44228"], "report": "fix CVE-1999-0001"}),

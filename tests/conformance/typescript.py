@@ -11,7 +11,7 @@ from conformance.served_campus import ServedCampus
 SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
 CLIENTS = 3
 RUN_SECONDS = 120
-FREE = {"brief_teaser", "next_teaser", "next_record", "brief_change_counts"}
+FREE = {"brief_teaser", "next_teaser", "next_record", "brief_change_counts", "cve_facts"}
 TOOLS = FREE | {
     "top_cves_today",
     "kev_fresh",
@@ -38,7 +38,7 @@ def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
     faults = []
     shutil.copy(SCRIPT, node.folder)
     arguments = {
-        "cve_verdict": {"cve_id": "CVE-2021-44228"},
+        **{name: {"cve_id": "CVE-2021-44228"} for name in ("cve_verdict", "cve_facts")},
         "cve_history": {"cve_id": "CVE-2021-44228"},
         "cve_verdicts": {"cve_ids": ["CVE-2021-44228"]},
         "archived_brief": {"date": str(campus.day)},

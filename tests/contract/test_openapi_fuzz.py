@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 CHANGES, COUNTS, HISTORY = "/v1/brief/changes", "/v1/brief/changes/counts", "/v1/cve/{cve_id}/history"
 FREE = (
     *("/v1/gateway/list_buildings", "/v1/gateway/how_to_pay", "/v1/gateway/about_service", "/v1/gateway/how_to_connect"),
-    *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", COUNTS),
+    *("/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", COUNTS, "/v1/cve/{cve_id}/facts"),
 )
 PAID = (
     *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", HISTORY, "/v1/archive/{date}", "/v1/next"),
