@@ -61,11 +61,13 @@ class KeyUsage:
         self._storing = anyio.Lock()
         self._spent = Lookups(self._read_spent, monotonic=monotonic)
 
-    async def standing(self, key: Key) -> Standing | None:
-        """What the key has left of its product's quota; None if that has none. Raises StorageUnavailable."""
-        quota = self._quotas.get(key.product)
-        if quota is None:
-            return None
+    def has_quota(self, key: Key) -> bool:
+        """Whether the key's product has one."""
+        return key.product in self._quotas
+
+    async def standing(self, key: Key) -> Standing:
+        """What a key has left of its product's quota, which there must be. Raises StorageUnavailable."""
+        quota = self._quotas[key.product]
         now = self._now()
         start = quota.start(now)
         name = f"{start.date()} {key.lineage}".encode()

@@ -148,7 +148,7 @@ class KeyPages:
         usage = await self.visitors.usage(key)
         clients = await self.clients.of_lineage(key.lineage)
         calls = await self.calls.of_lineage(key.lineage, days=USAGE_DAYS)
-        standing = await self.calls.standing(key)
+        standing = await self.calls.standing(key) if self.calls.has_quota(key) else None
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(

@@ -118,8 +118,9 @@ class Gate:
 
     def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""
-        is_inside = context_of(call.scope).caller is not None  # a call made inside an admitted one is its part
-        return self._passed(call) if self._audit is None or is_inside else self._audited(call, self._audit)
+        if self._audit is None or context_of(call.scope).caller is not None:  # a call made inside an admitted one is its part
+            return self._passed(call)
+        return self._audited(call, self._audit)
 
     async def _audited(self, call: GatedCall[ResultT], audit: AuditLog) -> ResultT:
         outcome = "cancelled"
@@ -166,7 +167,10 @@ class Gate:
                 if counts:
                     self._limits.count(key, caller.address, context)
                 if is_new and key is not None:
-                    await self._spend(call, offer, key, is_opened=caller.key is not None)
+                    if caller.key is not None and self._usage.has_quota(key):
+                        await self._spend(call, offer, key, context)
+                    else:
+                        self._usage.count(key, self.site.name, call.tool, is_opened=caller.key is not None)
                 if context.used_up is not None:
                     context.caller = None
                     return await self._refused(call, offer, context.used_up, counts=False)
@@ -186,17 +190,15 @@ class Gate:
             raise storage_unavailable() from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
 
-    async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, *, is_opened: bool) -> None:
-        """Count a call that came with a valid key; unless the key opens it and has spent its quota: then note the refusal."""
-        standing = await self._usage.standing(key) if is_opened else None
-        context = context_of(call.scope)
-        if standing is not None and standing.left == 0:
+    async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:
+        """Count a call that a key with a quota opens; where that is spent, note the refusal instead."""
+        standing = await self._usage.standing(key)
+        if standing.left == 0:
             self._metrics.refused(QUOTA)
             context.used_up = self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
         else:
-            self._usage.count(key, self.site.name, call.tool, standing=standing, is_opened=is_opened)
-        if standing is not None:
-            show_quota(standing, context)
+            self._usage.count(key, self.site.name, call.tool, standing=standing, is_opened=True)
+        show_quota(standing, context)
 
     async def _refused(self, call: GatedCall[ResultT], offer: Offer, refusal: Problem, *, counts: bool) -> ResultT:
         """The answer that the call's payment buys, where the tool is sold. Raises the refusal otherwise."""
