@@ -90,7 +90,7 @@ async def campus_findings(
     `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
     """
     found: Findings = {
-        "[storage]": databases.findings() if databases.is_single_process else await _write_test("", storage),
+        "[storage]": await _storage_findings(databases, storage),
         "[server]": server_findings(plan.config),
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
@@ -100,6 +100,14 @@ async def campus_findings(
     if payments:
         asked["[payments]"] = await payments.check()
     return asked | {table: sentences for table, sentences in found.items() if sentences}
+
+
+async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
+    refused = [] if databases.is_single_process else await _write_test("", storage)
+    try:
+        return refused or await databases.findings()
+    except CampusError as error:
+        return [str(error)]
 
 
 def server_findings(config: Config) -> Sequence[str]:

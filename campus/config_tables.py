@@ -27,7 +27,8 @@ class StorageTable(Table):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
-    """A folder of SQLite files, relative to campus.toml; or a PostgreSQL database, which many processes may share."""
+    """A folder of SQLite files, relative to campus.toml; or a PostgreSQL database, which many processes may share; behind a PgBouncer with
+    `?pgbouncer=true`."""
 
 
 MOST_CALLS = 10_000_000

@@ -46,8 +46,8 @@ class Backend(Protocol):
         """Its connections, which are opened at the first use."""
         ...
 
-    def findings(self) -> Sequence[str]:
-        """Why nothing can be written, a sentence each."""
+    async def findings(self) -> Sequence[str]:
+        """Why nothing can be written, or what was written may be lost, a sentence each."""
         ...
 
     async def backup(self, target: str, *, release: str) -> None:
@@ -140,9 +140,9 @@ class Databases:
         """Where the database of this name is, for a log: its file, or its database, server and schema."""
         return self._backend.place_of(name)
 
-    def findings(self) -> Sequence[str]:
-        """Why nothing can be written, a sentence each; empty while all is well."""
-        return self._backend.findings()
+    async def findings(self) -> Sequence[str]:
+        """Why nothing can be written, or what was written may be lost, a sentence each; empty while all is well."""
+        return await self._backend.findings()
 
     def waiting(self) -> Mapping[str, int]:
         """How many writes of this process wait for those before them, by database."""

@@ -38,9 +38,23 @@ READ_ONLY = "25006"
 """The SQLSTATE of a write where none is taken."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 TLS = ("sslmode", *FILES)
-PARAMETERS = ("host", "port", *TLS)
-"""What may follow the database in [storage] url; the names are those of PostgreSQL's own programs."""
+POOLED = "pgbouncer"
+PARAMETERS = ("host", "port", *TLS, POOLED)
+"""What may follow the database in [storage] url; the names are those of PostgreSQL's own programs, except the last."""
+USE_POOLED = f"add {POOLED}=true to [storage] url, or name PostgreSQL's own host and port there"
 WITH_TABLES = text("SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(:names)")
+
+DURABILITY = text(
+    "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,"
+    " current_setting('synchronous_commit') AS synchronous_commit,"
+    " current_setting('synchronous_standby_names') AS synchronous_standby_names, (SELECT count(*) FROM pg_stat_replication) AS standbys"
+)
+LOSSES = {
+    "fsync": "a power cut can destroy the database",
+    "full_page_writes": "a power cut can destroy pages of the database",
+    "synchronous_commit": "a crash loses the last writes, which callers were told are stored",
+}
+REPAIR = "turn it on in postgresql.conf, and with ALTER ROLE or ALTER DATABASE where it is set there"
 
 
 class PostgresConnections:
@@ -111,9 +125,14 @@ class PostgresBackend:
         """The connections of a building's schema, which are opened at the first use."""
         return PostgresConnections(self._url, name, description=self.describe(name))
 
-    def findings(self) -> Sequence[str]:
-        """No findings: a test write says why the server refuses one."""
-        return []
+    async def findings(self) -> Sequence[str]:
+        """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
+        with translate_errors(self._server, connecting=True):
+            row = await self._connected("public", lambda connection: connection.execute(DURABILITY).one(), STATEMENT_SECONDS)
+        lossy = [f"{name} is off: {loss}; {REPAIR}" for name, loss in LOSSES.items() if row._mapping[name] == "off"]
+        if len(hosts_of(self._url)) > 1:
+            lossy += _failover_findings(row.synchronous_commit, row.synchronous_standby_names, row.standbys)
+        return [f"{self._server}: {sentence}" for sentence in lossy]
 
     async def backup(self, target: str, *, release: str) -> None:
         """Raises StorageError, which names the command pg_dump."""
@@ -152,6 +171,16 @@ class PostgresBackend:
             await engine.dispose()
 
 
+def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
+    """What is wrong where several hosts are named, so that one can take over from another."""
+    loss = "a failover may lose what callers were told is stored"
+    if not standbys:
+        return ["[storage] url names several hosts and no standby is connected: nothing can take over; see the standby's log"]
+    if not names:
+        return [f"synchronous_standby_names is empty: {loss}; name the standbys there"]
+    return [f"synchronous_commit is local: {loss}; set it to on"] if commit == "local" else []
+
+
 class Hosts:
     """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first."""
 
@@ -163,21 +192,44 @@ class Hosts:
         import asyncpg  # type: ignore[import-untyped]  # SQLAlchemy too loads it only where it connects
 
         if not isinstance(host, list):
-            return await asyncpg.connect(host=host, port=port, **options)
+            return await _connect(host=host, port=port, **options)
         failed: Exception | None = None
         for index in (*range(self._first, len(host)), *range(self._first)):
-            one = {**options, "host": host[index], "port": port[index], "timeout": options["timeout"] / len(host)}
             try:
-                connection = await asyncpg.connect(**one, target_session_attrs="read-write")
-            except asyncpg.TargetServerAttributeNotMatched:
-                failed = ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby")
+                with anyio.fail_after(options["timeout"] / len(host)):
+                    connection = await _connect(host=host[index], port=port[index], **options)
+                    is_standby = await _takes_no_writes(connection)
             except (OSError, TimeoutError, asyncpg.PostgresError) as error:
                 failed = error
             else:
-                self._first = index
-                return connection
+                if not is_standby:
+                    self._first = index
+                    return connection
+                failed = ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby")
         assert failed is not None, "there is a host"
         raise failed
+
+
+async def _connect(**options: Any) -> Any:
+    import asyncpg
+
+    try:
+        return await asyncpg.connect(**options)
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" not in str(error):
+            raise
+        raise StorageError(f"a PgBouncer in between refuses the settings of campus ({error}); {USE_POOLED}") from None
+
+
+async def _takes_no_writes(connection: Any) -> bool:
+    """Ask the server, and end the connection if so: what it reports unasked may be of another one, where a PgBouncer is in between."""
+    answer = None
+    try:
+        answer = await connection.fetchval("SHOW transaction_read_only")
+    finally:
+        if answer != "off":
+            connection.terminate()
+    return bool(answer == "on")
 
 
 def postgres_backend(url: str, password: str | None) -> PostgresBackend:
@@ -196,6 +248,8 @@ def postgres_backend(url: str, password: str | None) -> PostgresBackend:
         raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
     if unknown := [name for name in parsed.query if name not in PARAMETERS]:
         raise StorageError(f"[storage] url has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
+    if parsed.query.get(POOLED, "true") != "true":
+        raise StorageError(f"[storage] url: {POOLED} can only be true; leave it out where campus connects to PostgreSQL itself")
     for name in FILES:
         if (file := parsed.query.get(name)) and not os.access(str(file), os.R_OK):
             raise StorageError(f"[storage] url: {name} names {file}, which cannot be read")
@@ -239,16 +293,21 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
         "lock_timeout": f"{BUSY_SECONDS:g}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
-    connect: dict[str, Any] = {"server_settings": settings, "timeout": BUSY_SECONDS, "command_timeout": statement_seconds}
-    connect["async_creator_fn"] = Hosts().connect
+    is_pooled = POOLED in url.query
+    connect: dict[str, Any] = {"timeout": BUSY_SECONDS, "command_timeout": statement_seconds, "async_creator_fn": Hosts().connect}
+    # a server behind PgBouncer serves one transaction and then another client's: nothing that outlives the transaction is left on it
+    connect |= {"statement_cache_size": 0, "prepared_statement_cache_size": 0} if is_pooled else {"server_settings": settings}
     if "pool_size" in options:
         options |= {"max_overflow": 0, "pool_timeout": BUSY_SECONDS}
     # asyncpg takes what concerns TLS, apart from files, as a connection string only
     if tls := urlencode({name: value for name, value in url.query.items() if name in TLS}):
         connect["dsn"] = f"postgresql://?{tls}"
-    engine = create_async_engine(url.difference_update_query(TLS), connect_args=connect, **ENGINE_OPTIONS, **options)
+    engine = create_async_engine(url.difference_update_query([*TLS, POOLED]), connect_args=connect, **ENGINE_OPTIONS, **options)
     event.listen(engine.sync_engine, "connect", _give_up_lost_peers)
-    event.listen(engine.sync_engine, "connect", partial(_refuse_other_schema, name=name, description=description))
+    if is_pooled:
+        event.listen(engine.sync_engine, "begin", partial(_set_for_transaction, settings=settings))
+    else:
+        event.listen(engine.sync_engine, "connect", partial(_refuse_other_schema, name=name, description=description))
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     if len(hosts_of(url)) > 1:
         event.listen(engine.sync_engine, "handle_error", _give_up_standby)
@@ -262,6 +321,11 @@ def _refuse_closed(connection: Any, *_: object) -> None:
         raise DisconnectionError("the server closed the connection")
 
 
+def _set_for_transaction(connection: Connection, *, settings: Mapping[str, str]) -> None:
+    calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    connection.exec_driver_sql(f"SELECT {calls}")
+
+
 def _refuse_other_schema(connection: Any, _: object, *, name: str, description: str) -> None:
     """Refuse a connection without the search_path that it asked for: tables of another schema would be read and written."""
     cursor = connection.cursor()
@@ -273,7 +337,7 @@ def _refuse_other_schema(connection: Any, _: object, *, name: str, description: 
         connection.terminate()
         raise StorageError(
             f"{description} does not use the schema {name} but search_path = {found}: a pooler in between drops the setting, such as a"
-            " PgBouncer with it in ignore_startup_parameters; name PostgreSQL's own host and port in [storage] url"
+            f" PgBouncer with it in ignore_startup_parameters; {USE_POOLED}"
         )
 
 

@@ -70,7 +70,7 @@ class SqliteBackend:
         with translate_errors(self.describe(name)):
             return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
 
-    def findings(self) -> Sequence[str]:
+    async def findings(self) -> Sequence[str]:
         """Why the directory cannot be written; empty while it can."""
         try:
             probe(self._folder)

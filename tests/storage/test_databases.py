@@ -222,7 +222,7 @@ async def test_a_program_that_closes_the_connection_is_told_from_a_server_that_i
     [
         (
             "ssl=require",
-            "the parameter 'ssl', which is not known; there are: host, port, sslmode, sslrootcert, sslcert, sslkey, sslcrl",
+            "the parameter 'ssl', which is not known; there are: host, port, sslmode, sslrootcert, sslcert, sslkey, sslcrl, pgbouncer",
         ),
         ("sslmode=verify-full&sslrootcert=/nowhere.pem", "sslrootcert names /nowhere.pem, which cannot be read"),
     ],

@@ -1,9 +1,11 @@
 """A PostgreSQL behind a pooler that drops the schema, and one that takes no writes: both are named before anything is read or written."""
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
+from subprocess import Popen
+from tempfile import TemporaryDirectory, mkdtemp
 
 import anyio
 import asyncpg
@@ -14,7 +16,8 @@ from keys.links import building
 from campus.errors import StorageError
 from campus.storage import CoreTables, Databases
 from campus.testing import open_campus
-from tests.conftest import Postgres
+from tests.conftest import Postgres, running
+from tests.postgres_server import SERVER, unprivileged
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +63,6 @@ async def test_campus_check_names_a_database_that_takes_no_writes(postgres: Post
     connection = await asyncpg.connect(host=str(postgres.sockets), user="postgres", database=name)
     try:
         async with open_campus(storage=postgres.url(name), links=building) as campus:
-            assert "[storage]" not in await campus.service.ask("check")
             await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
             await connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'campus'")
             [sentence] = (await campus.service.ask("check"))["[storage]"]
@@ -70,3 +72,40 @@ async def test_campus_check_names_a_database_that_takes_no_writes(postgres: Post
         await connection.execute(f"SET default_transaction_read_only = off; ALTER DATABASE {name} RESET default_transaction_read_only")
         await connection.close()
     postgres.drop_database(name)
+
+
+async def test_campus_check_names_what_a_crash_or_a_failover_would_lose(postgres: Postgres) -> None:
+    off = postgres.create_database()
+    async with open_campus(storage=postgres.url(off), links=building) as campus:
+        assert [sentence.partition(": ")[2][:23] for sentence in (await campus.service.ask("check"))["[storage]"]] == [
+            "fsync is off: a power c",
+            "full_page_writes is off",
+        ]
+    postgres.drop_database(off)
+    safe = {**SERVER, "fsync": "on", "full_page_writes": "on", "wal_level": "replica", "max_wal_senders": "2"}
+    with TemporaryDirectory(prefix="campus-pg-", dir="/tmp") as folder, running(Path(folder), safe) as server:
+        several = f"{server.url('postgres')}:5432&host={folder}/nobody:5432"
+
+        async def found(url: str) -> Sequence[str]:
+            async with open_campus(storage=url, links=building) as campus:
+                return (await campus.service.ask("check")).get("[storage]", ())
+
+        def set_up(statement: str) -> None:
+            server.run("psql", "-c", statement, "-c", "SELECT pg_reload_conf()", "-c", "SELECT pg_sleep(0.5)", "postgres")
+
+        assert await found(server.url("postgres")) == ()
+        [alone] = await found(several)
+        assert "no standby is connected: nothing can take over" in alone
+        command = [server.programs / "pg_receivewal", "-D", server.sockets, "-h", server.sockets, "-U", "postgres", "--synchronous"]
+        with Popen(command, **unprivileged()) as standby:  # noqa: ASYNC220  # it only starts
+            while "no standby" in (sentences := await found(several))[0]:
+                pass
+            assert "synchronous_standby_names is empty: a failover may lose what callers were told is stored" in sentences[0]
+            set_up("ALTER SYSTEM SET synchronous_standby_names = 'pg_receivewal'")
+            assert await found(several) == ()
+            set_up("ALTER DATABASE postgres SET synchronous_commit = local")
+            [local] = await found(several)
+            assert "synchronous_commit is local: a failover may lose" in local
+            set_up("ALTER DATABASE postgres SET synchronous_commit = off")
+            assert "synchronous_commit is off: a crash loses the last writes" in (await found(several))[0]
+            standby.kill()
