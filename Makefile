@@ -26,7 +26,7 @@ SITE = $(VENV)/site
 SITE_LOCK = requirements-docs.txt
 SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
 
-.PHONY: serve test lint types tests docs reference faults bench conformance compat release venv lock help
+.PHONY: serve test lint types tests docs reference faults laws soak bench conformance compat release venv lock help
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
@@ -51,9 +51,15 @@ tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-faults: $(STAMP)          ## kill -9 and outages at length, and ten times the examples of each law
+faults: $(STAMP)          ## kill -9, outages, full disks, hostile callers: every row of docs/faults.md, whose table it writes; 40 minutes
+	PYTHONPATH=tests $(BIN)/python -m pytest -p faults.table -m faults -o python_files='test_*.py tests/faults/*.py' -q $(ARGS)
+
+laws: $(STAMP)            ## ten times the examples of each law
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n $(WORKERS) --dist worksteal -q $(ARGS)
-	$(BIN)/python -m pytest tests/faults/*.py -q -s $(ARGS)
+
+MINUTES ?= 60
+soak: $(STAMP)            ## half of the peak load for MINUTES, and whether memory stays flat
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
 conformance: $(STAMP) $(MCP1_STAMP)   ## the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
 	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
@@ -67,8 +73,8 @@ reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 compat: $(MCP1_STAMP)     ## all tests on the oldest and on the newest allowed versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		uv venv -q --clear --python $(BIN)/python $(VENV)/$$versions; \
-		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain]'; \
-		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain]' --group dev; \
+		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain,s3]'; \
+		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain,s3]' --group dev; \
 		$(VENV)/$$versions/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
 	done
 

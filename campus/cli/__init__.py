@@ -24,7 +24,6 @@ RUNNING = {
         "\n\n"
         "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
     ),
-    "backup": "Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump.",
     "copy": (
         "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
         "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
@@ -33,7 +32,17 @@ RUNNING = {
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
 }
 """The commands of running.py with their help, which are their docstrings."""
-AUTHORING = {
+ELSEWHERE = {
+    "backup": (
+        "campus.cli.backups:backup",
+        "Write every SQLite database into one file, all as of one moment, also while the server runs; for PostgreSQL use pg_dump.\n\n"
+        "Secrets of the environment and campus.toml are not in it.",
+    ),
+    "restore": (
+        "campus.cli.backups:restore",
+        "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
+        "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
+    ),
     "dev": (
         "campus.cli.dev:dev",
         "Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.\n\n"
@@ -49,7 +58,7 @@ AUTHORING = {
         "A campus.toml is written if there is none. The values of env and headers are copied: keep the file private.",
     ),
 }
-"""The commands of authors, each with its function and its help, which is the docstring."""
+"""The commands of other modules, each with its function and its help, which is the docstring."""
 
 
 def commands() -> App:
@@ -57,7 +66,7 @@ def commands() -> App:
     app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
-    for name, (function, text) in AUTHORING.items():
+    for name, (function, text) in ELSEWHERE.items():
         app.command(function, name=name, help=text)
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.worker:worker", name="worker", show=False)

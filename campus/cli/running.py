@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit, alerts, backup, copy, tools and migration: the commands that open a campus or its buildings."""
+"""campus serve, run, check, audit, alerts, copy, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect
@@ -16,13 +16,14 @@ from typing import Annotated, Any
 import anyio
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
+from sqlmodel import SQLModel
 from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
-from campus.catalog.plan import Plan, make_plan
+from campus.catalog.plan import make_plan
 from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.cli.places import Place, read_place
@@ -247,12 +248,12 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 def check(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    _report(anyio.run(_ask, place or config, "check"), as_json=as_json)
+    report(anyio.run(ask, place or config, "check"), as_json=as_json)
 
 
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Check the stored data for consistency; exit code 1 when anything is inconsistent."""
-    _report(anyio.run(_ask, config, "audit"), as_json=as_json)
+    report(anyio.run(ask, config, "audit"), as_json=as_json)
 
 
 def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
@@ -300,28 +301,12 @@ def migrate(
 
 
 async def _migrate(config: Config, contract: bool) -> None:
-    plan = await make_plan(config, installed_buildings())
-    tables = {"campus": CoreTables} | {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
+    tables = await tables_of(config)
     async with open_databases(config, exclusive=True, migrates=True, contracts=contract) as databases:
         await databases.check(tables)
         await databases.refuse_lost("campus", others=config.buildings)
         for name, each in tables.items():
             await databases.storage_of(name, each)
-
-
-def backup(
-    folder: Annotated[Path, Parameter(help="An empty folder; it is made if there is none.")], /, *, config: ConfigFile = CAMPUS_TOML
-) -> None:
-    """Copy every SQLite database into a folder, also while the server runs; for PostgreSQL use pg_dump."""
-
-    async def copy() -> Sequence[Path]:
-        settings = read_place(config)
-        async with open_databases(settings, reading=True) as databases:  # of any version: a backup comes before an upgrade
-            await databases.refuse_lost("campus", others=settings.buildings)
-            return await databases.backup(folder)
-
-    for path in anyio.run(copy):
-        print(path)
 
 
 def copy(
@@ -344,33 +329,41 @@ def copy(
 
 
 async def _copy_to(url: str, config: Config) -> Sequence[CopiedTable]:
-    plan = await make_plan(config, installed_buildings())
-    tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
+    tables = await tables_of(config)
     async with open_databases(config, exclusive=True) as source, Databases.open(url, password=database_password(config)) as target:
         if not source.is_single_process:
             raise StorageError("[storage] url names a PostgreSQL database already; copy it with pg_dump and pg_restore")
         await source.refuse_lost("campus", others=config.buildings)
-        return await copy_databases(source, target, {"campus": CoreTables, **tables})
+        return await copy_databases(source, target, tables)
 
 
-def _report(found: list[dict[str, str]], *, as_json: bool) -> None:
+async def tables_of(config: Config) -> dict[str, type[SQLModel]]:
+    """The tables of campus itself and of the buildings of campus.toml, by the names of their databases."""
+    plan = await make_plan(config, installed_buildings())
+    return {"campus": CoreTables, **{one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}}
+
+
+def report(found: list[dict[str, str]], *, as_json: bool) -> None:
+    """Print findings; ends the process with exit code 1 if there are any."""
     if found or as_json:
         show(found, as_json=as_json)
         sys.exit(1 if found else 0)
     print("all is well")
 
 
-async def _ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
+async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
+    """The findings of all checks of a kind."""
     async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         if on == "check":
-            _print_note(campus.plan)
+            _print_note(unpayable_note(campus.plan))
+            _print_note(campus.core.databases.backup_note() if campus.plan.config.server.public_url else None)
         return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
 
 
-def _print_note(plan: Plan) -> None:
+def _print_note(note: str | None) -> None:
     """What is no mistake, and is often overlooked; not among the rows, which programs read."""
-    if (note := unpayable_note(plan)) is not None:
+    if note is not None:
         print(f"note: {note}", file=sys.stderr)
 
 
@@ -390,7 +383,7 @@ def tools(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: 
         for tool in entry.tools
     ]
     show(rows, as_json=as_json)
-    _print_note(plan)
+    _print_note(unpayable_note(plan))
 
 
 def migration(

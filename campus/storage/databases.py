@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +10,7 @@ from typing import Protocol
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
+from campus.storage.backups import Manifest
 from campus.storage.database import Connections, Database, Storage
 from campus.storage.migrations import History, Version, history_of
 from campus.storage.postgres import postgres_backend
@@ -49,8 +50,16 @@ class Backend(Protocol):
         """Why nothing can be written, a sentence each."""
         ...
 
-    async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy everything into a directory; returns the files."""
+    async def backup(self, target: str, *, release: str) -> None:
+        """Write everything into one file or object."""
+        ...
+
+    async def restore(self, source: str, *, accept: Callable[[Manifest], None], replace: bool) -> Manifest:
+        """Put back what a backup holds; `accept` raises StorageError for one that is not to be restored."""
+        ...
+
+    def backup_note(self) -> str | None:
+        """A sentence when the last backup is missing or old, as far as that is known."""
         ...
 
 
@@ -155,9 +164,33 @@ class Databases:
             self._opened[name] = database
         return self._opened[name]
 
-    async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy every database into a directory while others read and write; SQLite only. Returns the files."""
-        return await self._backend.backup(target)
+    async def backup(self, target: str, *, release: str) -> None:
+        """Write every database into a new file, or an object `s3://bucket/key`, while others read and write; SQLite only."""
+        await self._backend.backup(target, release=release)
+
+    async def restore(self, source: str, building_tables: Mapping[str, type[SQLModel]], *, replace: bool) -> Manifest:
+        """Put the databases of a backup in place and migrate them; SQLite only, opened with `exclusive` and `migrates`.
+
+        Raises StorageError, before anything is changed, for a file that is no backup, or of another version; without `replace` also if
+        there are databases, which are kept in a folder beside the new ones.
+        """
+        histories = {f"{name}.db": (name, history_of(tables)) for name, tables in building_tables.items()}
+
+        def accept(manifest: Manifest) -> None:
+            for file in manifest.parts.keys() & histories.keys():
+                (name, history), step = histories[file], manifest.parts[file].step
+                if step is not None and step not in history.steps:
+                    raise StorageError(f"in {source} the database {file} is at step {step}, {_advice(name, step, history)}")
+
+        manifest = await self._backend.restore(source, accept=accept, replace=replace)
+        self._versions.clear()
+        for name, tables in building_tables.items():
+            await self.storage_of(name, tables)
+        return manifest
+
+    def backup_note(self) -> str | None:
+        """A sentence when the last backup is missing or old; None also where that is not known, as on PostgreSQL."""
+        return self._backend.backup_note()
 
     async def _migrate(self, name: str, history: History) -> None:
         _refuse_unusable(name, history)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import starmap
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -20,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError, StorageUnavailable
+from campus.storage.backups import Manifest
 from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History, Version
 from campus.storage.tables import ENGINE_OPTIONS
@@ -115,10 +115,19 @@ class PostgresBackend:
         """No findings: a test write says why the server refuses one."""
         return []
 
-    async def backup(self, target: Path) -> Sequence[Path]:
+    async def backup(self, target: str, *, release: str) -> None:
         """Raises StorageError, which names the command pg_dump."""
-        command = self._command("pg_dump", "--format=custom", f"--file={target}.dump")
+        command = self._command("pg_dump", "--format=custom", f"--file={target}")
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
+
+    async def restore(self, source: str, *, accept: Callable[[Manifest], None], replace: bool) -> Manifest:
+        """Raises StorageError, which names the command pg_restore."""
+        command = self._command("pg_restore", "--exit-on-error", "--single-transaction", source)
+        raise StorageError(f"campus restores SQLite only; for PostgreSQL stop all processes, make an empty database, and run: {command}")
+
+    def backup_note(self) -> str | None:
+        """None: campus does not make PostgreSQL's backups."""
+        return None
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
         found: dict[str, Version | None] = dict.fromkeys(names)
@@ -131,8 +140,8 @@ class PostgresBackend:
     def _command(self, *words: str) -> str:
         """One of PostgreSQL's programs with the place of this database."""
         host, port = hosts_of(self._url)[0]
-        options = {"-h": host, "-p": str(port), "-U": self._url.username}
-        return shlex.join([*words, *(word for name, value in options.items() if value for word in (name, value)), str(self._url.database)])
+        options = {"--host": host, "--port": str(port), "--username": self._url.username, "--dbname": self._url.database}
+        return shlex.join([*words, *(f"{name}={value}" for name, value in options.items() if value)])
 
     async def _connected(self, name: str, work: Callable[[Connection], R], statement_seconds: float | None) -> R:
         engine = _engine(self._url, name, description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)

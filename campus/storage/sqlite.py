@@ -3,20 +3,30 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from time import monotonic, sleep
 
 from anyio.to_thread import run_sync
 from sqlalchemy import Connection
 
 from campus.errors import StorageError
+from campus.storage.backups import RESTORING, Manifest, restore_backup, write_backup
 from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History, Version
+from campus.storage.object_stores import download, is_object, refuse_existing_object, upload
 from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
+from campus.storage.sqlite_files import give_to_owner, readable, version_of
 
+NOW = partial(datetime.now, UTC)
+LAST_BACKUP = "last-backup"
+"""An empty file beside the databases, of the time of the last backup."""
+BACKUP_AGE = timedelta(days=2)
+"""A nightly backup that is older was missed once."""
 PROBE_BYTES = 64 * 1024
 WAL_RETRY_SECONDS = 0.01
 
@@ -40,10 +50,12 @@ class SqliteBackend:
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest step that was run on each file; nothing is created or changed. None for a missing or empty file."""
+        if (self._folder / RESTORING).exists():
+            raise StorageError(f"a restore into {self._folder} was cut off, and left databases of two backups: run `campus restore` again")
         found = {}
         for name in names:
             with translate_errors(self.describe(name)):
-                found[name] = await run_sync(_version_of, self._path(name))
+                found[name] = await run_sync(version_of, self._path(name))
         return found
 
     async def upgrade(self, name: str, history: History) -> None:
@@ -66,35 +78,46 @@ class SqliteBackend:
             return [str(error)]
         return []
 
-    async def backup(self, target: Path) -> Sequence[Path]:
-        """Copy every file into a directory, each as of one moment, while others read and write."""
-        return await run_sync(copy_files, self._folder, target)
+    async def backup(self, target: str, *, release: str) -> None:
+        """Write every file, all as of one moment, into one file or object while others read and write."""
+        await run_sync(self._back_up, target, release)
+
+    def _back_up(self, target: str, release: str) -> None:
+        if is_object(target):
+            refuse_existing_object(target)
+            with TemporaryDirectory() as scratch:
+                write_backup(self._folder, archive := Path(scratch) / "campus.zip", release=release, now=NOW)
+                upload(archive, target)
+        else:
+            write_backup(self._folder, Path(target), release=release, now=NOW)
+        with suppress(OSError):  # the disk may be full or read-only
+            (self._folder / LAST_BACKUP).touch()
+
+    async def restore(self, source: str, *, accept: Callable[[Manifest], None], replace: bool) -> Manifest:
+        """Put the files of a backup into the directory, which this process has locked; see restore_backup."""
+        return await run_sync(partial(self._restore, source, accept, replace=replace))
+
+    def _restore(self, source: str, accept: Callable[[Manifest], None], *, replace: bool) -> Manifest:
+        with TemporaryDirectory() as scratch:
+            file = Path(source)
+            if is_object(source):
+                download(source, file := Path(scratch) / "campus.zip")
+            elif not file.is_file():
+                raise StorageError(f"there is no file {source}; name a backup that `campus backup` wrote")
+            return restore_backup(file, self._folder, name=source, accept=accept, replace=replace, now=NOW())
+
+    def backup_note(self) -> str | None:
+        """A sentence when the last backup is missing or old."""
+        try:
+            made_at = datetime.fromtimestamp((self._folder / LAST_BACKUP).stat().st_mtime, UTC)
+        except OSError:
+            return f"there is no backup of {self._folder} that `campus backup` made; let a timer make one every night"
+        if NOW() - made_at > BACKUP_AGE:
+            return f"the last backup of {self._folder} was made on {made_at:%Y-%m-%d}; see whether the timer that makes them runs"
+        return None
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.db"
-
-
-def _version_of(path: Path) -> Version | None:
-    if not path.exists():
-        return None
-    log = path.with_name(f"{path.name}-wal")
-    if not log.exists():
-        return _version_at(path, "immutable=1")  # without a log the file is opened as immutable; otherwise SQLite would create a log
-    try:
-        return _version_at(path, "mode=ro")
-    except sqlite3.OperationalError:
-        if log.stat().st_size:
-            raise
-        return _version_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
-
-
-def _version_at(path: Path, mode: str) -> Version | None:
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone():
-            return None
-        connection.row_factory = sqlite3.Row
-        row = connection.execute("SELECT * FROM alembic_version").fetchone()
-        return Version(row["version_num"], row["usable_from"] if "usable_from" in row.keys() else None) if row else None  # noqa: SIM118
 
 
 def _upgrade(path: Path, history: History) -> None:
@@ -117,9 +140,8 @@ def _create(path: Path) -> None:
     SQLite does the same with the files beside it. It also creates this one, for other users, and says why when that fails.
     """
     if os.geteuid() == 0:
-        with suppress(OSError), path.open("xb") as file:
-            owner = path.parent.stat()
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        with suppress(OSError), path.open("xb"):
+            give_to_owner(path)
 
 
 def _switch_to_wal(path: Path) -> None:
@@ -159,20 +181,6 @@ def open_directory(folder: Path, *, exclusive: bool) -> Iterator[Path]:
                 folder.rmdir()
             raise
         yield folder
-
-
-def copy_files(folder: Path, target: Path) -> Sequence[Path]:
-    """Copy every database into another directory, each as of one moment; returns the copies, which are on disk."""
-    if not (files := sorted(folder.glob("*.db"))):
-        raise StorageError(f"there is no database in {folder}: nothing was copied")
-    _make(target)
-    copies = [(path, target / path.name) for path in files]
-    if existing := [copy.name for _, copy in copies if copy.exists()]:
-        raise StorageError(f"{target} already holds {existing[0]}; name an empty directory")
-    for path, copy in copies:
-        _copy(path, copy)
-    _sync(target)
-    return [copy for _, copy in copies]
 
 
 def _make(folder: Path) -> bool:
@@ -218,43 +226,3 @@ def probe(folder: Path) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise StorageError(f"the directory {folder} cannot be written: {error.strerror}") from None
-
-
-def _copy(path: Path, copy: Path) -> None:
-    try:
-        with translate_errors(f"the backup of {path}"), closing(_connect(path)) as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
-        _sync(copy)
-    except BaseException:
-        copy.unlink(missing_ok=True)  # an incomplete backup is deleted
-        raise
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(readable(path), uri=True, timeout=BUSY_SECONDS)
-
-
-def readable(path: Path) -> str:
-    """The URI under which SQLite can read a database, even on a full or read-only disk.
-
-    SQLite writes an index of the log into a file beside it, which such a disk refuses. Without a log the file is complete and is
-    read as immutable, because no process writes it then.
-    """
-    address = path.absolute().as_uri()
-    try:
-        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
-            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
-    except sqlite3.OperationalError:
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            raise
-        return f"{address}?immutable=1"
-    return address
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

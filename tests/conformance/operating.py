@@ -113,7 +113,7 @@ def _walk(system: System, install: Sequence[str], start: Sequence[str], restore:
     before = system.issued()
     _restart_under_load(system, url, before)
     system.run("systemctl start campus-backup")
-    system.run("mkdir -p /root/backup && cp /var/lib/campus-backup/*/*.db /root/backup/")
+    system.run("cp /var/lib/campus-backup/*.zip /root/campus.zip")
     after = system.issued()
     _expect(system, url, {before: 200, after: 200})
     system.follow(restore)

@@ -14,7 +14,7 @@ from buildings.cve.refresh import read_nvd, refresh, renew
 from buildings.cve.tables import FeedState
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("feeds")]
 
 NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
 

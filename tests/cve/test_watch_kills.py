@@ -96,6 +96,7 @@ def deliver_and_kill(folder: Path, storage: str, receiver: WebhookReceiver, auth
 
 @pytest.mark.anyio
 @pytest.mark.both_databases
+@pytest.mark.faults("server killed")
 async def test_news_are_told_though_the_server_is_killed_while_it_sends_them(
     tmp_path: Path, storage_url: str, open_lists, authority: Authority
 ) -> None:

@@ -1,10 +1,10 @@
 """Outages of the recorder: of one minute and of ten with 2,000 clients that retry, and of ten minutes among 400,000 monitors.
 
-Run by `make faults`, and not by `make test`. The figures of the last are printed.
+Run by `make faults`, and not by `make test`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -57,13 +57,15 @@ MOVED = "SELECT count(*) FROM monitor WHERE unverified"
 @pytest.mark.anyio
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("outage", [60.0, 600.0])
+@pytest.mark.faults("outage")
 async def test_an_outage_leads_to_alerts_about_dead_agents_only(recorder: Recorder, outage: float) -> None:  # noqa: F811  # the fixture
     await only_dead_agents_are_reported(recorder, count=2_000, outage=outage)
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.faults("outage of many")
 def test_many_monitors_are_watched_again_after_an_outage_although_the_recorder_is_killed_meanwhile(
-    tmp_path: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, postgres: Postgres, record_property: Callable[[str, object], None]
 ) -> None:
     """Only the target of the monitor that dies is confirmed: what is raised for the others stays in the outbox, where it is counted.
 
@@ -94,11 +96,11 @@ def test_many_monitors_are_watched_again_after_an_outage_although_the_recorder_i
             in_all = time.monotonic() - began
     assert _numbers(killed, TOLD) == (MANY - 1, MANY - 1), "each target is told once"
     assert _numbers(killed, MOVED)[0] >= MANY - 200, "all that did not die or beat"
-    with capsys.disabled():
-        print(
-            f"\n{MANY:,} monitors: deadlines moved and first targets told after {told:.0f} s, killed after {at_the_kill:,},"
-            f" a death delivered after {died:.0f} s, all told after {in_all:.0f} s; the slowest beat took {slowest[0]:.2f} s"
-        )
+    record_property(
+        "figures",
+        f"deadlines moved and first targets told after {told:.0f} s, killed after {at_the_kill:,}, a death delivered after {died:.0f} s,"
+        f" all told after {in_all:.0f} s; the slowest beat took {slowest[0]:.2f} s",
+    )
     postgres.drop_database(name)
 
 

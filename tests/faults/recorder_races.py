@@ -3,19 +3,21 @@
 Run by `make faults`, and not by `make test`.
 """
 
+from collections.abc import Callable
+
 import pytest
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.races import one_of_five_takeovers, one_of_two_registrations, twenty_of_sixty
 from recorder.recorders import OpenRecorder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.faults("races"), pytest.mark.both_databases]
 ROUNDS, KEYS, TAKEOVERS = 200, 10, 30
 
 
 async def test_simultaneous_requests_never_exceed_a_limit(
     open_recorder: OpenRecorder,  # noqa: F811  # the fixture
     storage_url: str,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
 ) -> None:
     settings = {"monitors_per_host": ROUNDS}
     async with (
@@ -27,5 +29,6 @@ async def test_simultaneous_requests_never_exceed_a_limit(
         for _ in range(KEYS):
             await twenty_of_sixty(recorders)
         await one_of_five_takeovers(recorders, rounds=TAKEOVERS)
-    with capsys.disabled():
-        print(f"\n{storage_url.partition(':')[0]}: {ROUNDS} × 2 claims, {KEYS} × 60 registrations, {TAKEOVERS} × 5 takeovers")
+    record_property(
+        "figures", f"{storage_url.partition(':')[0]}: {ROUNDS} × 2 claims, {KEYS} × 60 registrations, {TAKEOVERS} × 5 takeovers"
+    )

@@ -1,12 +1,12 @@
 """Strangers at length, on both databases: how soon honest alerts arrive while others' receivers and name servers never answer.
 
-Run by `make faults`, and not by `make test`: it takes some three minutes. The figures are printed, and no time is asserted.
+Run by `make faults`, and not by `make test`: it takes some three minutes. No time is asserted.
 """
 
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -35,7 +35,7 @@ from campus import digest_of, in_transaction
 from campus.outbound.http_clients import guarded_client
 from campus.testing import ORIGIN, Clock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.faults("strangers' receivers"), pytest.mark.both_databases]
 HUNG, CALLERS, HOSTS = 2_000, 500, 200
 HANGING = [f"hung{number}" for number in range(HUNG)]
 HONEST = {kind: [f"{kind}{number}" for number in range(100)] for kind in ("keyed", "proven", "new")}
@@ -167,7 +167,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
     authority: Authority,  # noqa: F811
     storage_url: str,
     names: Any,
-    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
 ) -> None:
     settings = {"shared_hosts": ["localhost"], "registrations_per_minute": 30}
     with process(receive, str(authority.file)) as receivers:
@@ -176,8 +176,7 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
         async with open_recorder(storage=storage_url, web=web, settings=settings, clock=Now()) as recorder:
             await in_transaction(recorder.campus.site.storage, partial(fill, rows=rows_of(net.ports)))
             figures = await _among_strangers(recorder, net, receivers)
-    with capsys.disabled():
-        print(f"\n{storage_url.partition(':')[0]}: {figures}")
+    record_property("figures", f"{storage_url.partition(':')[0]}: {figures}")
 
 
 def _trusting(client: ssl.SSLContext) -> ssl.SSLContext:

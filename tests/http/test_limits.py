@@ -142,6 +142,7 @@ async def test_a_caller_that_asks_before_sending_gets_100_continue(serving) -> N
 
 
 @pytest.mark.parametrize("request_", [sized(10, b"abc"), chunked(b"abc")], ids=["sized", "chunked"])
+@pytest.mark.faults("slow bodies")
 async def test_a_body_that_does_not_arrive_in_time_is_408_and_ends_the_connection(serving, request_: bytes) -> None:
     async with serving(length, body_seconds=0.3) as served, served.connected() as connection:
         await connection.send(request_)
@@ -151,6 +152,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_408_and_ends_the_connectio
     assert answer.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.faults("slow bodies")
 async def test_bodies_that_do_not_come_take_no_call_from_others_and_the_longest_wait_makes_room(serving) -> None:
     async with serving(length, calls=6) as served, AsyncExitStack() as stack:
         waiting = []
@@ -167,6 +169,7 @@ async def test_bodies_that_do_not_come_take_no_call_from_others_and_the_longest_
             assert (await connection.answer()).body == b"10"
 
 
+@pytest.mark.faults("slow bodies")
 async def test_one_address_may_wait_for_a_limited_number_of_bodies(serving) -> None:
     async with serving(length) as served, AsyncExitStack() as stack:
         waiting = []

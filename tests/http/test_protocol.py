@@ -37,6 +37,7 @@ async def ignore(scope: Scope, receive: Receive, send: Send) -> None:
     await path(scope, receive, send)
 
 
+@pytest.mark.faults("slow bodies")
 async def test_a_connection_that_never_completes_its_head_is_closed(serving) -> None:
     async with serving(path, protocol=QUICK) as served, served.connected() as connection:
         await connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -50,6 +51,7 @@ async def test_a_connection_that_says_nothing_is_closed(serving) -> None:
 
 @pytest.mark.parametrize("before", [b"", GET % b"first"], ids=["on a new connection", "after a response"])
 @pytest.mark.parametrize("drop", [b"\r\n", b"X-A: b\r\n"], ids=["empty lines", "header lines"])
+@pytest.mark.faults("slow bodies")
 async def test_dripping_does_not_buy_time(serving, before: bytes, drop: bytes) -> None:
     async with serving(path, protocol=QUICK) as served, served.connected() as connection, anyio.create_task_group() as tasks:
         if before:
@@ -83,6 +85,7 @@ async def test_the_rest_of_a_refused_body_does_not_hold_the_connection(serving) 
         assert await connection.rest() == b""
 
 
+@pytest.mark.faults("slow bodies")
 async def test_two_hundred_half_requests_go_and_others_are_served_meanwhile(serving) -> None:
     protocol = with_limits(head_seconds=patience(2), linger_seconds=0.2)  # the other request arrives within it, on a busy machine too
     async with serving(path, protocol=protocol) as served, anyio.create_task_group() as tasks:

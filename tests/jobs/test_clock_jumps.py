@@ -11,7 +11,7 @@ from jobs.test_scheduler import Settle, Work, started
 from campus.jobs.task import LEASE, Daily, JobRecord, Periodic, Task, due_at
 from campus.testing import Clock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("clock")]
 NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 YEAR, SECOND = timedelta(days=400), timedelta(seconds=1)
 

@@ -205,6 +205,7 @@ async def test_a_failing_job_does_not_stop_the_others(open_process: Open, until:
 
 
 @pytest.mark.both_databases
+@pytest.mark.faults("leader killed")
 async def test_when_a_runner_was_killed_its_lease_lapses_and_another_takes_over(
     open_process: Open, storage_url: str, until: Until, settle: Settle
 ) -> None:
@@ -264,6 +265,7 @@ async def test_a_job_whose_run_ends_while_the_records_are_read_is_not_forgotten(
 
 
 @pytest.mark.both_databases
+@pytest.mark.faults("leader killed")
 async def test_a_run_whose_lease_another_took_is_stopped_and_changes_nothing(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:
@@ -413,6 +415,7 @@ async def test_a_database_that_refuses_writes_is_a_finding_and_the_job_runs_when
     assert logged == [("ERROR", "job cannot be started: the disk is full", None)]
 
 
+@pytest.mark.faults("leader killed")
 async def test_a_run_whose_lease_cannot_be_renewed_is_stopped_before_another_may_begin(
     open_process: Open, clock: Clock, until: Until, settle: Settle
 ) -> None:

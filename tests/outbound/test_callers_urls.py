@@ -47,6 +47,7 @@ async def test_a_public_target_gets_the_request_over_tls_after_one_lookup(
     assert body == b'{"a":1}'
 
 
+@pytest.mark.faults("strangers' targets")
 async def test_a_name_that_moves_to_a_private_address_is_refused_at_the_next_delivery(
     open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
@@ -61,6 +62,7 @@ async def test_a_name_that_moves_to_a_private_address_is_refused_at_the_next_del
     assert receiver.connections == 1
 
 
+@pytest.mark.faults("strangers' targets")
 async def test_what_was_right_at_registration_is_checked_again_at_delivery(
     open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
@@ -72,6 +74,7 @@ async def test_what_was_right_at_registration_is_checked_again_at_delivery(
     assert net.dialled == []
 
 
+@pytest.mark.faults("strangers' targets")
 async def test_a_connection_that_ends_elsewhere_is_dropped_before_anything_is_sent(
     open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:
@@ -102,6 +105,7 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.faults("strangers' targets")
 async def test_a_redirect_is_an_answer_that_cannot_be_followed(
     status: int, open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
 ) -> None:

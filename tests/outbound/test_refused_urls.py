@@ -46,6 +46,7 @@ def web(open_client: Callable[..., GuardedClient]) -> GuardedClient:
 
 
 @pytest.mark.parametrize(("rule", "url"), CASES, ids=[f"{rule}: {url!a}" for rule, url in CASES])
+@pytest.mark.faults("strangers' targets")
 def test_a_url_that_breaks_a_rule_is_refused_by_it(rule: str, url: str, web: GuardedClient) -> None:
     with pytest.raises(TargetRefused) as caught:
         web.check_url(url)
@@ -121,6 +122,7 @@ def test_no_refusal_repeats_the_secret_parts_of_a_url(web: GuardedClient) -> Non
 
 
 @pytest.mark.parametrize("address", ADDRESSES["special"])
+@pytest.mark.faults("strangers' targets")
 async def test_a_name_that_leads_to_a_private_address_is_refused(address: str, open_client: Callable[..., GuardedClient]) -> None:
     def lookup(host: str, port: int) -> Sequence[str]:
         return ["1.1.1.1", address, "2606:4700:4700::1111"]
@@ -139,6 +141,7 @@ def test_the_neighbours_of_special_networks_are_public(address: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
+@pytest.mark.faults("strangers' targets")
 def test_an_address_that_is_not_public_is_not_so_in_any_form(number: int) -> None:
     plain = ip_address(number)
     for form in (f"::ffff:{plain}", f"::{plain}", f"64:ff9b::{plain}", str(ip_address(0x2002 << 112 | number << 80))):

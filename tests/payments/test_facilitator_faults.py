@@ -20,7 +20,7 @@ from serving import Served, serving
 from campus.testing import Frame
 from campus.testing.payments import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("facilitator")]
 CONFIG = """
 openapi = "slow"
 [payments]

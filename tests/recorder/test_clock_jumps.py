@@ -12,7 +12,7 @@ from buildings.recorder.runtime import agree_on_time, clock_is_steady
 from buildings.recorder.tables import MONITORS, TICKS
 from campus import in_snapshot
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("clock")]
 YEAR, HOURS = timedelta(days=400), timedelta(hours=-2)
 QUICK = {"period_minutes": 1, "grace_minutes": 0.5}
 SPAN = timedelta(seconds=90)

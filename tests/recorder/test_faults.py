@@ -47,6 +47,7 @@ async def refuse_writes(recorder: Recorder) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.faults("disk full")
 async def test_what_cannot_be_stored_is_not_acknowledged(over_each_frame: Recorder) -> None:
     key = await over_each_frame.campus.key("recorder")
     monitor = await over_each_frame.register(key=key)

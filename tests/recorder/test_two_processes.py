@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from buildings.recorder.runtime import watch
 from tests.postgres_server import Postgres
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases, pytest.mark.faults("leader killed")]
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 

@@ -18,7 +18,7 @@ from commands import Command, command_of
 from cyclopts import App
 from serving import asked, command, free_port, serving, write_config
 
-from campus.cli import AUTHORING, RUNNING, commands, running
+from campus.cli import ELSEWHERE, RUNNING, commands, running
 from campus.cli.options import show_pages
 
 SHOP = """
@@ -278,7 +278,7 @@ def test_every_command_and_each_of_its_parameters_has_a_help_text() -> None:
 
 def test_the_help_of_a_command_is_its_docstring() -> None:
     assert {name: inspect.getdoc(getattr(running, name)) for name in RUNNING} == RUNNING
-    assert {place: inspect.getdoc(resolve_name(place)) for place, _ in AUTHORING.values()} == dict(AUTHORING.values())
+    assert {place: inspect.getdoc(resolve_name(place)) for place, _ in ELSEWHERE.values()} == dict(ELSEWHERE.values())
 
 
 def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Command) -> None:

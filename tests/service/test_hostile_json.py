@@ -8,7 +8,7 @@ import pytest
 from campus import Building
 from campus.testing import TestCampus, open_campus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("hostile JSON")]
 SENTINEL = "paid-for-and-delivered"
 TEXTS = {
     "a lone surrogate": r'"\ud800"',

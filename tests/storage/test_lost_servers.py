@@ -21,7 +21,7 @@ from campus.storage import postgres as backend
 from tests.conftest import Postgres, running
 from tests.storage.bank.tables import Account, Tables
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("database away")]
 
 
 @dataclass

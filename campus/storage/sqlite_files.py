@@ -1,0 +1,68 @@
+"""SQLite's files: how one is opened for reading, at which step of its migrations it is, to whom it belongs, and that it is on disk."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from campus.storage.errors import BUSY_SECONDS
+from campus.storage.migrations import Version
+
+
+def readable(path: Path) -> str:
+    """The URI under which SQLite can read a database, even on a full or read-only disk.
+
+    SQLite writes an index of the log into a file beside it, which such a disk refuses. Without a log the file is complete and is
+    read as immutable, because no process writes it then.
+    """
+    address = path.absolute().as_uri()
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+    except sqlite3.OperationalError:
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        return f"{address}?immutable=1"
+    return address
+
+
+def version_of(path: Path) -> Version | None:
+    """The newest step that was run on a file; None for a missing or empty one."""
+    if not path.exists():
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists():
+        return version_at(path, "immutable=1")  # without a log the file is opened as immutable; otherwise SQLite would create a log
+    try:
+        return version_at(path, "mode=ro")
+    except sqlite3.OperationalError:
+        if log.stat().st_size:
+            raise
+        return version_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
+
+
+def version_at(path: Path, mode: str) -> Version | None:
+    """The newest step that was run on a file, opened with these words of its URI."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone():
+            return None
+        connection.row_factory = sqlite3.Row
+        row = connection.execute("SELECT * FROM alembic_version").fetchone()
+        return Version(row["version_num"], row["usable_from"] if "usable_from" in row.keys() else None) if row else None  # noqa: SIM118
+
+
+def give_to_owner(path: Path) -> None:
+    """Give a file that root made to the owner of its directory: the service, which has a user of its own, must write it."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a directory is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
