@@ -8,7 +8,7 @@ from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge
 from buildings.recorder.monitors.holdings import monitors_of
 from buildings.recorder.monitors.tools import mcp
-from buildings.recorder.pages import FLEET, act, events, fleet, monitor, monitor_facts, monitor_gauges, monitors_used
+from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
 from buildings.recorder.problems import PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
 from buildings.recorder.settings import RecorderSettings
@@ -31,6 +31,7 @@ building = Building(
         Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
         Page(f"GET {FLEET}/events", events),
         Page(f"GET {FLEET}/{{monitor_id}}", monitor),
+        Page(f"GET {FLEET}/{{monitor_id}}/heard", heard),
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),

@@ -246,6 +246,17 @@ class Updated(Watched):
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 
 
+class Resecured(Answer):
+    """A monitor with a new secret. Beats with the old one are refused from now on."""
+
+    monitor_id: str = Field(description="Id of the monitor; it stays.")
+    name: str = Field(description="Name of the monitor.")
+    secret: str = Field(description="The new secret, required for heartbeat. Store it: it is not shown again.")
+    beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
+    hook_url: str = Field(description="The same for the hooks of an agent's host. It contains the secret.")
+    cron: str = Field(description="Shell command that sends a beat.")
+
+
 class Tested(Answer):
     """A test alert that is on its way."""
 

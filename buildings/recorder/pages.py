@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import SequenceMatcher
 from functools import partial
-from itertools import takewhile
-from typing import Any, NamedTuple
+from itertools import pairwise, takewhile
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlencode
 
 import anyio.to_thread
 from pydantic_core import to_json
@@ -15,7 +16,12 @@ from sqlalchemy import Connection, Row, case, func, select
 
 from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.arguments import every, in_minutes, minutes
-from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Fleet, Registered, Taken
+from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
+from buildings.recorder.monitors.credentials import lineage_of
+from buildings.recorder.monitors.examples import ways_to_beat
+from buildings.recorder.monitors.fleet import with_makers
+from buildings.recorder.monitors.history import DAY, DAYS_SHOWN, History
+from buildings.recorder.monitors.listing import FleetPage, FleetQuery, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -30,16 +36,16 @@ ACTIONS: Mapping[str, str] = {
     "resume": "resume_monitor",
     "takeover": "takeover",
     "test": "send_test_alert",
+    "secret": "replace_secret",
     "delete": "delete_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
-CHANGEABLE = ("name", "period_minutes", "grace_minutes")
 NUMBERS = ("period_minutes", "grace_minutes")
 WITHOUT_ACCESS = (402, 403)
 LONGEST_DIFFERENCE = 400
 """Lines of two capsules that are compared, from the first that differs; a comparison takes time by the square of their number."""
 CONTEXT = 3
-SEVERAL = 100
+SORTED_IN_WORDS = {"state": "Worst first", "name": "By name", "beat": "By last beat"}
 SHOWN_ALERTS = 20
 BEATS_IN_WORDS = {"ok": "beat", "start": "run started", "idle": "waits for its user", "fail": "failure reported"}
 ALERTS_IN_WORDS = {
@@ -69,7 +75,7 @@ class TimelineEntry(NamedTuple):
 
 
 async def fleet(request: Request, site: RecorderSite) -> Response:
-    """The monitors of the visitor's key with a form that registers one; without a key, what there is to see with one."""
+    """A page of the monitors of the visitor's key with a form that registers one; without a key, what there is to see with one."""
     if request.method == "POST":
         return await _register(request, site)
     return await _fleet_page(request, site)
@@ -78,21 +84,27 @@ async def fleet(request: Request, site: RecorderSite) -> Response:
 async def _fleet_page(
     request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None
 ) -> Response:
+    query = FleetQuery.read(request.query_params)
     try:
-        shown = await _fleet_of(request, site)
+        shown = await _fleet_of(request, site, query)
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
         data = {"ok": True, "signed_in": False, "detail": refusal.detail}
         return site.page("no_fleet.html", request, data=data, status=refused.status if refused else 200, refusal=refusal)
+    asked = {"q": query.text, "state": query.state, "sort": query.sort}
     return site.page(
         "fleet.html",
         request,
-        data=shown,
+        data={"ok": True, "count": shown.count, "page": shown.page, "pages": shown.pages, "monitors": shown.monitors},
         status=refused.status if refused else 200,
         headers=refused.headers if refused else None,
         fleet=shown,
+        query=query,
+        address=lambda **changed: f"{FLEET}?{urlencode({name: text for name, text in {**asked, **changed}.items() if text})}",
+        sorts=SORTED_IN_WORDS,
         seen=fingerprint_of(shown).hex(),
+        now=site.state.time.now(),
         refused=refused,
         given=given or {},
         most=MONITORS_PER_KEY,
@@ -108,8 +120,32 @@ async def _register(request: Request, site: RecorderSite) -> Response:
         answer = await site.call(request, "register_monitor", **_arguments(given))
     except Problem as refused:
         return await _fleet_page(request, site, refused, given)
-    made = Registered.model_validate(answer)
-    return site.page("secret.html", request, data=made, title="Monitor registered", made=made, name=given.get("name", ""))
+    return await _secret_page(request, site, Registered.model_validate(answer), "Monitor registered", given.get("name", ""))
+
+
+async def _secret_page(request: Request, site: RecorderSite, made: Registered | Resecured | Taken, title: str, name: str) -> Response:
+    """How to send beats and capsules with a new secret, in six ways; and whether one has arrived."""
+    one = await _one_of(request, site, made.monitor_id)
+    building = site.directory.building(site.name)
+    ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
+    return site.page(
+        "secret.html", request, data=made, title=title, made=made, name=name, ways=ways, **_heard(one, site, one[0].beats if one else 0)
+    )
+
+
+def _heard(one: tuple[Entry, History] | None, site: RecorderSite, known: int) -> Mapping[str, Any]:
+    """What tells whether a monitor was heard, after the beats that were known when its secret was made."""
+    return {"monitor": one[0] if one else None, "known": known, "seen": fingerprint_of(one).hex(), "now": site.state.time.now()}
+
+
+async def heard(request: Request, site: RecorderSite) -> Response:
+    """Whether a monitor was heard: the part of the page of a new monitor that updates itself, and where one looks without scripts."""
+    one = await _one_of(request, site, request.path_params["monitor_id"])
+    if one is None:
+        raise _unknown()
+    known = request.query_params.get("beats", "")
+    known_beats = int(known) if known.isascii() and known.isdigit() and len(known) < 19 else 0
+    return site.page("heard.html", request, data={"monitor": one[0]}, **_heard(one, site, known_beats))
 
 
 async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
@@ -137,21 +173,26 @@ async def monitor(request: Request, site: RecorderSite) -> Response:
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
-    """A button of a monitor: change its name and schedule, pause, resume, take over, send a test alert, delete."""
+    """A button of a monitor: change it, pause, resume, take over, send a test alert, replace its secret, delete it."""
     monitor_id = request.path_params["monitor_id"]
     action = request.path_params["action"]
     tool = ACTIONS.get(action)
     if tool is None:
         raise Problem(404, "not_found", f"there is no action {action!r}; the actions are: {', '.join(ACTIONS)}")
     await site.admit(request, "fleet_status")
-    given = await _given(request, CHANGEABLE if action == "update" else ())
+    given = await _given(request, FIELDS if action == "update" else ())
     try:
         answer = await site.call(request, tool, monitor_id=monitor_id, **_arguments(given))
     except Problem as refused:
         return await _monitor_page(request, site, refused, given)
     if action == "takeover":
-        made = Taken.model_validate(answer)
-        return site.page("secret.html", request, data=made, title="Taken over", made=made, name=made.name)
+        taken = Taken.model_validate(answer)
+        return await _secret_page(request, site, taken, "Taken over", taken.name)
+    if action == "secret":
+        made = Resecured.model_validate(answer)
+        return await _secret_page(request, site, made, "New secret", made.name)
+    if action == "update" and (answer["webhook_secret"] or answer["notes"]):
+        return site.page("changed.html", request, data=answer, changed=Updated.model_validate(answer))
     if action == "test":
         return Response(status_code=303, headers={"Location": f"{FLEET}/{monitor_id}?sent=test"})
     return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
@@ -161,13 +202,14 @@ async def _monitor_page(
     request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None
 ) -> Response:
     monitor_id = request.path_params["monitor_id"]
-    shown = await _fleet_of(request, site)
-    entry = next((monitor for monitor in shown.monitors if monitor.monitor_id == monitor_id), None)
-    if entry is None:
-        raise Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
+    one = await _one_of(request, site, monitor_id)
+    if one is None:
+        raise _unknown()
+    entry, history = one
     capsules = await _capsules_of(request, site, monitor_id)
     texts, changes = await anyio.to_thread.run_sync(_compared, capsules)
     delivered = await in_snapshot(site.storage, partial(delivered_to, monitor_id=monitor_id, limit=SHOWN_ALERTS))
+    now = site.state.time.now()
     return site.page(
         "monitor.html",
         request,
@@ -175,16 +217,27 @@ async def _monitor_page(
         status=refused.status if refused else 200,
         headers=refused.headers if refused else None,
         monitor=entry,
+        now=now,
         every=every(minutes(entry.period_minutes)),
         grace=in_minutes(minutes(entry.grace_minutes)),
-        seen=fingerprint_of(shown).hex(),
+        seen=fingerprint_of(one).hex(),
+        hours=history.hours(now),
+        days=(days := history.days(now)),
+        tones=["bad" if one.down else "good" for one in days],
+        beats=(beats := tuple(reversed(entry.last_beats))),
+        gaps=[(after.at - before.at) / minutes(1) for before, after in pairwise(beats)],
         capsules=list(zip(capsules, texts, strict=True)),
         differences=changes,
         moments=timeline(entry, delivered),
         is_sent=request.query_params.get("sent") == "test",
+        has_mail=site.mail is not None,
         refused=refused,
         given=given or {},
     )
+
+
+def _unknown() -> Problem:
+    return Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
 
 
 def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]:
@@ -209,10 +262,24 @@ def _beat_in_words(beat: BeatView) -> tuple[str, str]:
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
 
 
-async def _fleet_of(request: Request, site: RecorderSite) -> Fleet:
-    """The whole fleet of the visitor. Raises the refusal of fleet_status."""
-    await site.admit(request, "fleet_status")
-    return Fleet.model_validate(await site.call(request, "fleet_status", limit=SEVERAL))
+async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> FleetPage:
+    """A page of the visitor's fleet. Raises the refusal of fleet_status."""
+    caller = await site.admit(request, "fleet_status")
+    lineage = cast(str, lineage_of(caller))
+    page = await in_snapshot(site.storage, partial(read_page, lineage=lineage, query=query, url=site.url, now=site.state.time.now()))
+    return replace(page, monitors=await with_makers(page.monitors, site))
+
+
+async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
+    """One monitor of the visitor with its past; None for any other. Raises the refusal of fleet_status."""
+    caller = await site.admit(request, "fleet_status")
+    lineage = cast(str, lineage_of(caller))
+    now = site.state.time.now()
+    read = partial(read_one, lineage=lineage, monitor_id=monitor_id, url=site.url, now=now, since=now - DAY * DAYS_SHOWN)
+    if (one := await in_snapshot(site.storage, read)) is None:
+        return None
+    entry, history = one
+    return (await with_makers([entry], site))[0], history
 
 
 async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) -> list[CapsuleView]:
@@ -265,20 +332,27 @@ def _hunks(old: Sequence[str], new: Sequence[str], *, start: int) -> Iterator[tu
 
 
 async def events(request: Request, site: RecorderSite) -> Response:
-    """Server-sent events: `changed` when the fleet changes in any way that its page shows, `ended` when the key no longer opens it."""
+    """Server-sent events: `changed` when the page of the fleet, or that of `monitor` in the query, would look different.
+
+    `ended` when the key no longer opens it.
+    """
     caller = await site.admit(request, "fleet_status")
     lineage = caller.key.lineage if caller.key else caller.address
+    query = FleetQuery.read(request.query_params)
+    monitor_id = request.query_params.get("monitor")
 
     async def fingerprint() -> bytes:
-        return fingerprint_of(await _fleet_of(request, site))
+        return fingerprint_of(await (_one_of(request, site, monitor_id) if monitor_id else _fleet_of(request, site, query)))
 
     return site.state.streams.response(request, lineage, fingerprint, stopping=site.stopping)
 
 
-def fingerprint_of(fleet: Fleet) -> bytes:
-    """A digest of all that the page of the fleet shows; the uptime, which changes all the time, is left out."""
-    parts = [monitor.model_copy(update={"uptime": None}) for monitor in fleet.monitors]
-    return hashlib.sha256(to_json(parts)).digest()
+def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
+    """A digest of all that a page shows of its monitors; the uptime, which changes all the time, is left out."""
+    monitors = shown.monitors if isinstance(shown, FleetPage) else () if shown is None else shown[:1]
+    counted = (shown.states, shown.count, shown.page) if isinstance(shown, FleetPage) else ()
+    parts = [monitor.model_copy(update={"uptime": None}) for monitor in monitors]
+    return hashlib.sha256(to_json([parts, counted])).digest()
 
 
 async def monitors_used(site: RecorderSite, key: Key) -> str:

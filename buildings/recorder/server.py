@@ -232,4 +232,5 @@ async def fleet_status(
     """
     lineage = cast(str, lineage_of(caller))
     page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
-    return await with_makers(await in_snapshot(site.storage, page), site)
+    fleet = await in_snapshot(site.storage, page)
+    return fleet.model_copy(update={"monitors": await with_makers(fleet.monitors, site)})

@@ -21,6 +21,8 @@ MOST_WAITING = 100_000
 """Entries that wait for a database that cannot be written, about 30 MB; further ones are lost, and the log says how many."""
 ENTRIES = CoreTables.metadata.tables["audit_log"]
 KEY_EVENTS = CoreTables.metadata.tables["key_events"]
+OPERATOR = "operator"
+"""The building of the entries of the operator's pages."""
 STORE = text(
     "INSERT INTO audit_log (id, at, who, frame, building, tool, outcome, amount, request_id)"
     " VALUES (:id, :at, :who, :frame, :building, :tool, :outcome, :amount, :request_id) ON CONFLICT (id) DO NOTHING"
@@ -78,21 +80,33 @@ class AuditLog:
                 deleted = (await (await session.connection()).execute(delete(ENTRIES).where(ENTRIES.c.id.in_(old)))).rowcount
 
 
+CHANGES_OF_KEYS = (
+    cast(KEY_EVENTS.c.id, String).label("id"),
+    KEY_EVENTS.c.at,
+    KEY_EVENTS.c.by.label("who"),
+    null().label("frame"),
+    literal("campus").label("building"),
+    (literal("key ") + KEY_EVENTS.c.action + literal(" ") + KEY_EVENTS.c.key_id).label("tool"),
+    literal("ok").label("outcome"),
+    null().label("amount"),
+    null().label("request_id"),
+)
+"""The changes of keys as entries."""
+
+
+async def last_acts(storage: Storage, *, since: datetime, limit: int) -> list[AuditRow]:
+    """What was done on the operator's pages, and to keys by anybody, since then: the latest first."""
+    pages = select(*ENTRIES.c).where(ENTRIES.c.building == OPERATOR, ENTRIES.c.at >= since).order_by(ENTRIES.c.at.desc()).limit(limit)
+    keys = select(*CHANGES_OF_KEYS).where(KEY_EVENTS.c.at >= since).order_by(KEY_EVENTS.c.id.desc()).limit(limit)
+    async with storage.read() as session:
+        connection = await session.connection()
+        found = [AuditRow(**row._asdict()) for statement in (pages, keys) for row in (await connection.execute(statement)).all()]
+    return sorted(found, key=lambda entry: entry.at, reverse=True)[:limit]
+
+
 async def audit_entries(storage: Storage, *, since: datetime, until: datetime) -> AsyncIterator[AuditRow]:
     """The entries from one time to before another, the oldest first, with the changes of keys; read in pages."""
-    calls = select(*ENTRIES.c)
-    changes = select(
-        cast(KEY_EVENTS.c.id, String).label("id"),
-        KEY_EVENTS.c.at,
-        KEY_EVENTS.c.by.label("who"),
-        null().label("frame"),
-        literal("campus").label("building"),
-        (literal("key ") + KEY_EVENTS.c.action + literal(" ") + KEY_EVENTS.c.key_id).label("tool"),
-        literal("ok").label("outcome"),
-        null().label("amount"),
-        null().label("request_id"),
-    )
-    rows = union_all(calls, changes).subquery()
+    rows = union_all(select(*ENTRIES.c), select(*CHANGES_OF_KEYS)).subquery()
     order = rows.c.at, rows.c.id
     page = select(rows).where(rows.c.at >= since, rows.c.at < until).order_by(*order).limit(ROWS_PER_PAGE)
     after = page

@@ -125,6 +125,16 @@ async def newest_keys(storage: Storage, *, before: str | None, limit: int, like:
         return [record_of(row, now=now) for row in await session.exec(statement)]
 
 
+async def ending_keys(storage: Storage, *, now: datetime, within: timedelta, limit: int) -> Sequence[KeyRecord]:
+    """The valid keys that end within a time, the next first."""
+    ends = col(KeyRow.expires_at)
+    soon = (
+        select(KeyRow).where(col(KeyRow.revoked_at).is_(None), ends > now, ends <= now + within).order_by(ends, col(KeyRow.id)).limit(limit)
+    )
+    async with storage.read() as session:
+        return [record_of(row, now=now) for row in await session.exec(soon)]
+
+
 def _is_found(like: str) -> ColumnElement[bool]:
     """Whether a key begins as the token `like`; of any other text, whether the key's id, beginning, product or note contain it."""
     if like.startswith(START):

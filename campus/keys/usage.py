@@ -126,6 +126,14 @@ class KeyUsage:
             rows = (await session.exec(found.group_by(col(KeyUsageRow.lineage)))).all()
         return {lineage: int(calls) for lineage, calls in rows}
 
+    async def by_tool(self, *, days: int) -> Sequence[tuple[str, str, int]]:
+        """The calls with keys in the last days, today included: day, building.tool and number; a day without any is left out."""
+        name = col(KeyUsageRow.building) + "." + col(KeyUsageRow.tool)
+        found = select(KeyUsageRow.day, name, func.sum(KeyUsageRow.calls)).where(col(KeyUsageRow.day) >= self._first(days))
+        async with self._storage.read() as session:
+            rows = (await session.exec(found.group_by(col(KeyUsageRow.day), name))).all()
+        return [(day, tool, int(calls)) for day, tool, calls in rows]
+
     async def of_lineage(self, lineage: str, *, days: int) -> Sequence[KeyUsageRow]:
         """What the key of this lineage called in the last days, today included, the latest day first."""
         return await self._read(days, lineage)

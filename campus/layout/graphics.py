@@ -1,6 +1,6 @@
-"""Graphics as SVG that the server draws: sparkline, columns, bar of parts, chart, shares with intervals. Without script or inline style."""
+"""Graphics as SVG that the server draws: sparkline, strip of time, bar, chart, shares with intervals. Without script."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, log10
 
 from markupsafe import Markup
@@ -11,11 +11,8 @@ SPARKLINE = Markup(
     '<polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
 )
 BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" preserveAspectRatio="none" role="img" aria-label="{label}">')
-COLUMNS_WIDTH, COLUMNS_HEIGHT = 360.0, 60.0
-COLUMNS = Markup(
-    '<svg class="columns" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" aria-label="{label}">'
-)
-COLUMN = Markup('<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1"/>')
+SLOTS = Markup('<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" role="img" aria-label="{label}">')
+SLOT = Markup('<path class="{tone}" d="{path}"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')
 
 
@@ -38,14 +35,12 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
     return SPARKLINE.format(width=WIDTH, height=HEIGHT, label=label, points=points, x=places[-1][0], y=places[-1][1])
 
 
-def columns(values: Sequence[float], label: str) -> Markup:
-    """A column for each value, the oldest first, none below 0. `label` says in words what they show."""
-    high = max([*values, 0.0]) or 1.0
-    width = COLUMNS_WIDTH / max(len(values), 1)
-    drawn = [COLUMNS.format(width=COLUMNS_WIDTH, height=COLUMNS_HEIGHT, label=label)]
-    for index, value in enumerate(values):
-        height = max(value / high * COLUMNS_HEIGHT, 1.0)  # a day without anything is a line at the bottom
-        drawn.append(COLUMN.format(x=index * width + 1, y=COLUMNS_HEIGHT - height, width=max(width - 2, 1.0), height=height))
+def slots(tones: Sequence[str], label: str) -> Markup:
+    """A strip of equal parts of time, the oldest first: good, warn, bad or none. `label` says in words what it shows."""
+    drawn = [SLOTS.format(width=len(tones) * 6, label=label)]
+    for tone in dict.fromkeys(tones):
+        path = "".join(f"M{place * 6 + 3} 0v18" for place, one in enumerate(tones) if one == tone)  # one path for each tone: it is short
+        drawn.append(SLOT.format(tone=tone, path=path))
     return Markup("").join([*drawn, Markup("</svg>")])
 
 
@@ -66,7 +61,7 @@ RULE = Markup('<line class="rule" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="
 LINE = Markup('<polyline class="line-{number}" points="{points}"/>')
 DOT = Markup('<circle class="part-{number}" cx="{x:.1f}" cy="{y:.1f}" r="{r:g}"/>')
 WHISKER = Markup('<line class="line-{number}" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y:.1f}"/>')
-CHART_WIDTH, LEFT, BOTTOM, ROW = 640.0, 44.0, 24.0, 26.0
+CHART_WIDTH, LEFT, BOTTOM, ROW, LETTER = 640.0, 44.0, 24.0, 26.0, 11.0
 
 
 def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], label: str, *, unit: str = "") -> Markup:
@@ -75,9 +70,11 @@ def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], l
     `label` says in words what it shows, `unit` follows the numbers of the axis. Put a table of the same numbers beside it.
     """
     high = _round_up(max((value for values in series.values() for value in values if value is not None), default=0.0))
-    top, base = ROW, 200.0 - BOTTOM
+    legend = _legend(series)
+    top = ROW + max((y for _, y in legend), default=0.0)
+    base = top + 150.0
     step = (CHART_WIDTH - LEFT - 8) / max(len(places) - 1, 1)
-    drawn = [CHART.format(width=CHART_WIDTH, height=200.0, label=label)]
+    drawn = [CHART.format(width=CHART_WIDTH, height=base + BOTTOM, label=label)]
     for share in (0.0, 0.5, 1.0):
         y = base - share * (base - top)
         drawn += [RULE.format(x1=LEFT, y1=y, x2=CHART_WIDTH, y2=y)]
@@ -89,9 +86,21 @@ def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], l
         points = [(LEFT + place * step, base - value / high * (base - top)) for place, value in enumerate(values) if value is not None]
         drawn += [LINE.format(number=number, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))]
         drawn += [DOT.format(number=number, x=x, y=y, r=3) for x, y in points[-1:]]
-        x = LEFT + (number - 1) * 160
-        drawn += [DOT.format(number=number, x=x + 5, y=8, r=5), LABEL.format(x=x + 16, y=12, anchor="start", text=name)]
+        x, y = legend[number - 1]
+        drawn += [DOT.format(number=number, x=x + 5, y=y + 8, r=5), LABEL.format(x=x + 16, y=y + 12, anchor="start", text=name)]
     return Markup("").join([*drawn, Markup("</svg>")])
+
+
+def _legend(names: Iterable[str]) -> list[tuple[float, float]]:
+    """Where each name of a legend begins, in as many rows as they need."""
+    x, y = LEFT, 0.0
+    places = []
+    for name in names:
+        if x > LEFT and x + 16 + len(name) * LETTER > CHART_WIDTH:
+            x, y = LEFT, y + ROW
+        places.append((x, y))
+        x += 36 + len(name) * LETTER
+    return places
 
 
 def intervals(rows: Sequence[tuple[str, str, int, float, float, float]], label: str) -> Markup:

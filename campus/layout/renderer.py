@@ -2,10 +2,11 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from campus.context import context_of
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, asset_of, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
-from campus.layout.graphics import bar, chart, columns, intervals, sparkline
+from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
 from twins import etag_of
@@ -41,6 +42,7 @@ SENT_AS: Mapping[Form, str] = {
     "json": "application/json",
 }
 STORED_PAGES = 64
+TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form]
 """Template, path and form of a stored page; a part of a page has no path."""
 """In a request's scope when its page depends on who asks: then no cache may store it."""
@@ -111,20 +113,21 @@ class Layout:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            finalize=_visible,
         )
         self._environment.globals.update(
             asset=lambda name: self.assets[name].path,
             bar=bar,
             campus=self,
             chart=chart,
-            columns=columns,
             form_field=FIELD,
             intervals=intervals,
             form_token=lambda: _current.get().form_token(),
+            slots=slots,
             sparkline=sparkline,
             here=_path,
         )
-        self._environment.filters.update(moment=moment, pretty=pretty_json, prose=prose)
+        self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose)
         self.own = self.pages_of([TEMPLATES])
 
     def pages_of(self, folders: Iterable[Path]) -> "Pages":
@@ -295,6 +298,28 @@ def moment(value: datetime | None) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if value else ""
 
 
+def in_words(span: timedelta) -> str:
+    """A length of time: 3 days 4 h, 2 h 5 min, 40 s. campus.js says the same."""
+    minutes, seconds = divmod(int(span.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} day{'s' * (days > 1)} {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
+
+
+def from_now(value: datetime | None, now: datetime) -> str:
+    """How far away a time is: `in 5 min` or `5 min ago`; nothing for None."""
+    if value is None:
+        return ""
+    return f"in {in_words(value - now)}" if value > now else f"{in_words(now - value)} ago"
+
+
+def _visible(value: object) -> object:
+    """What a template shows. Characters that turn the direction of the text around them are shown as JSON and Python escape them."""
+    return TURNS.sub(lambda found: f"\\u{ord(found[0]):04x}", value) if type(value) is str and not value.isascii() else value
+
+
 def pretty_json(value: object) -> str:
     """A value as indented JSON."""
     return json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False)
@@ -302,9 +327,9 @@ def pretty_json(value: object) -> str:
 
 def prose(text: str) -> Markup:
     """Plain text with `names` in code quotes, as tools describe themselves; everything else in it is text."""
-    parts = [escape(part) for part in text.split("`")]
+    parts = [escape(_visible(part)) for part in text.split("`")]
     if len(parts) % 2 == 0:  # a quote without its partner
-        return escape(text)
+        return escape(_visible(text))
     return Markup("").join(Markup("<code>%s</code>") % part if index % 2 else part for index, part in enumerate(parts))
 
 

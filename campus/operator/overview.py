@@ -4,7 +4,7 @@ import logging
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
@@ -18,11 +18,15 @@ from campus.app import Campus
 from campus.checks import Findings
 from campus.errors import CampusError
 from campus.jobs import JobStatus, describe_error
+from campus.keys.audit_log import last_acts
 from campus.keys.repository import KeyCounts, count_keys
-from campus.layout.renderer import Pages
+from campus.keys.tables import AuditRow
+from campus.layout.renderer import Pages, in_words
+from campus.operator.checklist import Point, checklist
 from campus.payments.ledger import Accounts, StateTotal
 
 ENDING_SOON = timedelta(days=7)
+ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
 SECTION_SECONDS = 8.0
 """How long one part of a page may take to be read: a database that hangs must not hide the rest."""
 PLACES = {"jobs": "/jobs", "payments": "/payments"}
@@ -85,6 +89,16 @@ class OverviewPage:
         """The page; with the findings of `campus check` if it was asked for."""
         overview = await self.read()
         findings: Findings = overview.findings.value or {}
+        core = self._campus.core
+        config = self._campus.plan.config
+
+        async def acts() -> Sequence[AuditRow]:
+            return await last_acts(core.storage, since=core.now() - ACTS_BACK, limit=ACTS_SHOWN)
+
+        async def points() -> Sequence[Point]:
+            return checklist(config, backup_note=core.databases.backup_note(), is_postgres=config.storage.url.startswith("postgresql"))
+
+        sections = await read_sections(acts=acts, points=points)
         return self._pages.page(
             "overview.html",
             request,
@@ -93,6 +107,10 @@ class OverviewPage:
             is_ready=self._campus.health.is_ready(findings),
             checked=checked,
             process=self.process(),
+            has_audit_log=config.audit_log is not None,
+            now=core.now(),
+            acts=sections["acts"],
+            points=sections["points"],
         )
 
     async def check(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -172,23 +190,6 @@ def _reason(error: Exception, *, part: str) -> str:
     if not isinstance(error, CampusError):
         log.error("part of the operator's page not read", exc_info=error, extra={"part": part})
     return describe_error(error)
-
-
-def in_words(span: timedelta) -> str:
-    """A length of time: 3 days 4 h, 2 h 5 min, 40 s."""
-    minutes, seconds = divmod(int(span.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} day{'s' * (days > 1)} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
-
-
-def from_now(moment: datetime | None, now: datetime) -> str:
-    """How far away a time is: `in 5 min` or `5 min ago`; nothing for None."""
-    if moment is None:
-        return ""
-    return f"in {in_words(moment - now)}" if moment > now else f"{in_words(now - moment)} ago"
 
 
 def _lag(seconds: float | None) -> str:

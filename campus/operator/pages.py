@@ -9,15 +9,15 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
 from campus.errors import CampusError
-from campus.keys.repository import KeyRecord, newest_keys
+from campus.keys.repository import KeyRecord, ending_keys, newest_keys
 from campus.keys.tokens import pasted
 from campus.layout.renderer import Pages
 from campus.operator.configuration import environment_names, shown_configuration
+from campus.operator.daily import DAYS_SHOWN, Daily, daily_of
 from campus.operator.overview import (
     ENDING_SOON,
     alert_states,
     facts_of,
-    from_now,
     jobs_of,
     key_counts,
     read_sections,
@@ -41,10 +41,8 @@ class OperatorPages:
     async def jobs(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """Every job: when it ran, whether it failed and why, when it runs next; and a button that runs it."""
         found = await read_sections(jobs=lambda: jobs_of(self.campus))
-        now = self.campus.core.now()
-        when = {one.name: from_now(one.due_at, now) for one in found["jobs"].value or ()}
         services = self.campus.services.findings()
-        return self._page("jobs.html", request, refused, jobs=found["jobs"], when=when, services=services)
+        return self._page("jobs.html", request, refused, jobs=found["jobs"], now=self.campus.core.now(), services=services)
 
     async def run_job(self, request: Request, form: Mapping[str, str]) -> Response:
         """Have the scheduler run a job, as `campus run` does."""
@@ -54,6 +52,15 @@ class OperatorPages:
         except CampusError as error:
             return await self.jobs(request, {}, str(error))
         return _see_other(f"/jobs#{name}")
+
+    async def usage(self, request: Request, form: Mapping[str, str]) -> Response:
+        """The calls with keys, by day and tool."""
+        core = self.campus.core
+
+        async def calls() -> Daily:
+            return daily_of(await core.usage.by_tool(days=DAYS_SHOWN), core.now().date())
+
+        return self._page("usage.html", request, **await read_sections(calls=calls))
 
     async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""
@@ -65,7 +72,11 @@ class OperatorPages:
             core = self.campus.core
             return await newest_keys(core.storage, before=before, limit=KEYS_PER_PAGE + 1, like=like, now=core.now())
 
-        found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus))
+        async def ending() -> Sequence[KeyRecord]:
+            core = self.campus.core
+            return await ending_keys(core.storage, now=core.now(), within=ENDING_SOON, limit=KEYS_PER_PAGE)
+
+        found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus), ending=ending)
         records = found["keys"].value or ()
         usage = self.campus.core.usage
         called = await read_sections(calls=lambda: usage.totals({one.key.lineage for one in records}, days=USAGE_DAYS))
@@ -77,6 +88,8 @@ class OperatorPages:
             records=records[:KEYS_PER_PAGE],
             next=records[KEYS_PER_PAGE - 1].key.id if len(records) > KEYS_PER_PAGE else None,
             counts=found["counts"],
+            ending=found["ending"],
+            now=self.campus.core.now(),
             calls=called["calls"],
             like=like,
             before=before,

@@ -1,6 +1,5 @@
 """The operator's page of payments: by state, income, how often terms are paid, unproven ones, and what the chain says of them."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -13,13 +12,13 @@ from starlette.responses import Response
 from campus.app import Campus
 from campus.errors import CampusError
 from campus.layout.renderer import Pages
+from campus.operator.daily import DAYS_SHOWN, Daily, daily_of
 from campus.operator.overview import read_sections, rendered
 from campus.payments.ledger import Accounts, Funnel, Period, Revenue
 from campus.payments.payment import PaymentService
 from campus.pricing import Price
 
 ENTRIES_SHOWN = 30
-DAYS_SHOWN = 30
 FUNNEL_DAYS = 7
 RECONCILE_SECONDS = 60.0
 RECONCILED_BACK = timedelta(days=30)
@@ -27,10 +26,10 @@ RECONCILED_BACK = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Income:
-    """What one network's payments earned in the last 30 days: US dollars by day, the oldest first, and in all."""
+    """What one network's payments earned in the last 30 days, in the token's smallest unit; and their sum."""
 
     network: str
-    days: Sequence[float]
+    daily: Daily
     usd: str
     payments: int
 
@@ -102,14 +101,9 @@ def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
     """Income by network, since money of a test network is not real."""
     found = []
     for network in sorted({one.network for one in revenue}):
-        amounts = Counter[str]()
-        payments = 0
-        for one in revenue:
-            if one.network == network:
-                amounts[one.day] += one.amount
-                payments += one.payments
-        days = [float(str(Price(amounts[f"{today - timedelta(days=back)}"]))) for back in range(DAYS_SHOWN - 1, -1, -1)]
-        found.append(Income(network, days, str(Price(sum(amounts.values()))), payments))
+        of_it = [one for one in revenue if one.network == network]
+        daily = daily_of(((one.day, f"{one.building}.{one.tool}", one.amount) for one in of_it), today)
+        found.append(Income(network, daily, str(Price(sum(one.amount for one in of_it))), sum(one.payments for one in of_it)))
     return found
 
 

@@ -28,6 +28,7 @@ NAVIGATION = (
     Link("/", "Overview"),
     Link("/jobs", "Jobs"),
     Link("/keys", "Keys"),
+    Link("/usage", "Calls"),
     Link("/payments", "Payments"),
     Link("/alerts", "Alerts"),
     Link("/buildings", "Buildings"),
@@ -42,7 +43,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     config = campus.plan.config
     now = campus.core.now
     url = f"http://{config.server.admin or 'localhost'}"
-    layout = Layout(config.server.name, url, campus.layout.sent, navigation=NAVIGATION, operator=True)
+    layout = Layout(config.server.name, url, campus.layout.sent, navigation=(*NAVIGATION, Link(config.url, "Public site")), operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.core.audit_log)
@@ -62,6 +63,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
         own_page(["POST"], "/keys", behind(pages.issue_key)),
         own_page(["POST"], "/keys/search", behind(pages.keys)),
         own_page(["POST"], "/keys/{key}/revoke", behind(pages.revoke_key)),
+        own_page(["GET"], "/usage", behind(pages.usage)),
         own_page(["GET"], "/payments", behind(payments.show)),
         own_page(["POST"], "/payments/accept", behind(payments.accept_unproven)),
         own_page(["POST"], "/payments/reconcile", behind(payments.reconcile)),

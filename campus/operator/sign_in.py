@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.context import context_of
-from campus.keys.audit_log import AuditLog
+from campus.keys.audit_log import OPERATOR, AuditLog
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.keys import SignInLimit
@@ -135,7 +135,7 @@ class SignIn:
     def _note(self, request: Request, who: str | None, outcome: str) -> None:
         """Note an act of the operator, or a refused attempt to sign in, in the audit log."""
         if self._audit is not None:
-            self._audit.note(who, "operator", request.url.path, outcome, request_id=request.scope.get("request_id"))
+            self._audit.note(who, OPERATOR, request.url.path, outcome, request_id=request.scope.get("request_id"))
 
     def _page(self, request: Request, *, next_path: str, is_wrong: bool = False) -> Response:
         return self._pages.page("sign_in.html", request, status=403 if is_wrong else 200, next_path=next_path, is_wrong=is_wrong)

@@ -14,20 +14,20 @@ KEY = "$CAMPUS_KEY"
 
 @dataclass(frozen=True)
 class Sample:
-    """One way to make the call."""
+    """One way to make the call; `where` says over what, and in which language."""
 
-    label: str
-    language: str
+    name: str
+    where: str
     text: str
 
 
 def samples_of(call: ToolRequest, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
     """The call over HTTP and over MCP. `url` is the service's address, `mcp` that of the MCP endpoint."""
     return (
-        Sample("curl, over HTTP", "shell", curl(call, url, with_key=with_key)),
-        Sample("MCP client, on the command line (fastmcp)", "shell", fastmcp(mcp, tool, arguments, with_key=with_key)),
-        Sample("Python, over MCP (fastmcp)", "Python", python(mcp, tool, arguments, with_key=with_key)),
-        Sample("TypeScript, over HTTP", "TypeScript", typescript(call, url, with_key=with_key)),
+        Sample("curl", "HTTP, shell", curl(call, url, with_key=with_key)),
+        Sample("MCP", "MCP client on the command line (fastmcp), shell", fastmcp(mcp, tool, arguments, with_key=with_key)),
+        Sample("Python", "MCP (fastmcp), Python", python(mcp, tool, arguments, with_key=with_key)),
+        Sample("TypeScript", "HTTP, TypeScript", typescript(call, url, with_key=with_key)),
     )
 
 

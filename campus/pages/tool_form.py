@@ -196,6 +196,13 @@ def example_values(arguments: Sequence[Argument], any_of: Sequence[str] = ()) ->
     }
 
 
+def example_answer(operation: Operation) -> str:
+    """An answer as the declared result allows it, as JSON; empty if the tool declares none."""
+    schema = operation.tool.output_schema
+    answer = example_of(schema, schema, name="") if schema else None
+    return json.dumps(answer, indent=2, ensure_ascii=False) if answer else ""
+
+
 def places_of(operation: Operation) -> dict[str, str]:
     """Where the first route takes each argument, in words: path, query, query as s, body."""
     found = {one.name: operation.place_of(one.name, operation.methods[0]) for one in operation.parameters}

@@ -21,6 +21,7 @@ from campus.pages.tool_form import (
     Argument,
     arguments_of,
     call_of,
+    example_answer,
     example_values,
     missing_in_path,
     places_of,
@@ -136,9 +137,13 @@ class ToolPages:
             title=operation.tool.title or operation.tool.name,
             paragraphs=_paragraphs(operation),
             arguments=arguments,
+            shown=[one for one in arguments if one.required or one.value or one.name in operation.route.any_of],
+            example=example_answer(operation),
+            is_shape=not (operation.tool.output_schema or {}).get("examples"),
             places=places_of(operation),
             fields=result_fields(operation),
-            refusals=_refusals(building, entry, arguments),
+            refusals=_refusals(entry, arguments),
+            of_server=building.loaded.building.problems,
             products=[product for product in self.directory.products if entry.key_scope and product.scope in (entry.key_scope, ALL)],
             samples=samples_of(
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
@@ -175,7 +180,7 @@ def _paragraphs(operation: Operation) -> list[str]:
     return [text.strip() for text in (operation.tool.description or "").split("\n\n") if text.strip()]
 
 
-def _refusals(building: OpenBuilding, entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, str]:
-    """The problem codes that a call may receive: the general ones, then those that its building declares."""
+def _refusals(entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, str]:
+    """The general problem codes that a call may receive; those of its server are explained apart from them."""
     codes = [*([] if entry.free else ["access_required", "insufficient_scope"]), *(["invalid_request"] if arguments else [])]
-    return {code: EXPLANATIONS[code] for code in codes} | dict(building.loaded.building.problems)
+    return {code: EXPLANATIONS[code] for code in codes}

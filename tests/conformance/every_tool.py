@@ -73,6 +73,7 @@ CALLS = (
     Call("fleet_status", {"limit": 20}),
     Call("heartbeat_get", {"status": "fail"}, MONITOR),
     Call("takeover", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),
+    Call("replace_secret", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),
     Call("delete_monitor", {}, {"monitor_id": "monitor_id", "s": "secret"}),
     Call("list_products"),
     Call("buy_key", {"product": "cve"}, status=402, code="access_required"),

@@ -1,6 +1,8 @@
 """The pages in a real headless Chromium: what people do with them, from the start page to an agent that died."""
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +100,7 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
         httpx.get(address).raise_for_status()
         state = page.locator("#fleet tbody .badge").first
         page.evaluate("window.notReloaded = true")
-        expect(page.locator("#fleet .beats")).to_be_visible(timeout=patience(15) * 1000)
+        expect(page.locator("#fleet .slots .good")).to_have_count(1, timeout=patience(15) * 1000)
         for seen in ("late", "dead"):
             expect(state).to_have_text(seen, timeout=patience(30) * 1000)
         assert page.evaluate("window.notReloaded") is True
@@ -121,6 +123,43 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
 def campus_key_id(campus: Served) -> str:
     """The id of the last key that was issued."""
     return re.findall(r"key_\w{12}", campus.command("key", "list").stdout)[-1]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
+def test_what_the_page_of_a_new_monitor_shows_sends_a_capsule_and_the_page_says_that_it_was_heard(
+    browser: Browser, served: Served, script: bool
+) -> None:
+    """By the keyboard alone, and the page without scripts leads to another that says it: the secret stays where it is."""
+    with open_page(browser, java_script_enabled=script) as page:
+        sign_in(page, served)
+        page.goto(f"{served.url}/recorder")
+        page.locator("#field-name").fill("walk")
+        page.get_by_label("Webhook").fill("http://127.0.0.1:9/hook")
+        page.get_by_label("Webhook").press("Enter")
+        expect(page.locator("#heard")).to_contain_text("Waiting for the first beat")
+        tabs = page.get_by_role("radio")
+        assert [tab.get_attribute("value") for tab in tabs.all()] == ["curl", "cron", "Claude Code", "Python", "TypeScript", "MCP"]
+        tabs.first.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        shown = page.locator(".tab:visible code")
+        expect(shown).to_contain_text("urllib.request")
+        subprocess.run([sys.executable, "-c", shown.inner_text()], check=True, timeout=patience(30))
+        if script:
+            expect(page.locator("#heard .good")).to_contain_text("We heard you", timeout=patience(20) * 1000)
+            expect(page.locator("#heard")).to_contain_text("a capsule of")
+        page.get_by_role("radio", name="curl").focus()
+        page.keyboard.press("Space")
+        subprocess.run(["sh", "-c", shown.inner_text()], check=True, timeout=patience(30))
+        monitor = page.get_by_role("link", name="To the monitor").get_attribute("href")
+        if script:
+            page.goto(f"{served.url}/tools/recorder/heartbeat")
+            expect(page.get_by_role("radio", name="curl")).to_be_checked()
+        page.goto(f"{served.url}{monitor}/heard")
+        expect(page.locator("#heard .good")).to_contain_text("2 beats, a capsule of")
+        page.goto(f"{served.url}{monitor}")
+        page.get_by_text("Delete", exact=True).click()
+        page.get_by_role("button", name="Delete walk").click()
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with script", "without script"])
@@ -149,9 +188,9 @@ def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_hold
             page.goto(f"{served.url}/recorder/{made['monitor_id']}")
         pause = page.get_by_role("button", name="Pause")
         pause.focus()
-        beats = page.locator("#monitor .beats rect")
+        uptime = page.locator("#monitor .facts")
         httpx.get(made["beat_url"]).raise_for_status()
-        expect(beats).to_have_count(1)
+        expect(uptime).to_contain_text(", 1 beat")
         expect(pause).to_be_focused()
         see = """seen => {
             Object.defineProperty(document, "hidden", {value: !seen, configurable: true});
@@ -161,7 +200,7 @@ def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_hold
             page.evaluate(see, False)
         httpx.get(made["beat_url"]).raise_for_status()
         page.evaluate(see, True)
-        expect(beats).to_have_count(2)
+        expect(uptime).to_contain_text(", 2 beats")
 
 
 def test_hostile_names_texts_and_capsules_execute_nothing_and_break_no_layout(browser: Browser, served: Served) -> None:

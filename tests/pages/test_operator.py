@@ -37,7 +37,7 @@ PAYMENTS = {
     "facilitator_url": "http://127.0.0.1:9/facilitator-path-secret",
     "rpc_url": "http://127.0.0.1:9/node-path-secret",
 }
-PAGES = ("/", "/jobs", "/keys", "/payments", "/alerts", "/buildings")
+PAGES = ("/", "/jobs", "/keys", "/usage", "/payments", "/alerts", "/buildings")
 
 
 def hostile_harbour() -> Building:
@@ -138,7 +138,7 @@ async def test_nobody_sees_or_does_anything_before_signing_in(campus: TestCampus
     token = token_in(await admin.get("/sign-in"))
     _, entries = operators_pages(campus.service, PASSWORD)
     guarded = [one for one in entries if one.path not in ("/sign-in",) and not one.path.startswith("/static")]
-    assert len(guarded) == 16
+    assert len(guarded) == 17
     for entry in guarded:
         path = entry.path.replace("{name}", "harbour.sweep").replace("{key}", "key_")
         for method in entry.methods:
@@ -371,7 +371,7 @@ async def test_every_page_is_unharmed_by_hostile_texts_and_is_framed_cached_and_
     for path in (*PAGES, "/nothing", "/keys?like=%3Cscript%3E&before=key_%3Cscript%3E"):
         page = await admin.get(path)
         assert (path, harm_in(page.text)) == (path, [])
-        assert "&lt;script&gt;" in page.text or path in ("/nothing", "/jobs"), path
+        assert "&lt;script&gt;" in page.text or path in ("/nothing", "/jobs", "/usage"), path
         assert page.headers["cache-control"] in ("private, no-store", "no-store")
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
         assert '<meta name="robots" content="noindex">' in page.text
@@ -428,7 +428,7 @@ async def test_payments_are_summed_drawn_and_accepted(storage_url: str) -> None:
         page = (await admin.get("/payments")).text
         assert "$0.02 by 1 payment on" in page
         assert 'aria-label="12.5 % of the terms were paid"' in page
-        assert 'class="columns"' in page
+        assert "Income by day, the last 30 days" in page
         assert re.findall(r">(settled|unproven)</span></td><td class=\"number\">(\d+)<", page) == [("settled", "1"), ("unproven", "1")]
         accepted = await press(admin, "/payments/accept", page="/payments")
         assert "1 payment accepted" in accepted.text
@@ -436,6 +436,32 @@ async def test_payments_are_summed_drawn_and_accepted(storage_url: str) -> None:
         reconciled = await press(admin, "/payments/reconcile", page="/payments")
         assert (reconciled.status_code, 'role="alert"' in reconciled.text) == (409, True)
         assert "path-secret" not in page + reconciled.text
+
+
+async def test_what_is_left_to_do_what_was_called_what_ends_and_what_was_done_is_shown(storage_url: str) -> None:
+    """An installation as it comes, and one that is complete."""
+    config = {"audit_log": {}, "products": {"week": {"scope": "all", "price": "5", "term": "7 days"}}}
+    opened = open_campus(harbour=hostile_harbour(), secrets=SECRETS, tables=config, storage=storage_url)
+    async with opened as campus, campus.admin() as admin:
+        await sign_in(admin)
+        page = (await admin.get("/")).text
+        assert re.search(r"<summary>\d of 6 points are done: what is left</summary>", page)
+        assert "week cannot be bought" in page
+        assert f'<a href="{campus.service.plan.config.url}">Public site</a>' in page
+        key, token = await campus.service.keys.issue("week", note=ALL_AT_ONCE)
+        for _ in range(3):
+            assert (await campus.call("moor", key=token, ship="Ada")).status == 200
+        await campus.service.core.usage.flush()
+        assert campus.service.core.audit_log is not None
+        await campus.service.core.audit_log.flush()
+        keys = (await admin.get("/keys")).text
+        assert re.search(rf"End within 7 days.*?{key.id}.*?Issue a key", keys, re.DOTALL)
+        calls = (await admin.get("/usage")).text
+        assert ("Calls by day, the last 30 days" in calls, "<code>harbour.moor</code>" in calls) == (True, True)
+        page = (await admin.get("/")).text
+        assert ("/sign-in</code>" in page, f"key issued {key.id}" in page) == (True, True)
+        assert harm_in(page) + harm_in(keys) + harm_in(calls) == []
+        assert "\u202e" not in keys
 
 
 async def test_a_part_that_cannot_be_read_leaves_the_others_standing(campus: TestCampus, admin: httpx.AsyncClient) -> None:

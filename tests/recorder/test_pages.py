@@ -1,9 +1,13 @@
 """The fleet's pages: what they show of monitors, their buttons, and that each key sees its own fleet only."""
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import anyio
 import httpx
@@ -12,12 +16,17 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 from patience import patience
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
-from sqlalchemy import func, insert, select
+from sqlalchemy import Engine, event, func, insert, select
 from starlette.types import Message
 
 from buildings.recorder.jobs import tidy
+from buildings.recorder.models import Entry
+from buildings.recorder.monitors.history import History, StoredChange
+from buildings.recorder.monitors.listing import STATES, state_in_sql
+from buildings.recorder.monitors.rows import stored_state
+from buildings.recorder.monitors.state_machine import state_in_a_word
 from buildings.recorder.pages import changed_lines
-from buildings.recorder.tables import DELIVERIES
+from buildings.recorder.tables import DELIVERIES, MONITORS
 from campus import in_snapshot, in_transaction
 from campus.storage import CoreTables
 
@@ -30,8 +39,21 @@ async def page_of(recorder: Recorder, path: str, key: str | None) -> httpx.Respo
     """A page as the browser of a key's holder receives it."""
     page = await recorder.campus.http.get(path, headers=HTML | ({"Authorization": f"Bearer {key}"} if key else {}))
     assert harm_in(page.text) == []
+    assert "\u202e" not in page.text, "what turns the direction of a text is shown as what it is"
     assert page.headers["cache-control"] == "private, no-store" or page.status_code >= 400
     return page
+
+
+@contextmanager
+def counted(statements: list[str]) -> Iterator[None]:
+    """Note each SQL statement of this process."""
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield
+    event.remove(Engine, "before_cursor_execute", note)
 
 
 async def press(recorder: Recorder, path: str, key: str | None, *, page: str = "/recorder", **fields: str) -> httpx.Response:
@@ -86,6 +108,108 @@ async def test_a_monitor_is_registered_watched_paused_taken_over_and_deleted_wit
         assert (await press(recorder, f"{at}/explode", key, page=at)).status_code == 404
         assert (await press(recorder, f"{at}/delete", key, page=at)).headers["location"] == "/recorder"
         assert (await page_of(recorder, at, key)).status_code == 404
+
+
+async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_name_in_pages_of_a_few_statements(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key = await recorder.campus.key("recorder")
+        made = await recorder.register(receiver.url(), key=key, name="first")
+        first, now, storage = await recorder.row(made), recorder.clock(), recorder.campus.site.storage
+        modes = ("up", "up", "up", "idle", "missed", "failed", "paused", "asleep")
+        rows = [
+            {**first._asdict(), "id": f"mon_{number:05}", "badge_id": f"badge_{number}", "name": f"100%_{NAME[:60]} {number}"}
+            | {"mode": modes[number % 8], "first_beat_at": now if number % 3 else None}
+            | {"deadline_at": now + timedelta(minutes=number % 5 - 1), "expected_at": now + timedelta(minutes=number % 5 - 2)}
+            for number in range(10_000)
+        ]
+        for start in range(0, 10_000, 500):
+            await in_transaction(storage, lambda connection, start=start: connection.execute(insert(MONITORS), rows[start : start + 500]))
+        words = select(MONITORS, state_in_sql(now).label("word")).where(MONITORS.c.id.like("mon_0%"))
+        found = await in_snapshot(storage, lambda connection: connection.execute(words).all())
+        assert len(found) == 10_000
+        assert [row.word for row in found] == [state_in_a_word(stored_state(row), now) for row in found]
+        counts = Counter(row.word for row in found) + Counter(["waiting"])
+        statements: list[str] = []
+        with counted(statements):
+            page = (await page_of(recorder, "/recorder", key)).text
+        assert len(statements) < 25
+        shown = re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n<td class="any"><a', page)
+        assert (shown, len(page) < 60_000) == (["dead"] * 50, True)
+        for state in STATES:
+            assert f">{state.capitalize()} {counts[state]:,}<" in page
+        late = (await page_of(recorder, "/recorder?state=late&sort=name&page=2", key)).text
+        assert re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n', late)[:50] == ["late"] * min(counts["late"] - 50, 50)
+        assert 'href="/recorder?state=late&amp;sort=name&amp;page=3"' in late
+        only = (await page_of(recorder, "/recorder?q=FIRST", key)).text
+        assert (only.count("/recorder/mon_"), "10,001 of 20 monitors" in only) == (1, True)
+        assert (await page_of(recorder, "/recorder?q=100%25_&state=idle", key)).text.count('<td class="any"><a') == 50
+        assert "No monitor matches" in (await page_of(recorder, "/recorder?q=1000%25_&page=99999&state=nonsense&sort=x", key)).text
+        last = (await page_of(recorder, "/recorder?page=999999", key)).text
+        assert "Page 201 of 201, 10,001 monitors" in last
+
+
+def test_an_outage_is_shown_by_hour_and_day_as_the_alerts_reported_it() -> None:
+    now = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    ago = partial(_ago, now)
+    entry = _entry_alive(since=ago(hours=30))
+    twice = [StoredChange(ago(hours=5), "dead"), StoredChange(ago(hours=3), "recovered")] * 2  # one for each target
+    unended = StoredChange(ago(days=2), "failed")
+    history = History(entry, ago(days=2, hours=6), [*twice, unended])
+    assert history.outages(now) == [(unended.at, ago(hours=3))]
+    history = History(entry, ago(days=2, hours=6), twice)
+    assert history.outages(now) == [(ago(hours=5), ago(hours=3))]
+    assert "".join(slot.tone[0] for slot in history.hours(now)) == "g" * 19 + "bb" + "ggg"
+    days = history.days(now)
+    assert [(one.day.day, one.outages, one.down / timedelta(hours=1), one.watched / timedelta(hours=1)) for one in days] == [
+        (22, 0, 0, 18),
+        (23, 0, 0, 24),
+        (24, 1, 2, 12),
+    ]
+    assert days[-1].up == pytest.approx(100 - 200 / 12)
+    dead = History(entry.model_copy(update={"state": "dead", "since": ago(minutes=90)}), ago(hours=4), [])
+    assert [slot.tone for slot in dead.hours(now)] == ["none"] * 20 + ["good"] * 2 + ["bad"] * 2
+    paused = History(entry.model_copy(update={"paused": True, "since": ago(hours=2)}), ago(hours=4), [])
+    assert [slot.tone for slot in paused.hours(now)][-5:] == ["none", "good", "good", "none", "none"]
+    assert History(entry, None, []).days(now) == []
+
+
+def _ago(now: datetime, **span: float) -> datetime:
+    return now - timedelta(**span)
+
+
+def _entry_alive(since: datetime) -> Entry:
+    known = {"state": "alive", "paused": False, "since": since, "last_beats": ()}
+    return Entry.model_construct(**known)
+
+
+async def test_all_that_a_tool_changes_is_changed_on_the_page_and_a_new_secret_ends_the_old_addresses(
+    open_recorder: OpenRecorder, receiver: Receiver, storage_url: str
+) -> None:
+    async with open_recorder(storage=storage_url) as recorder:
+        key, other = await recorder.campus.key("recorder"), await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), key=key, name="worker")
+        at = f"/recorder/{monitor['monitor_id']}"
+        changed = await press(recorder, f"{at}/update", key, page=at, name="moved", alert_webhook=receiver.url("/new"))
+        assert (changed.status_code, "whsec_" in changed.text, "Changed: moved" in changed.text) == (200, True, True)
+        assert changed.headers["cache-control"] == "private, no-store"
+        assert [target["state"] for target in (await recorder.call("fleet_status", key=key)).data["monitors"][0]["targets"]] == ["untested"]
+        wrong = await press(recorder, f"{at}/update", key, page=at, alert_webhook="ftp://x")
+        assert (wrong.status_code, 'value="ftp://x"' in wrong.text) == (422, True)
+        assert (await press(recorder, f"{at}/secret", other, page="/recorder")).status_code == 404
+        assert (await recorder.call("replace_secret", monitor_id=monitor["monitor_id"])).status == 402
+        assert (await recorder.beat(monitor)).status == 200
+        made = await press(recorder, f"{at}/secret", key, page=at)
+        fresh = re.search(r"http[^ &<]+/beat/(mon_\w+)/(\w+)", made.text)
+        assert fresh is not None
+        assert "Waiting for the first beat with the new secret" in made.text, "what was heard before is no answer"
+        refused = await recorder.beat(monitor)
+        assert (refused.status, refused.data["code"]) == (404, "monitor_not_found")
+        assert (await recorder.campus.http.get(fresh[0])).status_code == 200
+        assert "We heard you" in (await page_of(recorder, f"{at}/heard?beats=1", key)).text
+        assert fresh[2] not in (await page_of(recorder, at, key)).text
+        assert (await page_of(recorder, f"{at}/heard", other)).status_code == 404
 
 
 async def test_a_form_that_is_sent_again_does_nothing_twice_and_a_deletion_asks_first(
@@ -332,7 +456,7 @@ async def test_a_stream_says_what_changed_since_its_page_was_made_or_while_the_b
     async with open_recorder() as recorder:
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(receiver.url(), key=key)
-        found = re.search(r"events\?seen=(\w+)", (await page_of(recorder, "/recorder", key)).text)
+        found = re.search(r"/recorder/events\?.*seen=(\w+)", (await page_of(recorder, "/recorder", key)).text)
         assert found is not None
         async with stream(recorder, key, seen=found[1]) as same, stream(recorder, key) as first:
             await first.shows("event: ready")
@@ -344,9 +468,12 @@ async def test_a_stream_says_what_changed_since_its_page_was_made_or_while_the_b
         async with stream(recorder, key, seen=found[1], last=newest) as back, stream(recorder, key) as first:
             await first.shows("event: ready")
             assert "event:" not in back.text
-        on_page = re.search(r"events\?seen=(\w+)", (await page_of(recorder, f"/recorder/{monitor['monitor_id']}", key)).text)
+        path = f"monitor={monitor['monitor_id']}"
+        on_page = re.search(rf"events\?{path}&amp;seen=(\w+)", (await page_of(recorder, f"/recorder/{monitor['monitor_id']}", key)).text)
         assert on_page is not None
-        assert on_page[1] == newest
+        async with stream(recorder, key, seen=f"{on_page[1]}&{path}") as same, stream(recorder, key, seen=f"0&{path}") as changed:
+            await changed.shows(f"id: {on_page[1]}\nevent: changed")
+            assert "event:" not in same.text
 
 
 async def test_a_stream_ends_with_its_key_and_a_browser_that_hangs_up_leaves_room_for_another(open_recorder: OpenRecorder) -> None:

@@ -48,19 +48,23 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
     page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
     rows = page[:limit]
     more = len(page) > limit
-    related = _related(connection, rows)
     return Fleet(
         count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
-        monitors=tuple(_entry(row, related, url=url, now=now) for row in rows),
+        monitors=entries_of(connection, rows, url=url, now=now),
         next=rows[-1].id if more else None,
     )
 
 
-async def with_makers(fleet: Fleet, site: RecorderSite) -> Fleet:
-    """The fleet with who made each monitor, and whether that maker has ended."""
-    makers = await site.keys.makers({monitor.made_by.id for monitor in fleet.monitors})
-    shown = (monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in fleet.monitors)
-    return fleet.model_copy(update={"monitors": tuple(shown)})
+def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, now: datetime) -> tuple[Entry, ...]:
+    """Monitors as they are shown; three statements, whatever their number."""
+    related = _related(connection, rows)
+    return tuple(_entry(row, related, url=url, now=now) for row in rows)
+
+
+async def with_makers(monitors: Sequence[Entry], site: RecorderSite) -> tuple[Entry, ...]:
+    """The monitors with who made each, and whether that maker has ended."""
+    makers = await site.keys.makers({monitor.made_by.id for monitor in monitors})
+    return tuple(monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in monitors)
 
 
 def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:

@@ -7,10 +7,10 @@ from sqlalchemy import Connection
 from buildings.recorder.alerts.addresses import addresses_in, check_addresses, registrant
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.arguments import Email, MonitorId, NewGrace, NewName, NewPeriod, OptionalSecret, Webhook, minutes
-from buildings.recorder.models import Deleted, Tested, Updated, Watched
+from buildings.recorder.models import Deleted, Resecured, Tested, Updated, Watched
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.rows import authorized_monitor, delete, pause_or_resume, watched
-from buildings.recorder.monitors.updates import MonitorUpdate, NewTargets, owner_for_targets, update_stored
+from buildings.recorder.monitors.updates import MonitorUpdate, NewTargets, owner_for_targets, secret_replaced, update_stored
 from buildings.recorder.problems import nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.server import WRITES, mcp
@@ -19,7 +19,7 @@ from campus.alerts import Addresses
 
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
-__all__ = ["delete_monitor", "mcp", "pause_monitor", "resume_monitor", "send_test_alert", "update_monitor"]
+__all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
 
 
 @mcp.tool(
@@ -75,6 +75,19 @@ async def _new_targets(addresses: Addresses, credentials: Credentials, site: Rec
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)
     return NewTargets(addresses, registrant(owner, site, caller), site.state.dispatcher.channels, warning)
+
+
+@mcp.tool(title="Replace a monitor's secret", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/secret") | access())
+async def replace_secret(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Resecured:
+    """Give a monitor a new secret, and with it new beat addresses. The old secret is invalid at once: its beats are refused.
+
+    Use it when the secret was lost, or somebody else may have seen it. Only the key that owns the monitor can do it. State, schedule,
+    history and capsules stay. Returns secret, beat_url, hook_url and `cron`. Next: put the new address where the old one was, before
+    the monitor's deadline.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), None)
+    work = partial(secret_replaced, credentials=credentials, maker=caller.maker, url=site.url, entropy=site.state.entropy)
+    return await in_transaction(site.storage, work)
 
 
 @mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))

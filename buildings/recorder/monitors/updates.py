@@ -8,12 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, replace_target
-from buildings.recorder.models import Updated
-from buildings.recorder.monitors.credentials import Credentials
+from buildings.recorder.models import Resecured, Updated
+from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, new_secret
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state, watched
 from buildings.recorder.monitors.state_machine import AppliedEvent, Schedule, reschedule
 from buildings.recorder.problems import owner_needed
-from campus import Entropy
+from buildings.recorder.tables import MONITORS
+from campus import Entropy, digest_of
 from campus.alerts import Addresses, Channel, Registrant, signing_secret
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
@@ -104,4 +105,20 @@ def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets,
     return Replaced(
         signing_secret(webhook.target.secret) if webhook is not None and signs else None,
         tuple(note for note, holds in notes.items() if note and holds),
+    )
+
+
+def secret_replaced(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, entropy: Entropy) -> Resecured:
+    """Give a key's monitor a new secret; beats with the old one are refused as with any wrong one. Its state and schedule stay."""
+    row = authorized_monitor(connection, credentials, key_only=True)
+    secret = new_secret(entropy)
+    connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(secret_digest=digest_of(secret), made_by=maker))
+    urls = MonitorUrls(url, row.id)
+    return Resecured(
+        monitor_id=row.id,
+        name=row.name,
+        secret=secret,
+        beat_url=urls.beat(secret),
+        hook_url=urls.hook(secret),
+        cron=urls.cron(secret),
     )

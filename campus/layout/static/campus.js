@@ -106,6 +106,7 @@
   // that nobody sees has no stream: a browser opens six connections to a host, and a seventh page would wait for one for ever.
   const follow = (id) => {
     const lost = note("There is no connection: what is shown here may be old.");
+    const { source: part } = document.getElementById(id).dataset; // where the part is, if not on this page, which may have a secret to lose
     let source, running = false, again = false, later = 0, loss = 0, retry = 0;
     const stop = () => {
       source?.close();
@@ -113,13 +114,13 @@
       loss = 0;
       lost.remove();
     };
-    const leave = () => { stop(); location.reload(); };
+    const leave = () => { stop(); if (part) document.getElementById(id)?.before(lost); else location.reload(); };
     const update = async () => {
       clearTimeout(later);
       if (running) { again = true; return; }
       running = true;
       try {
-        const answer = await fetched(location.href);
+        const answer = await fetched(part || location.href);
         if (answer.status >= 500) throw new Error("not available");
         if (!answer.ok || answer.redirected) { leave(); return; }
         swap(await answer.text(), id);
@@ -152,6 +153,29 @@
     try { swap(await (await fetched(location.href)).text(), id); } catch { /* the next time */ }
   };
 
+  // Relative times grow while the page is open; campus.layout.renderer says the same.
+  const inWords = (span) => {
+    const minutes = Math.floor(span / 60), hours = Math.floor(minutes / 60), days = Math.floor(hours / 24);
+    if (days) return `${days} day${days > 1 ? "s" : ""} ${hours % 24} h`;
+    return hours ? `${hours} h ${minutes % 60} min` : minutes ? `${minutes} min` : `${Math.floor(span)} s`;
+  };
+  const age = () => {
+    for (const one of document.querySelectorAll("time[data-ago]")) {
+      const away = (Date.parse(one.dateTime) - Date.now()) / 1000;
+      one.textContent = away > 0 ? `in ${inWords(away)}` : `${inWords(-away)} ago`;
+    }
+  };
+
+  // Which language a visitor reads examples in, on every page with such tabs.
+  const choose = () => {
+    let name;
+    try { name = localStorage.getItem("tab"); } catch { /* the first one */ }
+    for (const one of document.querySelectorAll(".tabs input")) if (one.value === name) one.checked = true;
+  };
+  addEventListener("change", ({ target }) => {
+    if (target.closest(".tabs")) try { localStorage.setItem("tab", target.value); } catch { /* this page only */ }
+  });
+
   addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button?.matches("[data-theme-switch]")) nextTheme();
@@ -161,6 +185,8 @@
   addEventListener("DOMContentLoaded", () => {
     label();
     reveal(document);
+    choose();
+    setInterval(age, 10000);
     for (const part of document.querySelectorAll("[data-events][id]")) follow(part.id);
     for (const { id, dataset } of document.querySelectorAll("[data-refresh][id]")) setInterval(refresh, dataset.refresh * 1000, id);
   });
