@@ -241,7 +241,14 @@ async def assemble(
             clock=clock,
             elapsed=elapsed,
             metrics=metrics or Metrics(),
-            layout=Layout(config.server.name, config.url, SentForms(core.storage, now=clock)),
+            layout=Layout(
+                config.server.name,
+                config.url,
+                SentForms(core.storage, now=clock),
+                title=config.server.title,
+                tagline=config.server.tagline,
+                logo=config.folder / config.server.logo if config.server.logo else None,
+            ),
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))

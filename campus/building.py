@@ -220,7 +220,8 @@ class Building:
     `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
-    `highlight` is what the start page shows of it: `async def top_three(site)` returns `site.part("top_three.html", …)`.
+    `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
+    what a person gets, a glimpse of it, and one button. Without it the card has the server's title and the first sentence about it.
     `tags` are up to five words by which catalogs of paid tools list it.
     `outbox` is its campus.alerts.Outbox, whose deliveries the operator's pages show.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.

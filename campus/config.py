@@ -94,6 +94,14 @@ class ServerTable(Table):
 
     name: str = Field(default="campus", min_length=1, max_length=60)
     """The service's name on its pages and in its documents."""
+    title: str = Field(default="Tools for you and for your agents", min_length=1, max_length=100)
+    """The heading of the start page, and its title."""
+    tagline: str = Field(
+        default="Each tool is a page for you and a call for your AI agent. There are no accounts.", min_length=1, max_length=300
+    )
+    """The sentence below that heading, which search engines show too: say to somebody who knows no acronym what there is."""
+    logo: str | None = Field(default=None, pattern=r"\.(svg|png)$", examples=["logo.svg"])
+    """An SVG or PNG file, relative to campus.toml, beside the name on every page; it is shown 28 pixels high."""
     public_url: Annotated[str, AfterValidator(read_origin)] | None = None
     """The address that callers use, such as https://campus.example; default: http://host:port."""
     host: Annotated[str, AfterValidator(read_listening_host)] = "127.0.0.1"
@@ -247,6 +255,13 @@ class Config(Table):
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
     is_locked: bool = Field(default=False, exclude=True)
     """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
+
+    @model_validator(mode="after")
+    def has_its_logo(self) -> Self:
+        """Refuse a logo that is not there."""
+        if self.server.logo and not (self.folder / self.server.logo).is_file():
+            raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
+        return self
 
     @property
     def url(self) -> str:

@@ -1,7 +1,7 @@
 """The Site: the object that gives a tool its storage, settings and clients at run time; and the parameters that supply Site and caller."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol
@@ -46,7 +46,7 @@ class VisitorService(Protocol):
         """See Site.call."""
         ...
 
-    async def highlights(self) -> Sequence[Markup]:
+    async def highlights(self) -> Mapping[str, Markup]:
         """See Site.highlights."""
         ...
 
@@ -134,8 +134,8 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
         """
         return await self._visitors.call(self.name, request, tool, arguments)
 
-    async def highlights(self, request: Request) -> Sequence[Markup]:
-        """What the buildings show of themselves, for the start page."""
+    async def highlights(self, request: Request) -> Mapping[str, Markup]:
+        """What the buildings show of themselves on the start page, by their names; those that show nothing are left out."""
         return await self._visitors.highlights()
 
     @property

@@ -183,6 +183,38 @@ class NvdDetails(ResultPart):
     ssvc: Ssvc | None = Field(description="CISA's decision points; null if NVD's record has none.")
 
 
+class KevListing(ResultPart):
+    """What CISA says of a vulnerability in KEV."""
+
+    name: str = Field(description="CISA's name of the vulnerability; empty if its catalog has none.")
+    description: str = Field(description="What the vulnerability is, in CISA's words; empty if its catalog does not say.")
+    required_action: str = Field(description="What US federal agencies must do; empty if the catalog does not say.")
+    vendor: str = Field(description="Vendor name.")
+    product: str = Field(description="Product name.")
+    date_added: date = Field(description="Day on which CISA added it to KEV.")
+    due_date: date | None = Field(description="Day by which US federal agencies must act; null if the catalog does not say.")
+    days_left: int | None = Field(description="Days from today to `due_date`; negative: overdue. Null without a due date.")
+    ransomware: bool | None = Field(
+        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
+    )
+
+
+class SourcePage(ResultPart):
+    """A page about a CVE."""
+
+    name: str = Field(description="Whose page it is: NVD, CVE.org, CISA, or the host of a page that CISA names.")
+    url: str = Field(description="Address of the page.")
+
+
+class About(ResultPart):
+    """What a vulnerability is, in the words of public sources."""
+
+    listing: KevListing | None = Field(default=None, description="What CISA says of it in KEV; null if it is not in KEV.")
+    links: tuple[SourcePage, ...] = Field(
+        default=(), description="Where to read on: NVD, CVE.org, CISA's catalog, and the pages that CISA names, such as the vendor's."
+    )
+
+
 class Feed(ResultPart):
     """One feed behind a list."""
 
@@ -315,7 +347,18 @@ class Found(Answer):
     of: int = Field(description="Number of ranked CVEs.")
 
 
-class Verdict(Entry, Found):
+class CveFacts(About, Answer):
+    """What public sources say of one CVE."""
+
+    stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
+    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+    severity: Severity = Field(description=SEVERITY)
+    nvd: NvdDetails | None = Field(description="What NVD's record says; null if it was not read or does not exist.")
+    verdict: str = Field(description="How to get its rank, score and their factors, and at what price.")
+
+
+class Verdict(Entry, About, Found):
     """One CVE's place in the day's ranked set."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_OF_VERDICT]})

@@ -15,12 +15,12 @@ from buildings.cve.archive.lists import archived_days
 from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.store import forecast_days, load_forecast
-from buildings.cve.models import Brief, FreshList, Miss, Teaser, Verdict, either
+from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
 from buildings.cve.pages import feed_urls
 from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
-from buildings.cve.ranking.results import verdict_of
+from buildings.cve.ranking.results import facts_of, verdict_of
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, add_app, free, route
@@ -39,9 +39,9 @@ mcp = FastMCP(
     instructions="Which vulnerabilities to fix first: once a day all CVEs are ranked by known exploitation (CISA KEV), the probability of "
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
     "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
-    "cve_verdict the rank of one CVE and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of CVEs or on a "
-    "scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV "
-    "within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
+    "cve_facts what a CVE is, cve_verdict its rank and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of "
+    "CVEs or on a scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added "
+    "to KEV within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
     "fit your vendors, products or least score.",
     version="0.2.0",
 )
@@ -94,11 +94,22 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
     Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
-    score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product. With
-    `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
+    score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product, and what CISA
+    says of it. With `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
     the same; a malformed identifier is refused and costs nothing.
     """
     return verdict_of(site.state.shown(), cve_id, today=site.now().date())
+
+
+@mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())
+async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
+    """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
+
+    Use it to explain a CVE, or to learn what CISA demands and until when. `listing` has CISA's name, description, required action,
+    due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the vendor. A CVE that no source knows yet has
+    links only. For how urgent it is among all others, with its score and reasons, call cve_verdict.
+    """
+    return facts_of(site.state.shown(), cve_id, verdict=_ways_to(site, "cve_verdict", what="Rank and score"), today=site.now().date())
 
 
 @mcp.tool(

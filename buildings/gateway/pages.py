@@ -1,4 +1,4 @@
-"""The start page, with today's highlights, the tools and their prices, clients and payment; and /connect, with every MCP client."""
+"""The start page, with a card of each building and how to pay; and /connect, with every MCP client."""
 
 from buildings.gateway.clients import clients_of
 from buildings.gateway.how_to_pay import access_methods
@@ -13,9 +13,9 @@ async def home(request: Request, site: Site) -> Response:
         "home.html",
         request,
         data=buildings_of(directory),
-        highlights=tuple(await site.highlights(request)),
+        highlights=tuple((await site.highlights(request)).items()),
         buildings=directory.buildings(),
-        clients=clients_of(directory),
+        own=site.name,
         ways=access_methods(directory),
         products=directory.products,
         trial=directory.trial,

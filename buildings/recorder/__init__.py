@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from buildings.recorder.beats.hooks import hook
+from buildings.recorder.demo import EVERY, beat_demo, demo_card
 from buildings.recorder.jobs import follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge
 from buildings.recorder.monitors.holdings import monitors_of
@@ -24,6 +25,7 @@ building = Building(
     jobs=[
         Job(follow_keys, every=timedelta(minutes=1)),
         Job(tidy, daily_at="04:10"),
+        Job(beat_demo, every=EVERY),
     ],
     pages=[
         Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
@@ -42,6 +44,7 @@ building = Building(
         Check(monitors_have_targets, on="audit"),
     ],
     problems=PROBLEMS,
+    highlight=demo_card,
     usage=monitors_used,
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     outbox=OUTBOX,

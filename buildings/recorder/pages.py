@@ -19,7 +19,7 @@ from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entr
 from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import MONITORS, OWNERS
+from buildings.recorder.tables import DEMO, MONITORS, OWNERS
 from campus import Key, Problem, Request, Response, in_snapshot, pretty_json
 from campus.alerts import masked_address
 
@@ -306,7 +306,7 @@ async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
         down = MONITORS.c.mode.in_(sorted(DOWN))
         waiting = MONITORS.c.first_beat_at.is_(None)
         counted_if = [func.count(case((condition, 1))) for condition in (owned, down, waiting)]
-        return tuple(connection.execute(select(func.count(), *counted_if).select_from(MONITORS)).one())
+        return tuple(connection.execute(select(func.count(), *counted_if).select_from(MONITORS).where(MONITORS.c.id != DEMO)).one())
 
     number, of_keys, dead, unbeaten = await in_snapshot(site.storage, counted)
     return {"monitors": f"{number:,}, {of_keys:,} of them owned by keys, {dead:,} dead, {unbeaten:,} without a beat so far"}

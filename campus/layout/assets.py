@@ -41,7 +41,7 @@ class Asset:
 @cache
 def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
     """Every file of the folder, by its name, such as campus.css."""
-    return {path.name: _asset(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
+    return {path.name: asset_of(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
 
 
 def icon_path() -> str:
@@ -49,7 +49,8 @@ def icon_path() -> str:
     return read_assets()[ICON[0][0]].path
 
 
-def _asset(path: Path) -> Asset:
+def asset_of(path: Path) -> Asset:
+    """One file as an asset."""
     body = path.read_bytes()
     address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"
     return Asset(address, body, MEDIA_TYPES[path.suffix])

@@ -7,14 +7,16 @@ that one that only forms use. Only the tokens of forms that were answered are st
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
 import anyio
 from sqlmodel import col, delete
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, Headers
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,9 +29,9 @@ from twins import Problem
 FIELD = "form_token"
 LOCAL_PATH = re.compile(r"/(?:[A-Za-z0-9_.~-][A-Za-z0-9_.~/-]*)?")
 NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-FORM_TYPE = "application/x-www-form-urlencoded"
+FORM_TYPE, FILES_TYPE = "application/x-www-form-urlencoded", "multipart/form-data"
 SECRET_LENGTH = 32
-MAX_FIELDS = 200
+MAX_FIELDS, MAX_FILES = 200, 4
 CHECKED = "campus.checked_form"
 """In a request's scope the token of its form, once it was checked."""
 NONCE_LENGTH = 24
@@ -130,18 +132,23 @@ class SentForms:
 
 
 async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
-    """The fields of an HTML form, the last of each name. Problem 403 if another site sent it, or if its token is not the visitor's.
+    """The fields of an HTML form, the last of each name; a file is its text.
 
-    Problem 422 for too many fields, before any is read, for the character NUL, which no database stores, and as read_form.
+    Problem 403 if another site sent it, or if its token is not the visitor's. Problem 422 for too many fields, before any is read, for
+    the character NUL, which no database stores, and as read_form.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise form_expired()
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (FORM_TYPE, FILES_TYPE):
         raise form_expired()
     body = await request.body()
-    if body.count(b"&") >= MAX_FIELDS:
+    if kind == FILES_TYPE:
+        fields = await _read_files(request.headers, body)
+    elif body.count(b"&") >= MAX_FIELDS:
         raise Problem(422, "invalid_request", f"The form has more than {MAX_FIELDS} fields; send it from its page.")
-    fields = read_form(body)
+    else:
+        fields = read_form(body)
     if any("\0" in text for field in fields.items() for text in field):
         raise Problem(422, "invalid_request", "The form contains the character NUL; leave it out.")
     request._form = FormData(fields)  # for pages that await request.form(), which would decode it again
@@ -152,6 +159,29 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
         raise form_expired()
     request.scope[CHECKED] = sent
     return fields
+
+
+async def _read_files(headers: Headers, body: bytes) -> dict[str, str]:
+    """The fields of a form with files, which stay in memory: the edge bounds the body. Problem 422 for what no browser sends."""
+
+    async def sent() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        found = await MultiPartParser(headers, sent(), max_files=MAX_FILES, max_fields=MAX_FIELDS, max_part_size=len(body)).parse()
+    except (MultiPartException, ValueError, KeyError) as error:
+        raise Problem(422, "invalid_request", f"The form cannot be read: {error}; send it from its page.") from None
+    fields: dict[str, str] = {}
+    for name, value in found.multi_items():
+        fields[name] = value if isinstance(value, str) else decoded_text(await value.read())
+    await found.close()
+    return fields
+
+
+def decoded_text(file: bytes) -> str:
+    """The text of a file: UTF-8, or UTF-16 as PowerShell writes it; what is neither is replaced."""
+    encoding = "utf-16" if file.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
+    return file.decode(encoding, errors="replace").replace("\0", "")
 
 
 def read_form(body: bytes) -> dict[str, str]:

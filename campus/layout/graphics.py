@@ -1,6 +1,7 @@
-"""Small graphics as SVG that the server draws: a sparkline, columns, and a bar of parts. Without script and without inline style."""
+"""Graphics as SVG that the server draws: sparkline, columns, bar of parts, chart, shares with intervals. Without script or inline style."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import floor, log10
 
 from markupsafe import Markup
 
@@ -57,3 +58,60 @@ def bar(parts: Sequence[float], label: str, *, most: float = 100.0) -> Markup:
         drawn.append(PART.format(number=number, x=x, width=width))
         x += width
     return Markup("").join([*drawn, Markup("</svg>")])
+
+
+CHART = Markup('<svg class="chart-of" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">')
+LABEL = Markup('<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>')
+RULE = Markup('<line class="rule" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
+LINE = Markup('<polyline class="line-{number}" points="{points}"/>')
+DOT = Markup('<circle class="part-{number}" cx="{x:.1f}" cy="{y:.1f}" r="{r:g}"/>')
+WHISKER = Markup('<line class="line-{number}" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y:.1f}"/>')
+CHART_WIDTH, LEFT, BOTTOM, ROW = 640.0, 44.0, 24.0, 26.0
+
+
+def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], label: str, *, unit: str = "") -> Markup:
+    """A line for each series over the same places, the oldest first, with an axis from 0 and a legend; None leaves a place out.
+
+    `label` says in words what it shows, `unit` follows the numbers of the axis. Put a table of the same numbers beside it.
+    """
+    high = _round_up(max((value for values in series.values() for value in values if value is not None), default=0.0))
+    top, base = ROW, 200.0 - BOTTOM
+    step = (CHART_WIDTH - LEFT - 8) / max(len(places) - 1, 1)
+    drawn = [CHART.format(width=CHART_WIDTH, height=200.0, label=label)]
+    for share in (0.0, 0.5, 1.0):
+        y = base - share * (base - top)
+        drawn += [RULE.format(x1=LEFT, y1=y, x2=CHART_WIDTH, y2=y)]
+        drawn += [LABEL.format(x=LEFT - 6, y=y + 4, anchor="end", text=f"{high * share:g}{unit}")]
+    if places:
+        drawn += [LABEL.format(x=LEFT, y=base + 18, anchor="start", text=places[0])]
+        drawn += [LABEL.format(x=CHART_WIDTH, y=base + 18, anchor="end", text=places[-1])] if len(places) > 1 else []
+    for number, (name, values) in enumerate(series.items(), start=1):
+        points = [(LEFT + place * step, base - value / high * (base - top)) for place, value in enumerate(values) if value is not None]
+        drawn += [LINE.format(number=number, points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points))]
+        drawn += [DOT.format(number=number, x=x, y=y, r=3) for x, y in points[-1:]]
+        x = LEFT + (number - 1) * 160
+        drawn += [DOT.format(number=number, x=x + 5, y=8, r=5), LABEL.format(x=x + 16, y=12, anchor="start", text=name)]
+    return Markup("").join([*drawn, Markup("</svg>")])
+
+
+def intervals(rows: Sequence[tuple[str, str, int, float, float, float]], label: str) -> Markup:
+    """Shares with their intervals on one axis in percent: name, count in words, number of its colour, low, value and high, 0 to 1."""
+    high = _round_up(max((row[5] for row in rows), default=0.0) * 100)
+    left, right = 190.0, CHART_WIDTH - 190
+    base = len(rows) * ROW + 6
+    drawn = [CHART.format(width=CHART_WIDTH, height=base + BOTTOM, label=label)]
+    for share in (0.0, 0.5, 1.0):
+        x = left + share * (right - left)
+        drawn += [RULE.format(x1=x, y1=0, x2=x, y2=base), LABEL.format(x=x, y=base + 18, anchor="middle", text=f"{high * share:g} %")]
+    for place, (name, count, number, *shares) in enumerate(rows):
+        y = (place + 0.5) * ROW
+        low, value, most = (left + share * 100 / high * (right - left) for share in shares)
+        drawn += [LABEL.format(x=0, y=y + 4, anchor="start", text=name), WHISKER.format(number=number, x1=low, x2=most, y=y)]
+        drawn += [DOT.format(number=number, x=value, y=y, r=5), LABEL.format(x=CHART_WIDTH, y=y + 4, anchor="end", text=count)]
+    return Markup("").join([*drawn, Markup("</svg>")])
+
+
+def _round_up(value: float) -> float:
+    """The end of an axis: an even number of powers of ten, so that its middle is a short number, and a whole one for counts."""
+    power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
+    return next(power * factor for factor in (2, 4, 6, 8, 10) if value <= power * factor)

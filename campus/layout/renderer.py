@@ -20,9 +20,9 @@ from starlette.types import Scope
 
 from campus.context import context_of
 from campus.layout.accept import Form, form_for
-from campus.layout.assets import Asset, read_assets
+from campus.layout.assets import Asset, asset_of, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
-from campus.layout.graphics import bar, columns, sparkline
+from campus.layout.graphics import bar, chart, columns, intervals, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
 from twins import etag_of
@@ -79,6 +79,11 @@ class Layout:
     url: str
     sent: SentForms
     navigation: Sequence[Link] = ()
+    title: str = ""
+    """The heading of the start page."""
+    tagline: str = ""
+    """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
+    logo: Path | None = None
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
     links: str = ""
     """The Link header of every page: where machines find the documents."""
@@ -94,6 +99,8 @@ class Layout:
         self.tool_page = tool_page
 
     def __post_init__(self) -> None:
+        if self.logo:
+            self.assets = {**self.assets, "logo": asset_of(self.logo)}
         port = urlsplit(self.url).port
         owner = f"operator_{f'{port}_' if port else ''}" if self.operator else ""
         self.cookies = Cookies(secure=self.url.startswith("https://"), owner=owner)
@@ -109,8 +116,10 @@ class Layout:
             asset=lambda name: self.assets[name].path,
             bar=bar,
             campus=self,
+            chart=chart,
             columns=columns,
             form_field=FIELD,
+            intervals=intervals,
             form_token=lambda: _current.get().form_token(),
             sparkline=sparkline,
             here=_path,

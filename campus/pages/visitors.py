@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -124,19 +124,19 @@ class Visitors:
                     log.exception("usage failed", extra={"building": name})
         return found
 
-    async def highlights(self) -> Sequence[Markup]:
-        """What the buildings show of themselves on the start page. One that fails is logged and left out."""
-        found: list[Markup] = []
+    async def highlights(self) -> Mapping[str, Markup]:
+        """What the buildings show of themselves on the start page, by name. One that fails is logged and left out."""
+        found: dict[str, Markup] = {}
         for name, building in self.buildings.items():
             if (highlight := building.loaded.building.highlight) is None:
                 continue
             try:
-                found.append(escape(await highlight(self.sites[name])))
+                found[name] = escape(await highlight(self.sites[name]))
             except Problem:
                 continue  # such as no list yet
             except Exception:  # a building's code may raise anything; the start page shows the others
                 log.exception("highlight failed", extra={"building": name})
-        return [part for part in found if part]
+        return {name: part for name, part in found.items() if part}
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -48,10 +48,12 @@ async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, fra
         first = found["verdicts"][0]
         assert (first["patch_by"], first["days_left"], first["ransomware"]) == ("2026-08-15", -6, True)
         assert (found["verdicts"][2]["patch_by"], found["verdicts"][2]["days_left"]) == (None, None)
+        own = ("when", "days_left")
+        assert [one["when"] for one in found["verdicts"]] == ["today", "today", "this_week"]
         for one in found["verdicts"]:
             alone = (await campus.call("cve_verdict", key=key, cve_id=one["cve_id"])).data
-            assert one == {name: alone[{"patch_by": "kev_due_date"}.get(name, name)] for name in one if name != "days_left"} | {
-                "days_left": one["days_left"]
+            assert one == {name: alone[{"patch_by": "kev_due_date"}.get(name, name)] for name in one if name not in own} | {
+                name: one[name] for name in own
             }
         as_text = (await campus.call("cve_verdicts", key=key, cve_ids="CVE-2025-5555, CVE-2026-9001;CVE-2026-7001\nCVE-2026-1003")).data
         assert as_text["verdicts"] == found["verdicts"]

@@ -12,6 +12,7 @@ from pages.hostile import ALL_AT_ONCE, harm_in
 
 from buildings.cve import building
 from buildings.cve.models import Brief
+from buildings.cve.reports.batch import Verdicts
 from campus.testing import Clock, TestCampus, open_campus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
@@ -48,7 +49,6 @@ async def test_without_a_key_the_list_and_the_page_of_a_cve_say_what_the_teaser_
     assert known.vendor in (await campus.http.get(f"/cve/{known.cve_id}", headers=HTML)).text
     for accept in ("text/html", "application/json", "text/markdown"):
         closed = (await campus.http.get(f"/cve/{hidden.cve_id}", headers={"Accept": accept})).text
-        assert hidden.vendor not in closed
         assert f"{hidden.score:.1f}" not in closed
         assert not re.search(rf"\bRank {hidden.rank}\b", closed)
     for path in (f"/cve/{hidden.cve_id}", "/cve/report", "/cve/watches"):
@@ -68,8 +68,8 @@ async def test_with_a_key_the_list_shows_the_25_with_their_factors_evidence_and_
         assert f"KEV {entry.factors.kev:.0f}, EPSS {entry.factors.epss:.1f}, recency {entry.factors.recency:.1f}" in page.text
         if entry.patch_evidence:
             assert entry.patch_evidence.url.replace("&", "&amp;") in page.text
-    assert all(limit.split("`")[0].split("'")[0] in page.text for limit in brief.methodology.limits)
-    assert len(page.content) < 100_000
+    assert 'href="/cve/methodology"' in page.text
+    assert len(page.content) < 60_000
     one = await campus.http.get(f"/cve/{brief.entries[10].cve_id}", headers=headers)
     assert f"Rank {brief.entries[10].rank} of" in one.text
     missing = await campus.http.get("/cve/CVE-1999-99999", headers=headers)
@@ -185,6 +185,100 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
             assert (await campus.http.get(address)).status_code == 200
 
 
+async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(publisher, open_test_campus, make) -> None:
+    notes = "https://vendor.example/advisory?a=1; javascript:alert(1) https://nvd.nist.gov/vuln/detail/CVE-2026-7001; http://[::1/x"
+    told = {"vulnerabilityName": ALL_AT_ONCE, "shortDescription": "It falls & <breaks>.", "requiredAction": "Lift it.", "notes": notes}
+    entry = make.kev_entry("CVE-2026-7001", date(2026, 8, 1), knownRansomwareCampaignUse="Known", **told)
+    publisher.put(KEV, make.kev_catalog([entry, *make.listings(1200)]))
+    clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
+    for frame in ("http", "mcp"):
+        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+            await campus.run("refresh", accept=True)
+            facts = (await campus.call("cve_facts", cve_id="cve-2026-7001")).data
+            listing = facts["listing"]
+            assert (listing["name"], listing["description"], listing["required_action"]) == (
+                ALL_AT_ONCE,
+                "It falls & <breaks>.",
+                "Lift it.",
+            )
+            assert (listing["due_date"], listing["days_left"], listing["ransomware"]) == ("2026-08-15", -6, True)
+            assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example"]
+            assert {"rank", "score", "factors"}.isdisjoint(facts)
+            verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
+            assert (verdict["listing"], verdict["links"]) == (listing, facts["links"])
+            nothing = (await campus.call("cve_facts", cve_id="CVE-1999-0001")).data
+            assert (nothing["listing"], nothing["nvd"], len(nothing["links"])) == (None, None, 2)
+            page = (await campus.http.get("/cve/CVE-2026-7001", headers=HTML)).text
+            assert harm_in(page) == []
+            for text in (
+                "It falls &amp; &lt;breaks&gt;.",
+                "Lift it.",
+                "overdue",
+                "ransomware",
+                'href="https://vendor.example/advisory?a=1"',
+            ):
+                assert text in page
+
+
+async def test_the_list_is_filtered_sorted_and_taken_along(campus: TestCampus) -> None:
+    brief, headers = await brief_of(campus), HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+
+    async def shown(query: str) -> list[str]:
+        page = (await campus.http.get(f"/cve?{query}", headers=headers)).text
+        return re.findall(r'href="/cve/(CVE-[0-9-]+)"', page[: page.index("Score, of 100 points")])
+
+    assert await shown("ransomware=1") == [entry.cve_id for entry in brief.entries if entry.ransomware]
+    by_due = sorted(brief.entries, key=lambda entry: (entry.kev_due_date or date.max, entry.rank))
+    assert await shown("sort=due") == [entry.cve_id for entry in by_due]
+    assert await shown("sort=none-such") == [entry.cve_id for entry in brief.entries]
+    file = await campus.http.get("/cve?download=csv", headers=headers)
+    assert (file.text, file.headers["cache-control"]) == (brief.as_csv(), "private, no-store")
+    assert file.headers["content-disposition"] == f'attachment; filename="cves-{brief.day}.csv"'
+    assert "text/html" in (await campus.http.get("/cve?download=csv", headers=HTML)).headers["content-type"], "the file is sold"
+
+
+async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_vex(campus: TestCampus) -> None:
+    closed = (await campus.http.get("/cve/report", headers=HTML)).text
+    assert ("This is a sample" in closed, "Fix today" in closed, "GHSA-jfh8-c2jp-5v3q" in closed) == (True, True, True)
+    headers = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+    form = (await campus.http.get("/cve/report", headers=headers)).text
+    (token,) = re.findall(r'name="form_token" value="(\w+)"', form)
+    report = "CVE-2021-44228 CVE-2024-6387 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
+
+    async def uploaded(file: bytes) -> httpx.Response:
+        fields = {"form_token": token, "report": ""}
+        return await campus.http.post("/cve/report", data=fields, files={"file": ("scan.json", file)}, headers=headers)
+
+    for file in (report.encode(), report.encode("utf-16"), b"\xef\xbb\xbf" + report.encode()):
+        page = await uploaded(file)
+        assert (page.status_code, harm_in(page.text), len(page.content) < 60_000) == (200, [], True)
+        assert page.text.index("Fix today") < page.text.index("CVE-2021-44228</a>") < page.text.index("CVE-2024-6387</a>")
+        assert ("CVE-1999-99999: unknown" in page.text, "<code>GHSA-jfh8-c2jp-5v3q</code>" in page.text) == (True, True)
+    assert (await uploaded(b"nothing")).status_code == 422
+    broken = await campus.http.post("/cve/report", content=b"--x", headers=headers | {"Content-Type": "multipart/form-data; boundary=y"})
+    assert broken.status_code in (403, 422)
+    tokenless = await campus.http.post("/cve/report", files={"file": ("scan", report.encode())}, headers=headers)
+    assert tokenless.status_code == 403, "another site cannot upload"
+    (again,) = re.findall(r'name="report" value="([^"]+)"', page.text)
+
+    async def taken(kind: str, product: str = "") -> httpx.Response:
+        fields = {"form_token": token, "report": again, "download": kind, "product": product}
+        return await campus.http.post("/cve/report", data=fields, headers=headers)
+
+    answer = Verdicts.model_validate((await campus.call("cve_verdicts", report=report, key="cve")).data)
+    assert (await taken("csv")).text == answer.as_csv()
+    assert (await taken("md")).text == answer.as_markdown()
+    vex = await taken("vex", "pkg:oci/app")
+    assert (vex.headers["cache-control"], vex.headers["content-type"]) == ("private, no-store", "application/json")
+    document = vex.json()
+    assert document.keys() == {"@context", "@id", "author", "timestamp", "version", "statements"}
+    assert [one["vulnerability"]["name"] for one in document["statements"]] == [*(one.cve_id for one in answer.verdicts), "CVE-1999-99999"]
+    assert {one["status"] for one in document["statements"]} == {"under_investigation"}, "a scanner's finding says no more"
+    assert document["statements"][0]["products"] == [{"@id": "pkg:oci/app", "identifiers": {"purl": "pkg:oci/app"}}]
+    assert "products" not in (await taken("vex")).json()["statements"][0]
+    assert (await taken("vex", "my app")).status_code == 422
+
+
 async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:
     listed = [make.kev_entry("CVE-2026-7001", date(2026, 8, 1), vendorProject=ALL_AT_ONCE), *make.listings(1200)]
     publisher.put(KEV, make.kev_catalog(listed))
@@ -209,14 +303,14 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         assert "<p>3 CVEs: 2 of " in found.text
         assert "<p>1 CVE: 1 of " in (await pasted("CVE-2026-7001")).text
         many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
-        assert ("These are the first 150." in many.text, many.status_code) == (True, 200)
+        assert ("These are the first 60." in many.text, many.status_code) == (True, 200)
         for text, status in (("nothing", 422), ("", 422), (" ".join(f"CVE-2026-{1000 + n}" for n in range(1001)), 422)):
             refused = await pasted(text)
             assert (refused.status_code, "<textarea" in refused.text) == (status, True)
         without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
         assert without.status_code == 403, "another site cannot paste"
         keyless = await campus.http.post("/cve/report", data={"form_token": token, "report": "CVE-2026-7001"}, headers=HTML)
-        assert "<table" not in keyless.text
+        assert "CVE-2026-7001" not in keyless.text
 
 
 async def test_the_pages_of_a_made_list_are_the_same_on_each_database(storage_url: str) -> None:

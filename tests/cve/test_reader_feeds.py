@@ -115,7 +115,7 @@ async def test_a_reader_that_has_the_feed_is_told_so_until_the_list_changes(feed
 
 
 async def test_what_the_operator_sells_is_on_no_page_and_in_no_feed(feeds, open_test_campus) -> None:
-    tools = {"brief_teaser": {"price": "0.01"}, "top_cves_today": {"scope": "gold"}}
+    tools = {"brief_teaser": {"price": "0.01"}, "cve_facts": {"price": "0.01"}, "top_cves_today": {"scope": "gold"}}
     async with open_test_campus(feeds.url, tools=tools, gateway=gateway) as campus:
         await campus.run("refresh", accept=True)
         key = await campus.key("cve")

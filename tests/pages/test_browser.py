@@ -71,9 +71,9 @@ async def connect(url: str) -> list[str]:
         return [tool.name for tool in await client.list_tools()]
 
 
-def test_a_snippet_that_is_copied_from_the_start_page_connects_a_client(browser: Browser, served: Served) -> None:
+def test_a_snippet_that_is_copied_from_its_page_connects_a_client(browser: Browser, served: Served) -> None:
     with open_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
-        page.goto(served.url)
+        page.goto(f"{served.url}/connect")
         page.get_by_role("button", name="Copy: Claude Code without a key: shell").click()
         expect(page.get_by_role("button", name="Copy: Claude Code without a key: shell")).to_have_text("Copied")
         copied = page.evaluate("navigator.clipboard.readText()")

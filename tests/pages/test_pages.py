@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, quote_plus
 
@@ -18,7 +19,7 @@ from campus.building import Page
 from campus.layout.forms import read_form
 from campus.layout.markdown import markdown_of
 from campus.layout.renderer import Layout, Link
-from campus.testing import TestCampus, open_campus
+from campus.testing import ORIGIN, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"}
@@ -254,14 +255,28 @@ async def test_a_static_file_may_be_kept_for_ever_because_its_address_changes_wi
     assert (await campus.http.get("/static/../layout.html")).status_code == 404
 
 
-async def test_the_start_page_shows_highlights_servers_prices_clients_and_a_command(campus: TestCampus) -> None:
+async def test_the_start_page_shows_highlights_prices_a_command_and_the_way_to_clients(campus: TestCampus) -> None:
     page = (await campus.http.get("/", headers=BROWSER)).text
     assert '<h2 id="said">Highlight</h2>' in page
     assert "curl -s http://campus.test/v1/gateway/list_buildings" in page
-    assert "claude mcp add --transport http harbour http://campus.test/harbour/mcp" in page
-    assert page.count("<summary>") == 15
+    assert ('href="/connect"' in page, 'href="/docs/tutorial"' in page) == (True, True)
     assert "$19" in page
     assert (await campus.http.get("/")).json() == (await campus.http.get("/v1/gateway/list_buildings")).json()
+
+
+async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each_building(tmp_path: Path) -> None:
+    (logo := tmp_path / "anchor.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    server = {"public_url": ORIGIN, "openapi": "harbour", "name": "Port", "title": "Berths <now>", "tagline": 'A "berth" & <more>.'}
+    harbour = replace(make_harbour(), highlight=None)
+    async with open_campus(gateway=gateway, harbour=harbour, tables={"server": server | {"logo": str(logo)}}) as campus:
+        page = (await campus.http.get("/", headers=BROWSER)).text
+        assert "<title>Berths &lt;now&gt; · Port</title>" in page
+        assert '<meta name="description" content="A &#34;berth&#34; &amp; &lt;more&gt;.">' in page
+        assert ('href="/docs/api#harbour"' in page, 'href="/docs/api#gateway"' in page) == (True, False)
+        (address,) = re.findall(r'<img src="(/static/anchor[^"]+)" alt=""', page)
+        assert (await campus.http.get(address)).headers["content-type"] == "image/svg+xml"
+        for path in ("/docs", "/docs/api", "/connect", "/keys", "/tools/harbour/find"):
+            assert '<meta name="description" content="' in (await campus.http.get(path, headers=BROWSER)).text
 
 
 async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:

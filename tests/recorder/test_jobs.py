@@ -7,9 +7,11 @@ import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
+from buildings.recorder.demo import demo_card
 from buildings.recorder.jobs import follow_keys
+from buildings.recorder.pages import monitor_facts
 from buildings.recorder.runtime import monitors_have_targets, watches
-from buildings.recorder.tables import OUTBOX
+from buildings.recorder.tables import DEMO, OUTBOX
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
@@ -55,6 +57,32 @@ async def test_when_a_key_ends_capsules_and_mail_stop_and_its_monitors_run_for_a
         row = await recorder.row(monitor)
         assert (row.mode, row.deadline_at - recorder.clock()) == ("up", timedelta(days=1, minutes=5))
         assert (await recorder.beat(monitor, capsule=3)).data["capsule_stored"] is True
+
+
+async def test_the_start_page_shows_a_monitor_that_the_recorder_beats_itself_which_is_nobodys_and_alerts_nobody(
+    recorder: Recorder, receiver: Receiver
+) -> None:
+    site = recorder.campus.site
+    assert "The last 0 of its beats" in await demo_card(site)
+    _, key = await recorder.campus.service.keys.issue("recorder")
+    mine = await recorder.register(receiver.url(), key=key)
+    for _ in range(2):
+        await recorder.campus.run("beat_demo")
+        await recorder.pass_time(minutes=1)
+    assert "The last 2 of its beats" in await demo_card(site)
+    assert (await monitor_facts(site))["monitors"].startswith("1, ")
+    assert [one["monitor_id"] for one in (await recorder.call("fleet_status", key=key)).data["monitors"]] == [mine["monitor_id"]]
+    assert await monitors_have_targets(site) == []
+    for secret in ("", "x" * 43):
+        refused = await recorder.call("heartbeat", monitor_id=DEMO, secret=secret, status="fail")
+        assert refused.status in (401, 403, 404, 422)
+    await recorder.pass_time(minutes=10)
+    await recorder.sweep()
+    assert "dead" in await demo_card(site)
+    assert await recorder.deliver() == 0
+    await recorder.campus.run("beat_demo")
+    assert "alive" in await demo_card(site)
+    assert await recorder.deliver() == 0
 
 
 async def test_keys_that_ended_long_ago_cost_no_writes(recorder: Recorder) -> None:

@@ -27,6 +27,8 @@ from buildings.cve.ranking.enrichment import says_end_of_life
 FEED = "KEV"
 MOST_UNREADABLE = 10
 """Entries with something that cannot be read; a release with more is refused."""
+LONGEST_TEXT, LONGEST_LINK, MOST_LINKS = 4_000, 500, 10
+LINK = re.compile(r"https?://[\w.-]+(?::[0-9]+)?(?:[/?#][^\s;,<>\"]*)?")
 WRITTEN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -44,6 +46,11 @@ class KevEntry:
     due_date: date | None
     ransomware: bool
     end_of_life: bool
+    name: str = ""
+    description: str = ""
+    required_action: str = ""
+    links: tuple[str, ...] = ()
+    """The pages that CISA names in its notes, such as the vendor's."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class KevCatalog:
             if gap.cve_id is None:  # it may be the entry of any CVE that seems to be gone
                 entries = {**used, **entries}
             elif (held := used.get(gap.cve_id)) and gap.members:
-                entries[gap.cve_id] = replace(entries[gap.cve_id], **{name: getattr(held, name) for name in gap.members})
+                names = {*gap.members, *(["end_of_life"] if "required_action" in gap.members else ())}
+                entries[gap.cve_id] = replace(entries[gap.cve_id], **{name: getattr(held, name) for name in names})
             elif held:
                 entries.setdefault(gap.cve_id, held)
         return replace(self, entries=entries)
@@ -95,8 +103,11 @@ MEMBERS = {
     "vendorProject": "vendor",
     "product": "product",
     "dueDate": "due_date",
-    "requiredAction": "end_of_life",
+    "requiredAction": "required_action",
     "knownRansomwareCampaignUse": "ransomware",
+    "vulnerabilityName": "name",
+    "shortDescription": "description",
+    "notes": "links",
 }
 """The members that an entry may lack, and what is kept of each."""
 
@@ -116,6 +127,9 @@ class PublishedEntry(Published):
     product: str = ""
     due_date: Annotated[PublishedDate | None, BeforeValidator(lambda text: text or None)] = None
     required_action: str = ""
+    vulnerability_name: str = ""
+    short_description: str = ""
+    notes: str = ""
     known_ransomware_campaign_use: Annotated[str, StringConstraints(pattern="^(?i:known|unknown)$")] = "Unknown"
 
     def entry(self) -> KevEntry:
@@ -128,6 +142,10 @@ class PublishedEntry(Published):
             self.due_date,
             ransomware=self.known_ransomware_campaign_use.lower() == "known",
             end_of_life=says_end_of_life(self.required_action),
+            name=self.vulnerability_name[:LONGEST_TEXT],
+            description=self.short_description[:LONGEST_TEXT],
+            required_action=self.required_action[:LONGEST_TEXT],
+            links=tuple(dict.fromkeys(link for link in LINK.findall(self.notes) if len(link) <= LONGEST_LINK))[:MOST_LINKS],
         )
 
 

@@ -16,7 +16,7 @@ SHOWN_HITS = 100
 SHOWN_LISTS = 60
 DEVIATIONS = 1.959964
 """Intervals of 95 % reach so many standard deviations from the middle."""
-PUBLISHED = "next_in_kev"
+PUBLISHED, BASELINE = "next_in_kev", "epss"
 """The ranking whose names and hits are published."""
 
 
@@ -82,7 +82,7 @@ RANKINGS: Mapping[str, GradedRanking] = {
             formula="next_in_kev + ln(1 + number of KEV entries of the CVE's vendor)",
             event=LISTING,
         ),
-        GradedRanking(name="epss", formula="EPSS", event=LISTING),
+        GradedRanking(name=BASELINE, formula="EPSS", event=LISTING),
         GradedRanking(name="brief", formula="25·KEV + 25·EPSS + 50·KEV·2^(−d/30)", event=FLIP, is_published=True, is_complete=True),
         GradedRanking(
             name="brief_with_vendor",
@@ -171,15 +171,16 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
     return tuple(found[:SHOWN_HITS])
 
 
-def lists_of(grades: Iterable[Grade]) -> tuple[ListResult, ...]:
+def lists_of(grades: Sequence[Grade]) -> tuple[ListResult, ...]:
     """What became of the names of each published forecast, the newest first."""
     published = sorted((grade for grade in grades if grade.ranking == PUBLISHED), key=lambda one: one.day, reverse=True)
-    return tuple(map(_list_result, published[:SHOWN_LISTS]))
+    by_epss = {grade.day: grade for grade in grades if grade.ranking == BASELINE}
+    return tuple(_list_result(grade, by_epss.get(grade.day)) for grade in published[:SHOWN_LISTS])
 
 
-def _list_result(grade: Grade) -> ListResult:
+def _list_result(grade: Grade, by_epss: Grade | None) -> ListResult:
     names = min(grade.leading, grade.length)
-    listed = sum(1 for rank, *_ in grade.hits if rank <= names)
+    listed = _listed(grade, names)
     others = names - listed
     return ListResult(
         list_day=grade.day,
@@ -189,7 +190,12 @@ def _list_result(grade: Grade) -> ListResult:
         listed=listed,
         not_yet=0 if grade.is_final else others,
         missed=others if grade.is_final else 0,
+        listed_by_epss=_listed(by_epss, names) if by_epss else None,
     )
+
+
+def _listed(grade: Grade, names: int) -> int:
+    return sum(1 for rank, *_ in grade.hits if rank <= names)
 
 
 def _record(ranking: GradedRanking, grades: Sequence[Grade], names: Names) -> RankingRecord:

@@ -209,6 +209,9 @@ class ListResult(ResultPart):
     listed: int = Field(description="How many of them CISA has added to KEV within the 30 days.")
     not_yet: int = Field(description="How many it has not added so far, while the 30 days are not over.")
     missed: int = Field(description="How many it did not add, once they are over.")
+    listed_by_epss: int | None = Field(
+        default=None, description="How many of as many first names by EPSS alone it has added, to compare; null where that was not graded."
+    )
 
 
 class ForecastRecord(Answer):

@@ -1,21 +1,30 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TypeVar
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import cache, partial
+from typing import Any, TypeVar, get_args
+
+import anyio.to_thread
 
 from buildings.cve.archive.histories import Course
 from buildings.cve.arguments import read_cve_id, read_day
-from buildings.cve.models import Entry
+from buildings.cve.forecast.models import ForecastRecord
+from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
-from buildings.cve.reports.batch import Verdicts
+from buildings.cve.ranking.results import feeds_of
+from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
+from buildings.cve.reports.identifiers import find_ids
+from buildings.cve.sample import sample_edition
 from buildings.cve.server import (
     archived_brief,
     brief_change_counts,
     brief_changes,
     brief_teaser,
+    cve_facts,
     cve_history,
     cve_verdict,
     kev_fresh,
@@ -28,10 +37,18 @@ from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
-ROWS_SHOWN = 150
-HITS_SHOWN = 20
+ROWS_SHOWN = 60
+PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
+SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
+HITS_SHOWN, LISTS_SHOWN = 20, 40
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
+SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
+    "rank": ("By rank", lambda entry: entry.rank),
+    "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
+    "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
+}
+"""How the list can be sorted, each with its label; the first is the default."""
 Rows = tuple[tuple[Entry, Course], ...]
 """Entries, each with the course of its EPSS; none for a past list."""
 
@@ -40,7 +57,14 @@ async def top_three(site: CveSite) -> str:
     """Today's first three, for the start page; nothing if the operator sells them."""
     if not is_free(site, "brief_teaser"):
         return ""
-    return site.part("top_three.html", teaser=await brief_teaser(site=site))
+    teaser = await brief_teaser(site=site)
+    return site.part("top_three.html", teaser=teaser, facts=await _facts(site, teaser), today=site.now().date())
+
+
+async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
+    """What public sources say of the first three; of each None if the operator sells that."""
+    free = is_free(site, "cve_facts")
+    return tuple([await cve_facts(entry.cve_id, site=site) if free else None for entry in teaser.teaser])
 
 
 async def daily_list(request: Request, site: CveSite) -> Response:
@@ -57,7 +81,22 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         raise refusal
     if brief is None:
         counts, _ = await _asked(request, site, "brief_change_counts", partial(brief_change_counts, site=site))
-        return site.page("teaser.html", request, data=teaser, teaser=teaser, counts=counts, methodology=METHODOLOGY)
+        return site.page(
+            "teaser.html",
+            request,
+            data=teaser,
+            teaser=teaser,
+            facts=await _facts(site, teaser),
+            feeds=feeds_of(site.state.shown(), today=site.now().date()),
+            counts=counts,
+            today=site.now().date(),
+        )
+    if request.query_params.get("download") == "csv":
+        return _file(brief.as_csv().encode(), "text/csv; charset=utf-8", f"{brief.day}.csv")
+    sort = request.query_params.get("sort", "")
+    sort = sort if sort in SORTS else "rank"
+    ransomware = bool(request.query_params.get("ransomware"))
+    entries = sorted((one for one in brief.entries if one.ransomware or not ransomware), key=SORTS[sort][1])
     fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site)) if not day else (None, None)
     changes, _ = await _asked(request, site, "brief_changes", partial(brief_changes, to_day=brief.day, site=site))
     return site.page(
@@ -65,10 +104,14 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         request,
         data=brief,
         brief=brief,
-        rows=await _rows(site, brief.entries, is_past=bool(day)),
+        rows=await _rows(site, entries, is_past=bool(day)),
         fresh=fresh,
         fresh_rows=await _rows(site, fresh.entries if fresh else (), is_past=bool(day)),
         changes=changes,
+        sort=sort,
+        sorts={name: label for name, (label, _) in SORTS.items()},
+        ransomware=ransomware,
+        today=site.now().date(),
         day=day,
         archive_start=site.settings.archive_start,
     )
@@ -82,18 +125,24 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 
 
 async def verdict(request: Request, site: CveSite) -> Response:
-    """One CVE: its verdict and history with a key, else what the teaser says of it."""
+    """One CVE: what public sources say of it, and with a key its verdict and history."""
     cve_id = read_cve_id(request.path_params["cve_id"])
+    facts = await _answer(request, site, "cve_facts", partial(cve_facts, cve_id, site=site))
     found, refusal = await _asked(request, site, "cve_verdict", partial(cve_verdict, cve_id, site=site))
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    if found is None:
-        teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
-        entry = next((one for one in teaser.teaser if one.cve_id == cve_id), None)
-        data = {"ok": True, "signed_in": False, "cve_id": cve_id, "day": teaser.day, "teaser": entry, "detail": refusal and refusal.detail}
-        return site.page("cve_closed.html", request, data=data, cve_id=cve_id, entry=entry, teaser=teaser, refusal=refusal)
-    history, _ = await _asked(request, site, "cve_history", partial(cve_history, cve_id, site=site))
-    return site.page("cve.html", request, data=found, verdict=found, cve_id=cve_id, history=history)
+    history, _ = await _asked(request, site, "cve_history", partial(cve_history, cve_id, site=site)) if found else (None, None)
+    return site.page(
+        "cve.html",
+        request,
+        data=found or facts,
+        facts=facts,
+        verdict=found,
+        refusal=refusal,
+        cve_id=cve_id,
+        history=history,
+        today=site.now().date(),
+    )
 
 
 async def forecast(request: Request, site: CveSite) -> Response:
@@ -112,16 +161,30 @@ async def forecast(request: Request, site: CveSite) -> Response:
         teaser=teaser,
         forecast=listed,
         record=record,
+        lists=record.lists[:LISTS_SHOWN],
+        shares=shares_of(record),
         hits=record.hits[:HITS_SHOWN],
         methodology=FORECAST_METHODOLOGY,
         day=day,
     )
 
 
+def shares_of(record: ForecastRecord) -> list[tuple[str, str, int, float, float, float]]:
+    """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
+    graded = {one.ranking: one.depths for one in record.rankings}
+    names = {"next_in_kev": "Forecast", "epss": "EPSS"}
+    depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]
+    return [
+        (f"{names[name]}, first {one.first:,}", f"{one.hits:,} of {one.names:,} names", number, span.low, one.precision, span.high)
+        for name, number, one in sorted(depths, key=lambda row: (row[2].first, row[1]))
+        if one.precision is not None and (span := one.precision_interval)
+    ]
+
+
 async def report(request: Request, site: CveSite) -> Response:
-    """A box for a scanner's report, or a list of CVEs, and their verdicts; without a key, how to get one."""
+    """A box for a scanner's report, or a list of CVEs, and their verdicts, also as a file; without a key a sample of them."""
     given = await request.form() if request.method == "POST" else {}
-    text = given.get("report", "")
+    text = str(given.get("file") or given.get("report") or "")
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
@@ -130,6 +193,9 @@ async def report(request: Request, site: CveSite) -> Response:
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
+    if found and (download := str(given.get("download") or "")):
+        return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
+    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts)
     return site.page(
         "report.html",
         request,
@@ -137,11 +203,49 @@ async def report(request: Request, site: CveSite) -> Response:
         status=refusal.status if refusal and is_open else 200,
         headers=refusal.headers if refusal and is_open else None,
         found=found,
-        shown=found.verdicts[:ROWS_SHOWN] if found else (),
+        shown=shown,
+        groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
+        again="\n".join(_looked_up(found)) if found else "",
         refusal=refusal,
         is_open=is_open,
         route=f"{site.url}/v1/cve/verdicts",
     )
+
+
+def groups_of(verdicts: Sequence[BatchVerdict]) -> list[tuple[When, list[BatchVerdict]]]:
+    """The verdicts by when to fix them; a group without any is left out."""
+    groups = [(when, [one for one in verdicts if one.when == when]) for when in get_args(When)]
+    return [(when, group) for when, group in groups if group]
+
+
+def _looked_up(found: Verdicts) -> Iterator[str]:
+    """What a form sends to get the same verdicts as a file: a report is not stored."""
+    yield from (one.cve_id for one in found.verdicts)
+    yield from (one.cve_id for one in found.misses)
+    yield from (*found.malformed, *found.not_looked_up)
+
+
+def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
+    """The verdicts as a file: csv, md or vex."""
+    if kind == "vex":
+        if product and not PACKAGE_URL.fullmatch(product):
+            raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
+        return _file(found.as_vex(author=site.url, product=product, at=site.now()), "application/json", f"{found.day}.openvex.json")
+    if kind == "md":
+        return _file(found.as_markdown().encode(), "text/markdown; charset=utf-8", f"{found.day}.md")
+    return _file(found.as_csv().encode(), "text/csv; charset=utf-8", f"{found.day}.csv")
+
+
+def _file(body: bytes, media_type: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="cves-{name}"', "Cache-Control": "private, no-store"}
+    return Response(body, media_type=media_type, headers=headers)
+
+
+@cache
+def sample_verdicts() -> Verdicts:
+    """What the page of reports shows without a key: verdicts on a few CVEs of the shipped sample."""
+    edition = sample_edition()
+    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:

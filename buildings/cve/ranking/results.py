@@ -9,24 +9,27 @@ from buildings.cve.forecast.models import ForecastList
 from buildings.cve.models import (
     Affected,
     Brief,
+    CveFacts,
     Cvss,
     Entry,
     Factors,
     Feed,
     Feeds,
     FreshList,
+    KevListing,
     Miss,
     MissCause,
     NvdDetails,
     PatchEvidence,
     Rating,
+    SourcePage,
     Ssvc,
     Teaser,
     TeaserEntry,
     Verdict,
 )
 from buildings.cve.ranking.edition import Edition, age, are_stale
-from buildings.cve.ranking.enrichment import NvdRecord, patch_of
+from buildings.cve.ranking.enrichment import CATALOG_PAGE, NvdRecord, patch_of
 from buildings.cve.ranking.formula import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
 from buildings.cve.ranking.methodology import METHODOLOGY, NOTICES, SOURCE
 
@@ -132,8 +135,57 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
         of=of,
         kev_removed_on=removal.noticed_on if removal else None,
         nvd=details_of(record) if record else None,
+        listing=listing_of(edition, cve_id, today=today),
+        links=links_of(edition, cve_id),
         **_members(edition, cve_id, cve, record),
     )
+
+
+def facts_of(edition: Edition, cve_id: str, *, verdict: str, today: date) -> CveFacts:
+    """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it."""
+    cve = edition.ranked.find(cve_id)
+    record = edition.nvd.find(cve_id)
+    return CveFacts(
+        ok=True,
+        day=edition.day,
+        sample=edition.is_sample,
+        stale=edition.facts.issues.is_stale(today),
+        cve_id=cve_id,
+        listing=listing_of(edition, cve_id, today=today),
+        links=links_of(edition, cve_id),
+        epss=cve.epss if cve else None,
+        severity=record.rating.severity if record and record.rating else "UNKNOWN",
+        nvd=details_of(record) if record else None,
+        verdict=verdict,
+    )
+
+
+def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | None:
+    """What KEV says of a CVE."""
+    if (listing := edition.facts.kev.get(cve_id)) is None:
+        return None
+    return KevListing(
+        name=listing.name,
+        description=listing.description,
+        required_action=listing.required_action,
+        vendor=listing.vendor,
+        product=listing.product,
+        date_added=listing.date_added,
+        due_date=listing.due_date,
+        days_left=(listing.due_date - today).days if listing.due_date else None,
+        ransomware=True if listing.ransomware else None,
+    )
+
+
+def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
+    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names."""
+    listing = edition.facts.kev.get(cve_id)
+    pages = {"NVD": f"https://nvd.nist.gov/vuln/detail/{cve_id}", "CVE.org": f"https://www.cve.org/CVERecord?id={cve_id}"}
+    if listing:
+        pages["CISA"] = CATALOG_PAGE.format(cve_id=cve_id)
+    hosts = {link: link.split("/")[2] for link in listing.links} if listing else {}
+    others = (SourcePage(name=host, url=link) for link, host in hosts.items() if host != "nvd.nist.gov")
+    return (*(SourcePage(name=name, url=url) for name, url in pages.items()), *others)
 
 
 def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:

@@ -1,11 +1,13 @@
 """Verdicts on many CVEs at once: the answer in rank order, with its CSV and Markdown. Pure."""
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Literal
+from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from buildings.cve.arguments import number_of
 from buildings.cve.models import SEVERITY, Answer, MissReason, ResultPart
@@ -19,18 +21,27 @@ from buildings.cve.reports.identifiers import SHOWN_MALFORMED, SHOWN_OTHERS, Fou
 from buildings.cve.text_tables import csv_of, document, markdown_table, plain, warnings_of
 
 CSV_COLUMNS = (
-    *("rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
+    *("when", "rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
     *("severity", "patch_status", "vendor", "product"),
 )
 MARKDOWN_COLUMNS = (
-    *("#rank", "CVE", "#score", "KEV", "patch by", "#days left", "ransomware", "#EPSS"),
+    *("when", "#rank", "CVE", "#score", "KEV", "patch by", "#days left", "ransomware", "#EPSS"),
     *("severity", "patch", "product"),
 )
+
+
+When = Literal["today", "this_week", "later"]
+SOON_ABOVE = 0.1
+"""EPSS from which a CVE that nobody is known to exploit is not left for later: one in fourteen CVEs has as much."""
 
 
 class BatchVerdict(ResultPart):
     """The verdict on one of many CVEs."""
 
+    when: When = Field(
+        description="today: exploited, and overdue, due today or used for ransomware. this_week: else exploited, or with an EPSS of 0.1 or "
+        "more. later: all others."
+    )
     rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
@@ -50,6 +61,13 @@ class BatchVerdict(ResultPart):
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     nvd_record: NvdRecordState = Field(description="read, not_read or absent: whether severity, patch status and names say what NVD says.")
+
+    def in_words(self) -> str:
+        """When to fix it, and why."""
+        due = f", to be fixed by {self.patch_by}" if self.patch_by else ""
+        epss = "" if self.epss is None else f", EPSS {self.epss:.1%}"
+        known = f"known to be exploited{' for ransomware' if self.ransomware else ''}{due}" if self.kev else "not known to be exploited"
+        return f"Fix {self.when.replace('_', ' ')}: {known}{epss}, rank {self.rank}."
 
 
 class BatchMiss(ResultPart):
@@ -89,7 +107,7 @@ class Verdicts(Answer):
     def as_csv(self) -> str:
         """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
         ranked = ([*(getattr(verdict, name) for name in CSV_COLUMNS), ""] for verdict in self.verdicts)
-        absent = (["", cve_id, *[""] * (len(CSV_COLUMNS) - 2), reason] for cve_id, reason in self._absent())
+        absent = (["", "", cve_id, *[""] * (len(CSV_COLUMNS) - 3), reason] for cve_id, reason in self._absent())
         return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
 
     def as_markdown(self) -> str:
@@ -107,6 +125,26 @@ class Verdicts(Answer):
         if absent := list(self._absent()):
             lines += ["", "## Without a verdict", "", *(f"- {plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
         return document(*lines, notices=self.notices)
+
+    def as_vex(self, *, author: str, product: str, at: datetime) -> bytes:
+        """An OpenVEX document that begins a triage: each CVE that was found is under investigation, with its place in the order.
+
+        `product` is the package URL that the statements are about; without one they are about what the document is attached to.
+        """
+        about = {"products": [{"@id": product, "identifiers": {"purl": product}}]} if product else {}
+        found = [(one.cve_id, one.in_words()) for one in self.verdicts] + [(one.cve_id, "Not ranked.") for one in self.misses]
+        statements = [
+            {"vulnerability": {"name": cve_id}, **about, "status": "under_investigation", "status_notes": notes} for cve_id, notes in found
+        ]
+        document = {
+            "@context": "https://openvex.dev/ns/v0.2.0",
+            "@id": f"urn:uuid:{uuid5(NAMESPACE_URL, f'{author} {at.isoformat()} {to_json(statements).decode()}')}",
+            "author": author,
+            "timestamp": at.isoformat(),
+            "version": 1,
+            "statements": statements,
+        }
+        return to_json(document, indent=2)
 
     def _absent(self) -> Iterator[tuple[str, str]]:
         yield from ((miss.cve_id, miss.reason) for miss in self.misses)
@@ -151,15 +189,18 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
     outline = edition.nvd.outline(number_of(cve_id))
     added = listing.date_added if listing else None
     due = listing.due_date if listing else None
+    days_left = (due - today).days if due else None
+    ransomware = True if listing and listing.ransomware else None
     return BatchVerdict(
+        when=when_to_fix(kev=listing is not None, days_left=days_left, ransomware=bool(ransomware), epss=cve.epss),
         rank=cve.rank,
         cve_id=cve_id,
         score=round(factors_of(epss=cve.epss, added=added, day=edition.day).score, DECIMALS),
         kev=listing is not None,
         kev_date_added=added,
         patch_by=due,
-        days_left=(due - today).days if due else None,
-        ransomware=True if listing and listing.ransomware else None,
+        days_left=days_left,
+        ransomware=ransomware,
         epss=cve.epss,
         epss_percentile=cve.percentile,
         severity=outline.severity if outline else "UNKNOWN",
@@ -170,9 +211,26 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
     )
 
 
+def when_to_fix(*, kev: bool, days_left: int | None, ransomware: bool, epss: float | None) -> When:
+    """How long a CVE that was found may wait."""
+    if kev and (ransomware or (days_left is not None and days_left <= 0)):
+        return "today"
+    return "this_week" if kev or (epss or 0) >= SOON_ABOVE else "later"
+
+
 def _row(one: BatchVerdict) -> tuple[object, ...]:
     product = " ".join(name for name in (one.vendor, one.product) if name)
     return (
-        *(one.rank, one.cve_id, one.score, one.kev_date_added, one.patch_by, one.days_left, one.ransomware, one.epss),
+        *(
+            one.when.replace("_", " "),
+            one.rank,
+            one.cve_id,
+            one.score,
+            one.kev_date_added,
+            one.patch_by,
+            one.days_left,
+            one.ransomware,
+            one.epss,
+        ),
         *(one.severity, one.patch_status.replace("_", " "), product),
     )

@@ -78,6 +78,7 @@
   const submit = async (event) => {
     const form = event.target, button = event.submitter;
     if (!form.dataset.live) {
+      if ("downloads" in form.dataset) return;
       if (Date.now() - Number(form.dataset.sentAt || 0) < 5000) event.preventDefault();
       else form.dataset.sentAt = Date.now();
       return;
@@ -145,6 +146,12 @@
     if (!document.hidden) start();
   };
 
+  // A part without a stream: public, so that a cache may answer, and seen only if the page is.
+  const refresh = async (id) => {
+    if (document.hidden) return;
+    try { swap(await (await fetched(location.href)).text(), id); } catch { /* the next time */ }
+  };
+
   addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button?.matches("[data-theme-switch]")) nextTheme();
@@ -155,5 +162,6 @@
     label();
     reveal(document);
     for (const part of document.querySelectorAll("[data-events][id]")) follow(part.id);
+    for (const { id, dataset } of document.querySelectorAll("[data-refresh][id]")) setInterval(refresh, dataset.refresh * 1000, id);
   });
 })();
