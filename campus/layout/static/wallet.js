@@ -101,14 +101,17 @@
 
   // Wallets announce themselves by EIP-6963; older ones are window.ethereum.
   const found = new Map();
-  const offer = () => wallets.replaceChildren(...Array.from(found, ([name, wallet]) => button(`Pay with ${name}`, () => pay(wallet))));
-  addEventListener("eip6963:announceProvider", ({ detail }) => { found.set(detail.info.name, detail.provider); if (!stored()) offer(); });
+  const offered = ([name, wallet]) => button(`Pay with ${name}`, () => pay(wallet));
+  const offer = () => wallets.replaceChildren(...Array.from(found, offered));
+  const add = (name, wallet) => { // a button that is there stays: it may have the focus
+    if (!found.has(name) && !stored()) wallets.append(offered([name, wallet]));
+    found.set(name, wallet);
+  };
+  addEventListener("eip6963:announceProvider", ({ detail }) => add(detail.info.name, detail.provider));
   dispatchEvent(new Event("eip6963:requestProvider"));
   setTimeout(() => {
-    if (!found.size && window.ethereum) found.set("your wallet", window.ethereum);
-    if (stored()) return;
-    if (found.size) offer();
-    else tell("There is no wallet in this browser. Install one that holds USDC, or open this page in your wallet's own browser.", "warn");
+    if (!found.size && window.ethereum) add("your wallet", window.ethereum);
+    if (!found.size && !stored()) tell("There is no wallet in this browser. Install one that holds USDC, or open this page in your wallet's own browser.", "warn");
   }, 300);
   bought.addEventListener("click", ({ target }) => { if (target.closest("[data-copy], [name=next]")) forget(); });
   if (stored()) collect(stored());
