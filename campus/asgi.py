@@ -30,11 +30,14 @@ from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.jobs.scheduler import process_name
 from campus.keys.request_states import RequestStateKeys
-from campus.layout.renderer import Link
+from campus.layout.renderer import Link, Pages
 from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.keys import PATH as KEYS
+from campus.pages.pricing import PATH as PRICING
+from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
+from campus.payments.receipts import receipts_of
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
@@ -199,7 +202,8 @@ class Endpoints:
         layout = campus.layout
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
-        layout.lead(LINKS, [Link(API, "Tools"), *labelled, Link(KEYS, "Keys")], self._tool_page)
+        pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
+        layout.lead(LINKS, [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Keys")], self._tool_page)
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
         entries = [
             *(entry for one in plan.opened for entry in self._twins[one.name].table.entries),
@@ -234,8 +238,13 @@ class Endpoints:
                 clients=campus.core.clients,
                 usage=campus.core.usage,
                 sign_ins=self._sign_ins,
+                pricing=self._pricing,
             ),
         ]
+
+    def _pricing(self, pages: Pages) -> PricingPages:
+        config, receipts = self._campus.plan.config, partial(receipts_of, self._campus.core.storage)
+        return PricingPages(pages, self._campus.plan.directory, self._visitors, config.products, config.discovery.contact, receipts)
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""

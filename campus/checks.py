@@ -137,7 +137,7 @@ def web_findings(web: WebTable) -> Sequence[str]:
 
 
 def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
-    """Products that open nothing, and products of a public service without a place to buy them."""
+    """Products that open nothing, and products of a public service that nobody can buy and without a person to ask for them."""
     offers = [offer for one in plan.opened for offer in one.offers.values()]
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
     found = []
@@ -145,11 +145,12 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
         found.append(f"{', '.join(idle)} would open nothing: no open building has the scope")
     is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
-    if nowhere and not is_sold_here and plan.config.server.public_url is not None:
+    is_unsold = nowhere and not is_sold_here and plan.config.discovery.contact is None
+    if is_unsold and plan.config.server.public_url is not None:
         tables = ", ".join(f"[products.{name}]" for name in nowhere)
         found.append(
             f'callers who need a key are not told where to buy {", ".join(nowhere)}; set url = "https://…" in {tables},'
-            " or open [buildings.checkout]"
+            " open [buildings.checkout], or set contact in [discovery], whom people then ask"
         )
     return found
 

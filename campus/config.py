@@ -54,8 +54,8 @@ from campus.pricing import Price, read_access
 NAME = r"^[a-z][a-z0-9_]*$"
 RESERVED = frozenset(
     {
-        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "readyz"),
-        *("llms.txt", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
+        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "pricing"),
+        *("llms.txt", "readyz", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
     }
 )
 """The names that no building can have: campus's own addresses begin with them."""
@@ -143,6 +143,10 @@ class ProductTable(Table):
     """How many calls a key opens in each period `per`; further ones get 429 until the next one begins. Without it there is no quota."""
     per: Per = "month"
     """The period of `calls`: a calendar day or month, in UTC."""
+    title: str = Field(default="", max_length=60)
+    """What people read for it, such as "Team pass"; default: its name in words."""
+    description: str = Field(default="", max_length=300)
+    """Whom it is for, in a sentence, for its card on /pricing."""
     url: Annotated[str, AfterValidator(read_shop)] | None = None
     """Where a person buys it: a checkout page."""
 

@@ -151,7 +151,7 @@ class DiscoveryTable(Table):
     """[discovery]: what crawlers and registries are told of the service."""
 
     contact: Annotated[str, AfterValidator(read_contact)] | None = None
-    """Where vulnerabilities are reported: opens /.well-known/security.txt."""
+    """Where people write to you: /pricing names it, and /.well-known/security.txt for reports of vulnerabilities."""
     indexed: bool = True
     """False keeps search engines and AI crawlers out, in robots.txt."""
     ai_training: bool = False

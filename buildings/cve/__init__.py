@@ -19,6 +19,7 @@ from buildings.cve.refresh import grade, nvd, pause_watches, refresh
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import OUTBOX, Tables
 from buildings.cve.watches.alerts import EMAIL_PAGES, deliver
+from buildings.cve.watches.models import MOST_WATCHES
 from buildings.cve.watches.pages import WATCHES, remove_watch, show_watches, watches_used
 from buildings.cve.watches.tools import mcp
 from campus import Building, Check, Holdings, Job, Page, Service
@@ -60,6 +61,7 @@ building = Building(
     ],
     highlight=top_three,
     usage=watches_used,
+    includes=[f"{MOST_WATCHES} watches"],
     holdings=Holdings(feeds_and_watches, what="feed addresses and watches"),
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
     outbox=OUTBOX,

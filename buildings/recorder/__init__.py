@@ -9,7 +9,7 @@ from buildings.recorder.monitors.fleet import badge
 from buildings.recorder.monitors.holdings import monitors_of
 from buildings.recorder.monitors.tools import mcp
 from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
-from buildings.recorder.problems import PROBLEMS
+from buildings.recorder.problems import MONITORS_PER_KEY, PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
@@ -47,6 +47,7 @@ building = Building(
     problems=PROBLEMS,
     highlight=demo_card,
     usage=monitors_used,
+    includes=[f"{MONITORS_PER_KEY} monitors"],
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     outbox=OUTBOX,
     facts=monitor_facts,

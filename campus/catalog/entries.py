@@ -11,8 +11,8 @@ from campus.pricing import Offer
 from twins import Operation
 
 
-def product_entries(products: Mapping[str, ProductTable], seller: str | None = None) -> list[ProductEntry]:
-    """The products, as callers see them; `seller` says which tool sells it, if one does."""
+def product_entries(products: Mapping[str, ProductTable], seller: str | None = None, contact: str | None = None) -> list[ProductEntry]:
+    """The products, as callers see them; `seller` says which tool sells it, if one does, and `contact` who does otherwise."""
     return [
         ProductEntry(
             name=name,
@@ -20,14 +20,15 @@ def product_entries(products: Mapping[str, ProductTable], seller: str | None = N
             price=table.price,
             term=table.term,
             quota=None if table.quota is None else str(table.quota),
-            get=_where_sold(table, seller),
+            get=_where_sold(table, seller, contact),
         )
         for name, table in products.items()
     ]
 
 
-def _where_sold(table: ProductTable, seller: str | None) -> str:
-    return "; or ".join(way for way in (seller, table.url) if way) or "from the operator of this service"
+def _where_sold(table: ProductTable, seller: str | None, contact: str | None) -> str:
+    operator = f"from the operator of this service{f': {contact}' if contact else ''}"
+    return "; or ".join(way for way in (seller, table.url) if way) or operator
 
 
 def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:

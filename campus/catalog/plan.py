@@ -125,7 +125,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(opened)
     pricing = open_pricing(config, opened)
     seller = seller_of(opened, url=config.url) if pricing else None
-    products = tuple(product_entries(config.products, seller))
+    products = tuple(product_entries(config.products, seller, config.discovery.contact))
     payment = payment_entry(pricing) if pricing else None
     trial = trial_of(opened, url=config.url)
     sign_in = {one.name: f"{config.connect_url}/{one.name}/mcp" for one in opened if config.connect and not one.sells_keys}

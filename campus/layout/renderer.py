@@ -86,6 +86,8 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
+    product_titles: Mapping[str, str] = field(default_factory=dict)
+    """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
     links: str = ""
     """The Link header of every page: where machines find the documents."""
@@ -127,8 +129,13 @@ class Layout:
             sparkline=sparkline,
             here=_path,
         )
-        self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose)
+        self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product)
         self.own = self.pages_of([TEMPLATES])
+
+    def product(self, name: str) -> str:
+        """What people read for a key for sale."""
+        words = name.replace("-", " ").replace("_", " ")
+        return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
     def pages_of(self, folders: Iterable[Path]) -> "Pages":
         """The pages of one building, whose templates are in these folders; its names cannot hide those of campus."""

@@ -116,7 +116,7 @@ async def test_what_is_refused_is_a_page_for_a_browser_and_a_problem_for_the_res
     ("method", "path", "status", "says"),
     [
         ("GET", "/v1/harbour/secret_berth", 402, 'href="/keys?next=/tools/harbour/secret_berth"'),
-        ("GET", "/v1/harbour/secret_berth?x=<script>", 402, "<strong>harbour</strong>: $19 for 30 days"),
+        ("GET", "/v1/harbour/secret_berth?x=<script>", 402, '<a href="/pricing#harbour">Harbour</a>'),
         ("GET", "/v1/harbour/find", 422, 'href="/tools/harbour/find"'),
         ("GET", "/v1/harbour/find?ship=%3Cscript%3E&%3Cscript%3E=1", 422, "&lt;script&gt;"),
         ("PUT", "/v1/harbour/find", 405, 'href="/tools/harbour/find"'),

@@ -198,8 +198,11 @@ def test_check_finds_products_without_a_place_to_buy_them(tmp_path: Path, run: C
     found = [row["problem"] for row in json.loads(answer.out) if row["building"] == "[products]"]
     assert answer.code == 1
     assert found == [
-        'callers who need a key are not told where to buy shop; set url = "https://…" in [products.shop], or open [buildings.checkout]'
+        'callers who need a key are not told where to buy shop; set url = "https://…" in [products.shop], '
+        "open [buildings.checkout], or set contact in [discovery], whom people then ask"
     ]
+    asked = public + '[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    assert run("check", "--config", str(write_config(tmp_path, asked, port=8000))).out == "all is well\n"
     sold = public.replace('term = "30 days"', 'term = "30 days"\nurl = "https://campus.example/buy"')
     answer = run("check", "--config", str(write_config(tmp_path, sold, port=8000)))
     assert (answer.code, answer.out) == (0, "all is well\n"), answer.err

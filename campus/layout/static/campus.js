@@ -33,7 +33,7 @@
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   };
 
-  const reveal = (part) => { for (const button of part.querySelectorAll("[data-copy]")) button.hidden = false; };
+  const reveal = (part) => { for (const button of part.querySelectorAll("[data-copy], [data-print]")) button.hidden = false; };
 
   // Make one element like another of the same id. What is alike in both is left alone, with its focus, selection and place. An element
   // with another id or address is replaced: a click or a key must not reach what was something else a moment before.
@@ -180,6 +180,7 @@
     const button = event.target.closest("button");
     if (button?.matches("[data-theme-switch]")) nextTheme();
     if (button?.matches("[data-copy]")) copy(button);
+    if (button?.matches("[data-print]")) print();
   });
   addEventListener("submit", submit);
   addEventListener("DOMContentLoaded", () => {

@@ -1,0 +1,87 @@
+"""What people buy: /pricing has a card of each product, /pricing/<product> takes a wallet's payment, and /keys/receipt proves it.
+
+The wallet's page calls the tool that sells keys, as an agent does: the key is in that answer, and in no page of the server.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from campus.config import ProductTable
+from campus.directory import BuildingEntry, Directory
+from campus.http.service_routes import not_found
+from campus.layout.renderer import Pages
+from campus.pages.visitors import Visitors
+from campus.payments.receipts import Receipt
+from campus.paywall.admission import ALL
+from campus.pricing import Price
+
+PATH = "/pricing"
+RECEIPT = "/keys/receipt"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One product as a person sees it. `includes` are a few words each, such as "20 monitors"."""
+
+    name: str
+    table: ProductTable
+    opens: Sequence[BuildingEntry]
+    includes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PricingPages:
+    """The pages. `contact` is the operator's address, `receipts` has the payments of a key's lineage."""
+
+    pages: Pages
+    directory: Directory
+    visitors: Visitors
+    products: Mapping[str, ProductTable]
+    contact: str | None
+    receipts: Callable[[str], Awaitable[Sequence[Receipt]]]
+
+    async def show(self, request: Request) -> Response:
+        """All products, and the prices of single calls."""
+        priced = [(one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells]
+        return self.pages.page(
+            "pricing.html",
+            request,
+            data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
+            cards=[self._card(name) for name in self.products],
+            priced=priced,
+            seller=self.directory.seller(),
+            contact=self.contact,
+        )
+
+    async def buy(self, request: Request) -> Response:
+        """One product, to be paid for by a wallet. Problem 404 for another name, and where no tool sells keys."""
+        name, seller, payment = request.path_params["product"], self.directory.seller(), self.directory.payment
+        if seller is None or payment is None or name not in self.products:
+            raise not_found(self.directory)
+        return self.pages.page(
+            "buy.html",
+            request,
+            card=self._card(name),
+            action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url),
+            argument=seller[1].sells,
+            amount=Price.parse(self.products[name].price).atomic,
+            payment=payment,
+        )
+
+    async def receipt(self, request: Request) -> Response:
+        """The payments for the visitor's key. Visitors without a key sign in first."""
+        credential = await self.visitors.credential(request)
+        if credential.state != "valid" or credential.key is None:
+            return RedirectResponse(f"/keys?next={RECEIPT}", status_code=303, headers={"Cache-Control": "private, no-store"})
+        found = await self.receipts(credential.key.lineage)
+        data = {"ok": True, "receipts": [asdict(one) for one in found]}
+        return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
+
+    def _card(self, name: str) -> Card:
+        table = self.products[name]
+        opens = [one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL)]
+        loaded = [self.visitors.buildings[one.name].loaded for one in opens]
+        return Card(name, table, opens, [each for one in loaded for each in one.building.includes])
