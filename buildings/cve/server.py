@@ -20,7 +20,7 @@ from buildings.cve.pages import feed_urls
 from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
-from buildings.cve.ranking.results import facts_of, verdict_of
+from buildings.cve.ranking.results import verdict_of
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, add_app, free, route
@@ -109,7 +109,7 @@ async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
     due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the vendor. A CVE that no source knows yet has
     links only. For how urgent it is among all others, with its score and reasons, call cve_verdict.
     """
-    return facts_of(site.state.shown(), cve_id, verdict=_ways_to(site, "cve_verdict", what="Rank and score"), today=site.now().date())
+    return site.state.facts(cve_id, site.now().date(), _ways_to(site, "cve_verdict", what="Rank and score"))
 
 
 @mcp.tool(

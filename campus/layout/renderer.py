@@ -26,7 +26,7 @@ from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
-from twins import etag_of
+from twins import Problem, etag_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -45,7 +45,6 @@ STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form]
 """Template, path and form of a stored page; a part of a page has no path."""
-"""In a request's scope when its page depends on who asks: then no cache may store it."""
 
 
 class Link(NamedTuple):
@@ -279,11 +278,13 @@ def _is_same(one: Any, other: Any) -> bool:
         return True
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, Problem) and isinstance(other, Problem):
+        return one.body() == other.body()
     return type(one) is type(other) and isinstance(one, str | int | float | date | BaseModel) and one == other
 
 
 def _is_settled(value: Any) -> bool:
-    """True for values that never change: plain ones, frozen models whose members can be hashed, and tuples of such."""
+    """True for values that never change: plain ones, problems, frozen models whose members can be hashed, and tuples of such."""
     if isinstance(value, tuple):
         return all(map(_is_settled, value))
     if isinstance(value, BaseModel) and value.model_config.get("frozen"):
@@ -292,7 +293,7 @@ def _is_settled(value: Any) -> bool:
         except TypeError:
             return False
         return True
-    return value is None or isinstance(value, str | int | float | date)
+    return value is None or isinstance(value, str | int | float | date | Problem)
 
 
 def _path() -> str:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 import anyio.to_thread
 
@@ -14,12 +14,12 @@ from buildings.cve.arguments import no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
-from buildings.cve.models import Brief, FreshList, Teaser
+from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import load_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.comparisons import Comparisons
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.results import as_of, brief_of, fresh_of, teaser_of
+from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
 from buildings.cve.reports.batch import Verdicts, verdicts_of
 from buildings.cve.reports.identifiers import FoundIds
 from buildings.cve.sample import sample_edition
@@ -28,6 +28,7 @@ from buildings.cve.watches.alerts import Watching
 from campus import Site, Storage
 
 CACHED_BRIEFS = 32
+CACHED_FACTS = 256
 VERDICTS_AT_ONCE = 50
 """Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them."""
 
@@ -69,6 +70,8 @@ class Latest:
         self.comparisons = Comparisons(storage, self.archived)
         self.histories = Histories(storage, shown=self.shown, version=lambda: self._version, reload=self.reload)
         self.feeds: dict[str, bytes] = {}
+        self.facts = lru_cache(CACHED_FACTS)(self._make_facts)
+        """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -97,6 +100,7 @@ class Latest:
                 self._results = None
                 self._forecast_answers = None
                 self.feeds.clear()
+                self.facts.cache_clear()
         version = await newest_version(self._storage)
         record_version = await newest_record_version(self._storage)
         if record_version != self._record_version:
@@ -172,7 +176,11 @@ class Latest:
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
         self.feeds.clear()
+        self.facts.cache_clear()
         self.histories.clear()
+
+    def _make_facts(self, cve_id: str, today: date, verdict: str) -> CveFacts:
+        return facts_of(self.shown(), cve_id, verdict=verdict, today=today)
 
     def _make(self, today: date, full_list: str) -> DayResults:
         edition = self.shown()
