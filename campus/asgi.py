@@ -203,7 +203,7 @@ class Endpoints:
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
         pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
-        layout.lead(LINKS, [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Keys")], self._tool_page)
+        layout.lead(LINKS, [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")], self._tool_page)
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
         entries = [
             *(entry for one in plan.opened for entry in self._twins[one.name].table.entries),

@@ -295,6 +295,15 @@ async def test_an_mcp_client_works_and_what_a_tool_reports_arrives_while_it_runs
         assert result.data == "seen while it ran"
 
 
+def test_pages_and_answers_are_compressed_and_a_known_page_is_not_sent_again(proxied: Proxied) -> None:
+    with proxied.client() as client:
+        for accept in ("text/html", "application/json"):
+            page = client.get("/", headers={"Accept": accept, "Accept-Encoding": "gzip"})
+            assert page.headers["content-encoding"] == "gzip", accept
+            known = client.get("/", headers={"Accept": accept, "Accept-Encoding": "gzip", "If-None-Match": page.headers["etag"]})
+            assert known.status_code == 304, (accept, page.headers["etag"])
+
+
 def test_both_proxies_wait_ninety_seconds_and_keep_no_connection_longer_than_campus() -> None:
     assert {"proxy_read_timeout 90s;", "proxy_send_timeout 90s;", "keepalive_timeout 10s;"} <= set(re.findall(r"\w+ \d+s;", block("nginx")))
     assert {"response_header_timeout 90s", "keepalive 10s"} <= set(re.findall(r"\w+ \d+s", block("caddyfile")))

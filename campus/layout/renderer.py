@@ -43,8 +43,8 @@ SENT_AS: Mapping[Form, str] = {
 }
 STORED_PAGES = 64
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
-StoredKey = tuple[str, str, Form]
-"""Template, path and form of a stored page; a part of a page has no path."""
+StoredKey = tuple[str, str, Form, bool]
+"""Template, path and form of a stored page, and whether its visitor was signed in; a part of a page has no path."""
 
 
 class Link(NamedTuple):
@@ -52,6 +52,8 @@ class Link(NamedTuple):
 
     href: str
     label: str
+    signed_in: str = ""
+    """The label for a visitor who is signed in, if it is another."""
 
 
 @dataclass
@@ -61,6 +63,11 @@ class Rendering:
     request: Request | None
     cookies: Cookies
     secret: str | None = None
+
+    @property
+    def signed_in(self) -> bool:
+        """Whether the visitor came with a session, which may have ended meanwhile."""
+        return self.request is not None and "cookie" in self.request.headers and self.cookies.session in self.request.cookies
 
     def form_token(self) -> str:
         """A token for one form of this page."""
@@ -127,6 +134,7 @@ class Layout:
             slots=slots,
             sparkline=sparkline,
             here=_path,
+            signed_in=lambda: _current.get().signed_in,
         )
         self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product)
         self.own = self.pages_of([TEMPLATES])
@@ -205,7 +213,8 @@ class Pages:
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
-        is_private = rendering.secret is not None or context_of(request.scope).is_personal or request.method not in ("GET", "HEAD")
+        is_personal = rendering.signed_in or context_of(request.scope).is_personal
+        is_private = rendering.secret is not None or is_personal or request.method not in ("GET", "HEAD")
         all_headers = {"vary": "Accept", "cache-control": "no-cache", **{name.lower(): value for name, value in (headers or {}).items()}}
         if form == "html":
             all_headers["content-security-policy"] = CONTENT_POLICY
@@ -224,7 +233,7 @@ class Pages:
 
     def part(self, template: str, /, **variables: Any) -> Markup:
         """A template as a part of another page; see Site.part."""
-        key: StoredKey = (template, "", "html")
+        key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)
             return stored
@@ -234,7 +243,7 @@ class Pages:
         return made
 
     def _rendered(self, template: str, form: Form, rendering: Rendering, variables: Mapping[str, Any]) -> bytes:
-        key: StoredKey = (template, rendering.request.scope["path"] if rendering.request else "", form)
+        key: StoredKey = (template, rendering.request.scope["path"] if rendering.request else "", form, rendering.signed_in)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, bytes)
             return stored
