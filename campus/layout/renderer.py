@@ -134,7 +134,7 @@ class Layout:
             slots=slots,
             sparkline=sparkline,
             here=_path,
-            signed_in=lambda: _current.get().signed_in,
+            is_signed_in=lambda: _current.get().signed_in,
         )
         self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product)
         self.own = self.pages_of([TEMPLATES])

@@ -80,6 +80,7 @@ async def test_the_shipped_campus_toml_opens_it_once_its_lines_are_uncommented(t
     filled = filled.replace("MCPv1; …", "MCPv1; k=ed25519; p=AAAA").replace("glama_claim_…", "glama_claim_x")
     path = tmp_path / "campus.toml"
     path.write_text(filled)
+    (tmp_path / "logo.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     directory = (await open_servers(read_config(path, {}))).directory
     assert [one.name for one in directory.buildings()] == ["gateway", "cve", "recorder", "checkout"]
     sold = directory.tool("checkout", "buy_key")

@@ -33,7 +33,8 @@ OF_KEYS = {
     "/v1/watches/news": {"get"},
 }
 """What a key owns: routes that only a key opens, with their methods."""
-BY_KEY = {*OF_KEYS, f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{RECORDER}/monitors/{{monitor_id}}/takeover"}
+MONITOR = f"{RECORDER}/monitors/{{monitor_id}}"
+BY_KEY = {*OF_KEYS, f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{MONITOR}/takeover", f"{MONITOR}/secret"}
 PURCHASE = "/v1/checkout/keys"
 KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 

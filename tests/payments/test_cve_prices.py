@@ -81,7 +81,7 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
             assert await sales.moved() == (spent, spent), path
         report = await client.post("/v1/cve/verdicts", content="see CVE-2021-44228", headers={"Accept": "text/csv"})
         assert (report.status_code, report.headers["content-type"]) == (200, "text/csv; charset=utf-8")
-        assert report.text.startswith("rank,cve_id,")
+        assert report.text.startswith("when,rank,cve_id,")
         spent += 100_000
         history = "/v1/cve/CVE-2021-44228/history"
         for refused, code in [

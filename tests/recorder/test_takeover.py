@@ -167,6 +167,7 @@ async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_reco
         tiers = {tool["name"]: tool["free"] for tool in entry["tools"]}
         assert tiers == {
             "register_monitor": True,
+            "replace_secret": False,
             "heartbeat": True,
             "fetch_capsule": False,
             "takeover": False,

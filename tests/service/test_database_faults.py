@@ -100,7 +100,9 @@ def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_pa
     assert command("audit", "--config", str(config)).returncode == 0
     file, backup = tmp_path / "data" / "campus.db", tmp_path / "backup.zip"
     with closing(sqlite3.connect(file)) as database:
-        database.executescript("DROP TABLE tasks; DROP TABLE key_usage; UPDATE alembic_version SET version_num = '0011'")
+        database.executescript(
+            "DROP TABLE tasks; DROP TABLE key_usage; DROP TABLE audit_log; UPDATE alembic_version SET version_num = '0011'"
+        )
     for words in (["key", "list"], ["key", "issue", "cve"], ["check"], ["run", "cve.reload"]):
         sentence = refused(config, *words)
         assert f"{file} is at step 0011, and the installed version of campus needs step 0014: restart the server" in sentence

@@ -106,8 +106,8 @@ async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
         for path, entry in (("/v1/brief/today", EXAMPLE), ("/v1/kev/fresh", EXAMPLE)):
             assert shown_by(await http.get(path))["entries"] == [entry]
         assert shown_by(await http.get("/v1/cve/CVE-2021-44228")) == EXAMPLE_OF_VERDICT
-    assert Entry.model_validate(EXAMPLE).model_dump(mode="json") == EXAMPLE
-    assert Verdict.model_validate(EXAMPLE_OF_VERDICT).model_dump(mode="json") == EXAMPLE_OF_VERDICT
+    assert Entry.model_validate(EXAMPLE).model_dump(mode="json", exclude_unset=True) == EXAMPLE
+    assert Verdict.model_validate(EXAMPLE_OF_VERDICT).model_dump(mode="json", exclude_unset=True) == EXAMPLE_OF_VERDICT
 
 
 async def test_catalogs_learn_of_which_service_a_tool_is_and_v1_clients_what_it_takes_and_answers(tmp_path: Path) -> None:
