@@ -26,6 +26,10 @@ ROWS = {
         "each death is reported, under one id",
     ),
     "beats killed": ("`kill -9` during 50 beats a second, on both databases", "no acknowledged beat or capsule is lost"),
+    "power cut": (
+        "the power goes at a hundred moments of a load; of what was not synced, each page is left or not by chance; SQLite",
+        "every acknowledged beat, capsule, registration and deletion is on the disk, and the databases are sound",
+    ),
     "outage": (
         "the recorder is away for one minute and for ten, while 2,000 agents retry",
         "alerts about agents that died, and about no other",
