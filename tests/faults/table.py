@@ -71,12 +71,20 @@ ROWS = {
         "PostgreSQL closes its connections, vanishes, hangs, becomes a standby",
         "calls fail in time with 503 and go on when it is back; no call hangs; the server that takes writes is found",
     ),
+    "PgBouncer": (
+        "two processes share two connections of a PgBouncer in transaction mode; one that campus is not told of",
+        "limits hold and nothing is left on the connections; campus refuses to start with the remedy",
+    ),
+    "rolling upgrade": (
+        "a release serves beside the one before it, which is then started anew, on PostgreSQL",
+        "both read and write; the tables lose what the old one needs by `campus migrate --contract` only",
+    ),
     "database stopped": (
         "every process of PostgreSQL is stopped by SIGSTOP for 8 s, then goes on",
         "a beat gets 503 after a time-out, none hangs, and beats are taken afterwards",
     ),
     "clock": (
-        "the clock jumps by minutes and by a year, forward and back, of one of two processes too",
+        "the clock jumps by minutes and by a year, forward and back, of one of two processes too; summer time begins and ends",
         "no false death, none hidden; jobs go on; `/readyz` names the jump",
     ),
     "connections": ("4,000 idle connections from 200 addresses", "other callers are answered"),

@@ -1,6 +1,7 @@
 """Jumps of the machine's clock: deaths are found by elapsed time, no agent is declared dead for a jump, and nothing is deleted."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +31,32 @@ async def watch(*recorders: Recorder, seconds: int, pace: int = 1) -> None:
 
 async def kinds(recorder: Recorder, monitor: Mapping[str, Any]) -> list[str]:
     return [kind for kind, _ in await recorder.alerts(monitor)]
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine's time zone."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_new_york")
+@pytest.mark.parametrize("change", ["2027-03-14T07:00Z", "2027-11-07T06:00Z"])
+async def test_a_change_to_or_from_summer_time_moves_no_deadline(on_each_database: Recorder, change: str) -> None:
+    on_each_database.clock.step(datetime.fromisoformat(change) - timedelta(minutes=30) - on_each_database.clock())
+    before = time.localtime((on_each_database.clock() + timedelta(minutes=1)).timestamp()).tm_isdst
+    await watch(on_each_database, seconds=60)
+    monitor = await on_each_database.register("https://localhost/1", period_minutes=60, grace_minutes=5)
+    beaten = await on_each_database.beat(monitor)
+    assert beaten.data["deadline_at"] == f"{on_each_database.clock() + timedelta(minutes=65):%Y-%m-%dT%H:%M:%SZ}"
+    await watch(on_each_database, seconds=64 * 60, pace=10)
+    assert time.localtime(on_each_database.clock().timestamp()).tm_isdst != before, "New York changed its clocks"
+    assert await kinds(on_each_database, monitor) == []
+    await watch(on_each_database, seconds=70, pace=10)
+    assert await kinds(on_each_database, monitor) == ["dead"]
 
 
 @pytest.mark.parametrize("step", [YEAR, HOURS])
@@ -249,8 +276,8 @@ async def test_a_clock_that_is_set_forward_ages_no_alert_and_no_stored_answer(on
     await on_each_database.deliver()
     assert [one.monitor_id for one in await on_each_database.deliveries()] == [owned["monitor_id"]]
     (sent,) = [one.json for one in receiver.requests if one.json["monitor"]["id"] == first["monitor_id"]]
-    for time in ("timestamp", "since"):
-        assert on_each_database.clock() - datetime.fromisoformat(sent[time]) < timedelta(hours=2)
+    for member in ("timestamp", "since"):
+        assert on_each_database.clock() - datetime.fromisoformat(sent[member]) < timedelta(hours=2)
     again = await http.post("/v1/recorder/monitors", json=body, headers=headers)
     assert (again.status_code, again.json()) == (200, first)
 

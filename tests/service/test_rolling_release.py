@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
+import pytest
 from serving import Served, asked, command, free_port, serving, write_config
 
 from tests.conftest import Postgres
@@ -91,6 +92,7 @@ def migrated(config: Path, *words: str) -> str:
     return ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.faults("rolling upgrade")
 def test_the_release_before_serves_beside_the_new_one_until_the_tables_are_contracted(tmp_path: Path, postgres: Postgres) -> None:
     name = postgres.create_database()
     storage = postgres.url(name)

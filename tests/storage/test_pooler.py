@@ -17,7 +17,7 @@ from campus.testing import Frame
 from tests.conftest import Postgres
 from tests.pgbouncer import pgbouncer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.faults("PgBouncer")]
 
 
 @pytest.fixture
