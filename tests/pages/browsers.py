@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from patience import patience
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -33,6 +33,7 @@ def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
     """A page in a new context that fails the test if a script or a policy reports an error."""
     context: BrowserContext = browser.new_context(**options)
     context.set_default_timeout(patience(15) * 1000)
+    expect.set_options(timeout=patience(15) * 1000)
     page = context.new_page()
     reported: list[str] = []
     page.on("pageerror", lambda error: reported.append(str(error)))

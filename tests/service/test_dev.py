@@ -151,6 +151,7 @@ def test_a_save_is_served_by_a_new_process_without_a_refused_call_and_a_broken_o
         dev.save(endless, "")
         dev.save('"two"', '"three"')
         dev.wait(lambda: dev.answer() == "three", "the mended file is served")
+        dev.wait(lambda: "three" in calls.answers, "the other caller gets it too")
         calls.ended.set()
         calls.join(patience(60))
         assert not calls.is_alive()
