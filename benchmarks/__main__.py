@@ -16,6 +16,7 @@ from benchmarks.beats import beat_lines
 from benchmarks.beats_in_postgres import postgres_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
+from benchmarks.fairness import fairness_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, line_of_skipped, table
 from benchmarks.keys import key_lines
@@ -107,6 +108,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
         "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),
+        "fairness": lambda: fairness_lines(folder / "fairness", rounds=rounds.comparisons, seconds=seconds),
         "traces": lambda: trace_lines(folder / "traces", rounds=rounds.comparisons, seconds=seconds),
         "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds.comparisons, seconds=seconds),
     }

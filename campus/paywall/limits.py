@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
+from random import uniform
 from typing import Literal
 
 import anyio
@@ -33,8 +34,12 @@ FASTER: Mapping[Kind, str] = {
 
 DELAY_SECONDS = 0.25
 """How long a refusal waits, so that a caller who sends the next call at once takes a few refusals a second, not thousands."""
-DELAYED = 128
-"""How many refusals wait at most; each is a call that runs."""
+REFUSALS_PER_SECOND = 400
+"""How many are sent of those that wait: beyond a hundred of them each waits longer."""
+SPREAD = (0.5, 1.5)
+"""Each waits for another part of that: those of one caller would otherwise all end at once, and delay the calls of others."""
+DELAYED = 256
+"""How many refusals wait at most, as many as an address may have connections; each is a call that runs."""
 
 
 class TooManyCalls(Problem):
@@ -117,7 +122,8 @@ class CallLimits:
         """Wait before a refusal is sent, unless too many others wait."""
         if self._delayed.has_room(None):
             with self._delayed.added(None):
-                await anyio.sleep(DELAY_SECONDS)
+                seconds = max(DELAY_SECONDS, self._delayed.total / REFUSALS_PER_SECOND)
+                await anyio.sleep(seconds * uniform(*SPREAD))  # noqa: S311  # no secret
 
     def count_building(self, name: str, context: Context) -> None:
         """Count a call of a building."""
