@@ -58,7 +58,7 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
+        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, fairness, traces, a part of the name of a comparison, such as
         "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
         restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
     feeds

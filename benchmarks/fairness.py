@@ -1,4 +1,7 @@
-"""How long quiet callers wait beside one that calls as fast as it is answered: a key, an address, one that does not pay; by [limits]."""
+"""How long quiet callers wait beside one that calls as fast as it is answered: a key, an address, one that does not pay; by [limits].
+
+Others' load on the machine hides the difference: there, run it as `chrt -r 5 make bench ARGS="--only fairness"`.
+"""
 
 import os
 import signal
@@ -28,8 +31,8 @@ RATE = 400
 GREEDY_ADDRESS = "127.0.0.2"
 BURST_SECONDS = 4.0
 """In which a greedy caller spends its minute."""
-SETTLE_SECONDS = 0.6
-"""In which the last refusals, which wait for a quarter of a second or longer, are sent."""
+SETTLE_SECONDS = 1.5
+"""In which the last refusals, which wait longer the more there are, are sent."""
 PAID, FREE = "/v1/brief/today", "/v1/brief/teaser"
 
 
@@ -47,7 +50,7 @@ KINDS = (
     Greedy("a greedy key", PAID, has_key=True),
     Greedy("a greedy address", FREE),
     Greedy("an address that does not pay", PAID),
-    Greedy("an address with 512 connections", FREE, connections=512),
+    Greedy("an address with all connections that one may have", FREE, connections=256),
 )
 
 

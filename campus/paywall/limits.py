@@ -34,8 +34,8 @@ FASTER: Mapping[Kind, str] = {
 
 DELAY_SECONDS = 0.25
 """How long a refusal waits, so that a caller who sends the next call at once takes a few refusals a second, not thousands."""
-REFUSALS_PER_SECOND = 400
-"""How many are sent of those that wait: beyond a hundred of them each waits longer."""
+REFUSALS_PER_SECOND = 200
+"""How many are sent of those that wait: beyond fifty of them each waits longer."""
 SPREAD = (0.5, 1.5)
 """Each waits for another part of that: those of one caller would otherwise all end at once, and delay the calls of others."""
 DELAYED = 256
