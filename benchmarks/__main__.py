@@ -58,9 +58,9 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, fairness, traces, a part of the name of a comparison, such as
-        "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
-        restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
+        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, fairness, traces, a part of the name of a
+        comparison, such as "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over
+        uvicorn's protocol save, restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """

@@ -50,7 +50,7 @@ KINDS = (
     Greedy("a greedy key", PAID, has_key=True),
     Greedy("a greedy address", FREE),
     Greedy("an address that does not pay", PAID),
-    Greedy("an address with all connections that one may have", FREE, connections=256),
+    Greedy("an address with 256 connections", FREE, connections=256),
 )
 
 
