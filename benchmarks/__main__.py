@@ -16,6 +16,7 @@ from benchmarks.beats import beat_lines
 from benchmarks.beats_in_postgres import postgres_lines
 from benchmarks.comparisons import call_lines
 from benchmarks.costs import refresh_lines, start_lines
+from benchmarks.fairness import fairness_lines
 from benchmarks.feeds import FOLDER, Feeds
 from benchmarks.figures import Line, line_of_skipped, table
 from benchmarks.keys import key_lines
@@ -57,9 +58,9 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
-        "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
-        restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
+        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, fairness, traces, a part of the name of a
+        comparison, such as "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over
+        uvicorn's protocol save, restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -107,6 +108,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
         "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),
+        "fairness": lambda: fairness_lines(folder / "fairness", rounds=rounds.comparisons, seconds=seconds),
         "traces": lambda: trace_lines(folder / "traces", rounds=rounds.comparisons, seconds=seconds),
         "uvicorn": lambda: part_lines(folder / "uvicorn", rounds=rounds.comparisons, seconds=seconds),
     }

@@ -5,7 +5,7 @@ so that on a machine of two CPUs the server is the bottleneck.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPResponse
@@ -154,7 +154,9 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._current.request)
 
 
-async def measure(target: Target, *, seconds: float, rate: float | None = None) -> Measured:
+async def measure(
+    target: Target, *, seconds: float, rate: float | None = None, connection: Callable[..., Connection] = Connection
+) -> Measured:
     """Load a server for some seconds and wait for the last answer. Raises WrongAnswerError when one is not as expected.
 
     `rate` is the number of requests per second; without it, as many as the server answers.
@@ -167,7 +169,7 @@ async def measure(target: Target, *, seconds: float, rate: float | None = None) 
     began = perf_counter()
     for number in range(target.connections):
         exchanges = islice(cycle(target.exchanges), number * len(target.exchanges) // target.connections, None)
-        await loop.create_connection(partial(Connection, exchanges, tally, pause), HOST, target.server.port)
+        await loop.create_connection(partial(connection, exchanges, tally, pause), HOST, target.server.port)
     loop.call_later(seconds, tally.end)
     await asyncio.wait_for(tally.finished.wait(), seconds + GIVE_UP_SECONDS)
     elapsed = perf_counter() - began

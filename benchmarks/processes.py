@@ -66,11 +66,13 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def campus(folder: Path, text: str, *, environ: Mapping[str, str] | None = None) -> Iterator[tuple[Server, Served]]:
-    """`campus serve` on one CPU; `text` is campus.toml after its first table, `environ` is added to its environment."""
+def campus(
+    folder: Path, text: str, *, environ: Mapping[str, str] | None = None, limits: str = NO_LIMITS
+) -> Iterator[tuple[Server, Served]]:
+    """`campus serve` on one CPU; `text` and `limits` are campus.toml after its first table, `environ` is added to its environment."""
     with ExitStack() as stack:
         with on_cpu(FIRST):
-            served = stack.enter_context(serving(folder, f"{text}{NO_LIMITS}", environ={**environment(), **(environ or {})}, fresh=True))
+            served = stack.enter_context(serving(folder, f"{text}{limits}", environ={**environment(), **(environ or {})}, fresh=True))
         yield Server(int(served.url.rpartition(":")[2]), served.process.pid), served
 
 

@@ -45,6 +45,7 @@ from campus.outbound.http_clients import GuardedClient, certificate_authorities,
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
+from campus.paywall.limits import CallLimits
 from campus.site import Site
 from campus.storage import NoStorage, in_snapshot
 from campus.storage.migrations import how_to_migrate, missing_from
@@ -76,6 +77,7 @@ class Campus:
     health: Health
     layout: Layout
     web: GuardedClient
+    limits: CallLimits
     payments: PaymentService | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
@@ -254,12 +256,15 @@ async def assemble(
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
+        limits = call_limits(config, core)
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(plan.opened, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
+        tasks = tasks_of(plan.opened, sites, more=[*own_tasks(core), *limits.tasks, *(payments.tasks if payments else ())], own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
-        services = ServiceRunner(services_of(plan.opened, sites, core.keys))
+        services = ServiceRunner(services_of(plan.opened, sites, core.keys, more=limits.services))
         health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
-        yield Campus(plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, payments, shared.stopping)
+        yield Campus(
+            plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, limits, payments, shared.stopping
+        )
         await core.keys.tokens.flush_last_used()
         await core.usage.flush()
         if core.audit_log is not None:
@@ -389,6 +394,22 @@ def tasks_of(
     return [*tasks, *more]
 
 
+def call_limits(config: Config, core: Core) -> CallLimits:
+    """The limits of [limits]: of this process, and on PostgreSQL of all that serve."""
+    if core.databases.is_single_process:
+        return CallLimits(config.limits, elapsed=core.elapsed)
+    from campus.paywall.shared_limits import FORGOTTEN_EVERY, SharedLimits  # not needed on SQLite
+
+    shared = SharedLimits(core.storage, elapsed=core.elapsed)
+    return CallLimits(
+        config.limits,
+        elapsed=core.elapsed,
+        buckets=shared.buckets,
+        services=[ServiceTask("campus", "share_limits", shared.run)],
+        tasks=[Task("campus.forget_limits", shared.forget, every=FORGOTTEN_EVERY)],
+    )
+
+
 def own_tasks(core: Core) -> list[Task]:
     """The jobs that store what each process counts of the keys, and notes in the audit log."""
     audit = core.audit_log
@@ -406,10 +427,13 @@ def own_tasks(core: Core) -> list[Task]:
     ]
 
 
-def services_of(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
-    """The services of all buildings, each with its building's site, and the one that keeps the keys in memory."""
+def services_of(
+    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[ServiceTask] = ()
+) -> list[ServiceTask]:
+    """The services of all buildings, each with its building's site, the one that keeps the keys in memory, and `more` of campus's own."""
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
+        *more,
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
             for one in opened

@@ -41,7 +41,6 @@ from campus.payments.receipts import receipts_of
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
-from campus.paywall.limits import CallLimits
 from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
 from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
@@ -117,7 +116,6 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self._limits = CallLimits(plan.config.limits, elapsed=campus.core.elapsed)
         self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
@@ -134,7 +132,7 @@ class Endpoints:
         checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
         core = campus.core
         site = campus.sites[opened.name]
-        gate = Gate(site, opened.offers, self._paywall, self._limits, core.usage, selling_of(campus), core.audit_log)
+        gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
         tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
         put_first(opened.server, PaywallMiddleware(mcp_gate))

@@ -44,7 +44,7 @@ CallsAMinute = Annotated[int | Literal["off"], BeforeValidator(_is_limit)]
 
 
 class LimitsTable(Table):
-    """[limits]: how many calls a minute are answered, in each process; further ones get 429. "off" takes a limit away."""
+    """[limits]: how many calls a minute all processes together answer; further ones get 429. "off" takes a limit away."""
 
     free: CallsAMinute = 600
     """The calls a minute of free tools without a key, from one address (an IPv6 /64)."""

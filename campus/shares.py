@@ -269,6 +269,11 @@ class TokenBuckets:
         bucket.tokens = tokens if left < 0 else left
         return left
 
+    def replace(self, name: str, at: float, tokens: float) -> None:
+        """Set the tokens that were left at this second; below zero is a debt."""
+        bucket = self._used(name, at)
+        bucket.tokens, bucket.at = tokens, at
+
     def next_at(self, name: str, now: datetime) -> datetime:
         """When the next token comes."""
         missing = 1 - self.left(name, now)

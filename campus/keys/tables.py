@@ -1,7 +1,8 @@
-"""The tables of keys: tokens, sales, browsers' sessions and sent forms, connected clients, and a log of every change that only grows."""
+"""The tables of keys and their callers: tokens, sales, browsers' sessions and sent forms, connected clients, what was called, and logs."""
 
 from datetime import datetime
 
+from sqlalchemy import Double
 from sqlmodel import BigInteger, Field, Index
 
 from campus.caller import Key
@@ -141,6 +142,16 @@ class KeyUsageRow(CoreTables, table=True):
     tool: str = Field(primary_key=True)
     calls: int = Field(sa_type=BigInteger)
     opened: int = Field(sa_type=BigInteger)
+
+
+class SpentLimitRow(CoreTables, table=True):
+    """What a caller has spent of a limit in all processes, as the seconds from `at` on in which it comes back. Only PostgreSQL has rows."""
+
+    __tablename__ = "spent_limits"
+
+    name: str = Field(primary_key=True)
+    missing: float = Field(sa_type=Double)
+    at: datetime = Field(sa_type=UtcDateTime)
 
 
 class AuditRow(CoreTables, table=True):

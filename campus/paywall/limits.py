@@ -1,7 +1,8 @@
 """How many calls a minute each caller, and each building, may make: further ones are refused before any work is done for them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
+from random import uniform
 from typing import Literal
 
 import anyio
@@ -11,6 +12,7 @@ from campus.addresses import network_of
 from campus.caller import Key
 from campus.config_tables import LimitsTable
 from campus.context import Context
+from campus.jobs import ServiceTask, Task
 from campus.keys.quotas import Standing
 from campus.shares import MINUTE, Counts, TokenBuckets
 from twins import Problem
@@ -32,8 +34,12 @@ FASTER: Mapping[Kind, str] = {
 
 DELAY_SECONDS = 0.25
 """How long a refusal waits, so that a caller who sends the next call at once takes a few refusals a second, not thousands."""
-DELAYED = 128
-"""How many refusals wait at most; each is a call that runs."""
+REFUSALS_PER_SECOND = 200
+"""How many are sent of those that wait: beyond fifty of them each waits longer."""
+SPREAD = (0.5, 1.5)
+"""Each waits for another part of that: those of one caller would otherwise all end at once, and delay the calls of others."""
+DELAYED = 256
+"""How many refusals wait at most, as many as an address may have connections; each is a call that runs."""
 
 
 class TooManyCalls(Problem):
@@ -43,10 +49,10 @@ class TooManyCalls(Problem):
 class Limit:
     """One key of [limits]: so many calls a minute of each holder."""
 
-    def __init__(self, kind: Kind, calls: int) -> None:
+    def __init__(self, kind: Kind, calls: int, buckets: TokenBuckets) -> None:
         self._kind = kind
         self._calls = calls
-        self._buckets = TokenBuckets(calls)
+        self._buckets = buckets
         self._policy = (b"ratelimit-policy", b'"%b";q=%d;w=60' % (kind.encode(), calls))
         self._name = kind.encode()
 
@@ -83,20 +89,41 @@ def show_quota(standing: Standing, context: Context) -> None:
     context.limits = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
 
 
-class CallLimits:
-    """The limits of [limits], for all buildings of this process. A caller whose address is not known has none."""
+def own_buckets(limit: str, per_minute: int) -> TokenBuckets:
+    """The buckets of one limit, of this process alone."""
+    return TokenBuckets(per_minute)
 
-    def __init__(self, table: LimitsTable, *, elapsed: Callable[[], float]) -> None:
+
+class CallLimits:
+    """The limits of [limits], for all buildings. A caller whose address is not known has none.
+
+    `buckets(name, calls)` makes those of each limit; `services` and `tasks` are what they need to run.
+    """
+
+    def __init__(
+        self,
+        table: LimitsTable,
+        *,
+        elapsed: Callable[[], float],
+        buckets: Callable[[str, int], TokenBuckets] = own_buckets,
+        services: Sequence[ServiceTask] = (),
+        tasks: Sequence[Task] = (),
+    ) -> None:
+        self.services = services
+        self.tasks = tasks
         self._elapsed = elapsed
-        self._of_kind = {kind: Limit(kind, calls) for kind in COUNTED if isinstance(calls := getattr(table, kind), int)}
+        self._of_kind = {
+            kind: Limit(kind, calls, buckets(kind, calls)) for kind in COUNTED if isinstance(calls := getattr(table, kind), int)
+        }
         self._delayed: Counts[None] = Counts(DELAYED)
-        self._of_lookups = None if table.unpaid == "off" else Limit("unpaid", table.unpaid)
+        self._of_lookups = None if table.unpaid == "off" else Limit("unpaid", table.unpaid, buckets("lookup", table.unpaid))
 
     async def delay(self) -> None:
         """Wait before a refusal is sent, unless too many others wait."""
         if self._delayed.has_room(None):
             with self._delayed.added(None):
-                await anyio.sleep(DELAY_SECONDS)
+                seconds = max(DELAY_SECONDS, self._delayed.total / REFUSALS_PER_SECOND)
+                await anyio.sleep(seconds * uniform(*SPREAD))  # noqa: S311  # no secret
 
     def count_building(self, name: str, context: Context) -> None:
         """Count a call of a building."""

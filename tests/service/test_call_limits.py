@@ -2,14 +2,17 @@
 
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 from fastmcp import FastMCP
 
 from campus import access, free, route
 from campus.testing import Clock, Frame, TestCampus, open_campus
+from tests.postgres_server import Postgres
 
 pytestmark = pytest.mark.anyio
 FEW = {"free": 3, "keyed": 5, "unpaid": 2}
@@ -106,6 +109,20 @@ async def test_every_counted_answer_says_how_many_calls_are_left() -> None:
         over_mcp = await campus.http.post("/dice/mcp", json=call, headers=headers)
         assert (over_mcp.status_code, over_mcp.headers["ratelimit"]) == (200, '"free";r=0;t=20')
         assert "ratelimit" not in (await campus.http.get("/v1/dice/beat")).headers
+
+
+async def test_two_processes_on_postgresql_answer_a_caller_as_often_as_one_does(postgres: Postgres) -> None:
+    name = postgres.create_database()
+    few = partial(open_campus, storage=postgres.url(name), tables={"limits": {"free": 60}})
+    async with few(dice=building()) as first, few(dice=building()) as second, first.services(), second.services():
+        assert await statuses(first, "look", 61) == {200: 60, 429: 1}, "one process answers the whole limit"
+        answered = 0
+        while (await second.call("look")).status == 200:
+            answered += 1
+            await anyio.sleep(0.1)  # it learns within a second what the first has answered
+        assert answered < 40
+        await first.service.run_job("campus.forget_limits")
+    postgres.drop_database(name)
 
 
 async def test_a_building_can_have_a_limit_for_all_its_callers_and_off_takes_a_limit_away() -> None:

@@ -83,6 +83,18 @@ def test_each_call_is_one_trace_from_the_edge_to_its_statements_and_none_tells_a
         assert not [secret for secret in (key, "s3cret", name) if secret in text], text
 
 
+def test_a_caller_decides_what_is_traced_only_where_the_sampler_follows_parents(tmp_path: Path) -> None:
+    sampled, other = f"00-{'a' * 32}-{'1' * 16}-01", f"00-{'b' * 32}-{'1' * 16}-00"
+    for sampler, followed in (("parentbased_traceidratio", {"a" * 32}), ("traceidratio", set())):
+        with collector() as (endpoint, spans):
+            environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_TRACES_SAMPLER_ARG": "0", "OTEL_TRACES_SAMPLER": sampler}
+            (folder := tmp_path / sampler).mkdir()
+            with serving(folder, CONFIG, environ=environ) as served:
+                for header in (sampled, other, "nonsense"):
+                    assert httpx.get(f"{served.url}/v1/gateway", headers={"traceparent": header}).status_code == 200
+        assert {span.trace_id.hex() for span in spans if span.name.startswith("GET")} == followed
+
+
 def test_calls_are_answered_while_the_collector_is_away(tmp_path: Path) -> None:
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_SAMPLER_ARG": "1"}
     with serving(tmp_path, CONFIG, environ=environ) as served:
