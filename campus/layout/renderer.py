@@ -92,6 +92,8 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
+    contact: str | None = None
+    """Where people write to the operator."""
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
@@ -136,7 +138,9 @@ class Layout:
             here=_path,
             is_signed_in=lambda: _current.get().signed_in,
         )
-        self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product)
+        self._environment.filters.update(
+            first_sentence=first_sentence, from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product
+        )
         self.own = self.pages_of([TEMPLATES])
 
     def product(self, name: str) -> str:
@@ -335,6 +339,12 @@ def from_now(value: datetime | None, now: datetime) -> str:
 def _visible(value: object) -> object:
     """What a template shows. Characters that turn the direction of the text around them are shown as JSON and Python escape them."""
     return TURNS.sub(lambda found: f"\\u{ord(found[0]):04x}", value) if type(value) is str and not value.isascii() else value
+
+
+def first_sentence(text: str) -> str:
+    """What a text begins with, as a sentence: Such as this."""
+    text = text.partition(". ")[0].rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def pretty_json(value: object) -> str:
