@@ -100,8 +100,8 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
     async def explain_all(request: Request) -> Response:
         codes = explanations(problems)
         groups = [(one, sorted(problems[one.name])) for one in directory.buildings() if problems.get(one.name)]
-        shown = {"codes": codes, "own": tuple(EXPLANATIONS), "groups": groups}
-        return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, **shown)
+        data = {"ok": True, "codes": codes}
+        return layout.own.page("explanations.html", request, data=data, codes=codes, own=tuple(EXPLANATIONS), groups=groups)
 
     async def refuse_registration(request: Request) -> Response:
         """404 like any unknown address; to a client that wants to register for a login in words that it shows to its user."""

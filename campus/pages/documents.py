@@ -18,7 +18,7 @@ from starlette.responses import Response
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.layout.assets import read_assets
-from campus.layout.renderer import Pages, first_sentence
+from campus.layout.renderer import Pages, content, first_sentence
 from twins import RouteEntry
 
 PATH = "/docs"
@@ -118,7 +118,7 @@ class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         token = tokens[index]
         title = TITLED.search(token.info)
-        return CODE.format(label=title[1] if title else token.info or "text", text=token.content.rstrip("\n"))
+        return CODE.format(label=title[1] if title else token.info or "text", text=content(token.content.rstrip("\n")))
 
     def table_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         return '<div class="table" tabindex="0" role="region" aria-label="Table">\n<table>\n'
