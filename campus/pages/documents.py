@@ -87,7 +87,7 @@ def document(name: str) -> Document:
 @cache
 def _contents(path: str) -> Markup:
     """The list of all documents, for the margin of the one at `path`."""
-    listed = document("index").html.partition("<h2")[2]
+    listed = re.sub(r"</a>: [^<]*</li>", "</a></li>", document("index").html.partition("<h2")[2])
     html = re.sub(r"<(/?)h2[^>]*>", r"<\1p>", f"<h2{listed}").replace(f'href="{path}"', f'href="{path}" aria-current="page"')
     return Markup(html)  # noqa: S704  # as above
 
