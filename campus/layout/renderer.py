@@ -228,7 +228,7 @@ class Pages:
     ) -> Response:
         """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
-        is_picture = self.layout.has_pictures and status == 200 and PICTURE in request.query_params
+        is_picture = status == 200 and self.layout.has_pictures and _asks_for_picture(request)
         form: Form = "html" if is_picture else form_for(request, offered)
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
@@ -292,6 +292,11 @@ class Pages:
         """Keep it, unless it holds a visitor's token or was made of objects that can change."""
         if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
             self._stored[key] = variables, made, self.layout.navigation
+
+
+def _asks_for_picture(request: Request) -> bool:
+    """Whether the address ends in `?picture`, which a building's own `?picture=3` does not."""
+    return request.method in ("GET", "HEAD") and request.url.query == PICTURE
 
 
 def _unless_known(response: Response, request: Request) -> Response:

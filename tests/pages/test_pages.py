@@ -291,6 +291,7 @@ async def test_a_public_page_has_a_picture_for_social_networks_of_what_its_visit
     assert (picture.headers["content-type"], picture.headers["cache-control"]) == ("image/png", "no-cache")
     assert Image.open(BytesIO(picture.content)).size == (1200, 630)
     assert (await campus.http.get("/log?picture")).headers["cache-control"] == "private, no-store"
+    assert (await campus.http.get("/errors?picture=3", headers=BROWSER)).headers["content-type"] == "text/html; charset=utf-8"
     assert (await campus.http.get("/paid?picture")).headers["content-type"] == "application/problem+json"
     assert "og:image" not in (await campus.http.get("/nothing", headers=BROWSER)).text
     statuses = [(await campus.http.get(address)).status_code for _ in range(40)]
