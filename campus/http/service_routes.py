@@ -99,9 +99,10 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
 
     async def explain_all(request: Request) -> Response:
         codes = explanations(problems)
-        groups = [(one, sorted(problems[one.name])) for one in directory.buildings() if problems.get(one.name)]
-        data = {"ok": True, "codes": codes}
-        return layout.own.page("explanations.html", request, data=data, codes=codes, own=tuple(EXPLANATIONS), groups=groups)
+        of_buildings = ((one.name, one.title, sorted(problems.get(one.name, ()))) for one in directory.buildings())
+        named = (("every", "Every server", EXPLANATIONS), *of_buildings)
+        groups = tuple((name, title, tuple((code, codes[code]) for code in found)) for name, title, found in named if found)
+        return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, groups=groups)
 
     async def refuse_registration(request: Request) -> Response:
         """404 like any unknown address; to a client that wants to register for a login in words that it shows to its user."""

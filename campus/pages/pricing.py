@@ -5,6 +5,7 @@ The wallet's page calls the tool that sells keys, as an agent does: the key is i
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,14 +23,13 @@ PATH = "/pricing"
 RECEIPT = "/keys/receipt"
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """One product as a person sees it. `includes` are a few words each, such as "20 monitors"."""
 
     name: str
     table: ProductTable
-    opens: Sequence[BuildingEntry]
-    includes: Sequence[str]
+    opens: tuple[BuildingEntry, ...]
+    includes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class PricingPages:
 
     async def show(self, request: Request) -> Response:
         """All products, and the prices of single calls."""
-        priced = [(one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells]
+        priced = tuple((one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells)
         return self.pages.page(
             "pricing.html",
             request,
             data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
-            cards=[self._card(name) for name in self.products],
+            cards=tuple(map(self._card, self.products)),
             priced=priced,
             seller=self.directory.seller(),
             payment=self.directory.payment,
@@ -88,9 +88,9 @@ class PricingPages:
 
     def _card(self, name: str) -> Card:
         table = self.products[name]
-        opens = [one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL)]
+        opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
         loaded = [self.visitors.buildings[one.name].loaded for one in opens]
-        return Card(name, table, opens, [each for one in loaded for each in one.building.includes])
+        return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))
 
 
 def sign_in_first(path: str) -> Response:
