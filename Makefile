@@ -73,8 +73,8 @@ reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 compat: $(MCP1_STAMP)     ## all tests on the oldest and on the newest allowed versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		uv venv -q --clear --python $(BIN)/python $(VENV)/$$versions; \
-		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain,s3]'; \
-		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain,s3]' --group dev; \
+		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain,s3,pictures]'; \
+		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain,s3,pictures]' --group dev; \
 		$(VENV)/$$versions/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
 	done
 

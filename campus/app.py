@@ -250,6 +250,7 @@ async def assemble(
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,
+                contact=config.discovery.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
             serving=exclusive,

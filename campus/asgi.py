@@ -242,7 +242,7 @@ class Endpoints:
 
     def _pricing(self, pages: Pages) -> PricingPages:
         config, receipts = self._campus.plan.config, partial(receipts_of, self._campus.core.storage)
-        return PricingPages(pages, self._campus.plan.directory, self._visitors, config.products, config.discovery.contact, receipts)
+        return PricingPages(pages, self._campus.plan.directory, self._visitors, config.products, receipts)
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""

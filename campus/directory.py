@@ -47,7 +47,12 @@ class ProductEntry(Entry):
 
     def __str__(self) -> str:
         """In a few words: cve ($19, 30 days, 10,000 calls a month)."""
-        return f"{self.name} ({', '.join(one for one in (f'${self.price}', self.term, self.quota) if one)})"
+        return f"{self.name} ({self.terms})"
+
+    @property
+    def terms(self) -> str:
+        """Price, term and quota: $19, 30 days, 10,000 calls a month."""
+        return ", ".join(one for one in (f"${self.price}", self.term, self.quota) if one)
 
     def to_unlock(self) -> dict[str, Any]:
         """As a refusal lists it among the ways to unlock a tool."""

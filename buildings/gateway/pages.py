@@ -1,7 +1,6 @@
-"""The start page, with a card of each building and how to pay; and /connect, with every MCP client."""
+"""The start page, with a card of each building; and /connect, with every MCP client."""
 
 from buildings.gateway.clients import clients_of
-from buildings.gateway.how_to_pay import access_methods
 from buildings.gateway.server import HowToConnect, buildings_of
 from campus import Request, Response, Site
 
@@ -9,14 +8,15 @@ from campus import Request, Response, Site
 async def home(request: Request, site: Site) -> Response:
     """The start page; as JSON the same as list_buildings."""
     directory = site.directory
+    seller = directory.seller()
     return site.page(
         "home.html",
         request,
         data=buildings_of(directory),
         highlights=tuple((await site.highlights(request)).items()),
         buildings=directory.buildings(),
-        own=site.name,
-        ways=access_methods(directory),
+        own={site.name, *([seller[0].name] if seller else [])},  # what serves the others has no card
+        pays_per_call=directory.payment is not None,
         products=directory.products,
         trial=directory.trial,
     )

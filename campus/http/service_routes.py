@@ -22,7 +22,7 @@ from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
-from campus.problems import EXPLAINED_AT, explanation_of, explanations
+from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanation_of, explanations
 from campus.site import Site, VisitorService
 from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
@@ -99,7 +99,10 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
 
     async def explain_all(request: Request) -> Response:
         codes = explanations(problems)
-        return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, codes=codes)
+        of_buildings = ((one.name, one.title, sorted(problems.get(one.name, ()))) for one in directory.buildings())
+        named = (("every", "Every server", EXPLANATIONS), *of_buildings)
+        groups = tuple((name, title, tuple((code, codes[code]) for code in found)) for name, title, found in named if found)
+        return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, groups=groups)
 
     async def refuse_registration(request: Request) -> Response:
         """404 like any unknown address; to a client that wants to register for a login in words that it shows to its user."""

@@ -1,11 +1,17 @@
-"""The static files of the layout, each at an address that contains a digest of its content, so that browsers keep it for ever."""
+"""The static files of the layout, each at an address that contains a digest of its content, so that browsers keep it for ever.
 
+They are compressed once, when they are read; pages are not, which a proxy may do.
+"""
+
+import gzip
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -16,6 +22,7 @@ PREFIX = "/static"
 MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
 ICON = (("icon.png", "image/png", "128x128"), ("icon.svg", "image/svg+xml", "any"))
 """The service's icon: files, media types and sizes."""
+GZIP = re.compile(r"\bgzip\s*(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -26,11 +33,16 @@ class Asset:
     path: str
     body: bytes
     media_type: str
+    compressed: bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        headers = {"Cache-Control": FOR_EVER, "Content-Type": self.media_type}
-        await Response(self.body, headers=headers)(scope, receive, send)
+        """Send it, compressed to who accepts that."""
+        headers = {"Cache-Control": FOR_EVER, "Content-Type": self.media_type, "Vary": "Accept-Encoding"}
+        if GZIP.search(Headers(scope=scope).get("accept-encoding", "")):
+            response = Response(self.compressed, headers=headers | {"Content-Encoding": "gzip"})
+        else:
+            response = Response(self.body, headers=headers)
+        await response(scope, receive, send)
 
     @property
     def route(self) -> RouteEntry:
@@ -53,4 +65,4 @@ def asset_of(path: Path) -> Asset:
     """One file as an asset."""
     body = path.read_bytes()
     address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"
-    return Asset(address, body, MEDIA_TYPES[path.suffix])
+    return Asset(address, body, MEDIA_TYPES[path.suffix], gzip.compress(body, mtime=0))

@@ -1,5 +1,6 @@
 """Renders pages: a building's templates inside campus's layout, as HTML, Markdown or JSON, with the headers of each; and problems."""
 
+import html
 import inspect
 import json
 import re
@@ -7,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -42,6 +45,7 @@ SENT_AS: Mapping[Form, str] = {
     "json": "application/json",
 }
 STORED_PAGES = 64
+PICTURE = "picture"
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
 """Template, path and form of a stored page, and whether its visitor was signed in; a part of a page has no path."""
@@ -92,6 +96,8 @@ class Layout:
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
+    contact: str | None = None
+    """Where people write to the operator."""
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
@@ -136,8 +142,21 @@ class Layout:
             here=_path,
             is_signed_in=lambda: _current.get().signed_in,
         )
-        self._environment.filters.update(from_now=from_now, moment=moment, pretty=pretty_json, prose=prose, product=self.product)
+        words = {"content": content, "first_sentence": first_sentence, "from_now": from_now, "moment": moment, "product": self.product}
+        self._environment.filters.update(words, pretty=pretty_json, prose=prose)
         self.own = self.pages_of([TEMPLATES])
+
+    @cached_property
+    def has_pictures(self) -> bool:
+        """Whether `?picture` after the address of a page returns a picture of it for social networks: the extra `pictures` is installed."""
+        return not self.operator and find_spec("PIL") is not None
+
+    @cached_property
+    def picture_of(self) -> Callable[[str, Mapping[str, str]], Response]:
+        """Makes the response with the picture of a page, from the page's HTML and the headers of the response."""
+        from campus.layout.pictures import Pictures  # 35 ms and 10 MB, spared until one is asked for
+
+        return Pictures(self.name, urlsplit(self.url).netloc).response
 
     def product(self, name: str) -> str:
         """What people read for a key for sale."""
@@ -163,8 +182,8 @@ class Layout:
             return None
         keys = [one for one in problem.get("unlock") or () if "product" in one]
         variables = {"problem": problem, "keys": keys, "retry_after": retry_after, "tool": tool}
-        html = self.own.rendered("error.html", Request(scope), **variables)
-        return (markdown_of(html) if form == "markdown" else html).encode()
+        page = self.own.rendered("error.html", Request(scope), **variables)
+        return (markdown_of(page) if form == "markdown" else page).encode()
 
 
 def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
@@ -209,7 +228,8 @@ class Pages:
     ) -> Response:
         """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
-        form = form_for(request, offered)
+        is_picture = status == 200 and self.layout.has_pictures and _asks_for_picture(request)
+        form: Form = "html" if is_picture else form_for(request, offered)
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
@@ -222,6 +242,8 @@ class Pages:
             all_headers["cache-control"] = PRIVATE
         if self.layout.links:
             all_headers["link"] = self.layout.links
+        if is_picture:
+            return self.layout.picture_of(body.decode(), {"cache-control": all_headers["cache-control"]})
         response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
         if rendering.secret is not None and rendering.secret != cookies.secret_of(request):
             cookies.put(response, cookies.form, rendering.secret)
@@ -270,6 +292,11 @@ class Pages:
         """Keep it, unless it holds a visitor's token or was made of objects that can change."""
         if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
             self._stored[key] = variables, made, self.layout.navigation
+
+
+def _asks_for_picture(request: Request) -> bool:
+    """Whether the address ends in `?picture`, which a building's own `?picture=3` does not."""
+    return request.method in ("GET", "HEAD") and request.url.query == PICTURE
 
 
 def _unless_known(response: Response, request: Request) -> Response:
@@ -337,9 +364,20 @@ def _visible(value: object) -> object:
     return TURNS.sub(lambda found: f"\\u{ord(found[0]):04x}", value) if type(value) is str and not value.isascii() else value
 
 
+def first_sentence(text: str) -> str:
+    """What a text begins with, as a sentence: Such as this."""
+    text = text.partition(". ")[0].rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def pretty_json(value: object) -> str:
     """A value as indented JSON."""
     return json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False)
+
+
+def content(text: str) -> Markup:
+    """A text between tags, where quotes need no escape, which is five times their length."""
+    return text if isinstance(text, Markup) else Markup(html.escape(str(_visible(text)), quote=False))  # noqa: S704  # escaped
 
 
 def prose(text: str) -> Markup:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.layout.assets import read_assets
-from campus.layout.renderer import Pages
+from campus.layout.renderer import Pages, content, first_sentence
 from twins import RouteEntry
 
 PATH = "/docs"
@@ -37,9 +37,10 @@ TITLED = re.compile(r'title="([^"]+)"')
 
 @dataclass(frozen=True)
 class Document:
-    """A page: its title and its HTML."""
+    """A page: its title, its first sentence, and its HTML."""
 
     title: str
+    about: str
     html: Markup
 
 
@@ -56,7 +57,8 @@ class DocumentPages:
         if name not in NAMES:
             raise not_found(self.directory)
         found = document(name)
-        return self.pages.page("document.html", request, title=found.title, html=found.html)
+        contents = _contents(f"{PATH}/{name}") if name != "index" else Markup("")
+        return self.pages.page("document.html", request, title=found.title, about=found.about, html=found.html, contents=contents)
 
     def entries(self) -> list[RouteEntry]:
         """The routes of the documents and of their pictures."""
@@ -69,15 +71,25 @@ def document(name: str) -> Document:
     """A document by one of the NAMES, such as tutorial. It is made once: the files do not change while a process runs."""
     parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
     tokens = parser.parse((FOLDER / f"{name}.md").read_text("utf-8"))
-    titles = []
+    titles, texts = [], []
     for token, inside in pairwise(tokens):
+        if token.type == "paragraph_open":
+            texts.append(_plain(inside))
         if token.type == "heading_open":
             titles.append(_plain(inside))
             token.attrSet("id", anchor_of(titles[-1]))
         for child in token.children or ():
             _lead(child)
     html = Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704  # the distribution's own files, and no HTML in them
-    return Document(titles[0], html)
+    return Document(titles[0], first_sentence(next(filter(None, texts))), html)
+
+
+@cache
+def _contents(path: str) -> Markup:
+    """The list of all documents, for the margin of the one at `path`."""
+    listed = re.sub(r"</a>: [^<]*</li>", "</a></li>", document("index").html.partition("<h2")[2])
+    html = re.sub(r"<(/?)h2[^>]*>", r"<\1p>", f"<h2{listed}").replace(f'href="{path}"', f'href="{path}" aria-current="page"')
+    return Markup(html)  # noqa: S704  # as above
 
 
 def anchor_of(heading: str) -> str:
@@ -106,7 +118,7 @@ class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         token = tokens[index]
         title = TITLED.search(token.info)
-        return CODE.format(label=title[1] if title else token.info or "text", text=token.content.rstrip("\n"))
+        return CODE.format(label=title[1] if title else token.info or "text", text=content(token.content.rstrip("\n")))
 
     def table_open(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         return '<div class="table" tabindex="0" role="region" aria-label="Table">\n<table>\n'

@@ -5,6 +5,7 @@ The wallet's page calls the tool that sells keys, as an agent does: the key is i
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,48 +23,53 @@ PATH = "/pricing"
 RECEIPT = "/keys/receipt"
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """One product as a person sees it. `includes` are a few words each, such as "20 monitors"."""
 
     name: str
     table: ProductTable
-    opens: Sequence[BuildingEntry]
-    includes: Sequence[str]
+    opens: tuple[BuildingEntry, ...]
+    includes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class PricingPages:
-    """The pages. `contact` is the operator's address, `receipts` has the payments of a key's lineage."""
+    """The pages. `receipts` has the payments of a key's lineage."""
 
     pages: Pages
     directory: Directory
     visitors: Visitors
     products: Mapping[str, ProductTable]
-    contact: str | None
     receipts: Callable[[str], Awaitable[Sequence[Receipt]]]
 
     async def show(self, request: Request) -> Response:
         """All products, and the prices of single calls."""
-        priced = [(one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells]
+        priced = tuple((one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells)
         return self.pages.page(
             "pricing.html",
             request,
             data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
-            cards=[self._card(name) for name in self.products],
+            cards=tuple(map(self._card, self.products)),
             priced=priced,
             seller=self.directory.seller(),
-            contact=self.contact,
+            payment=self.directory.payment,
         )
 
     async def buy(self, request: Request) -> Response:
-        """One product, to be paid for by a wallet. Problem 404 for another name, and where no tool sells keys."""
+        """One product, to be paid for by a wallet; `?renew` prolongs the visitor's own key. Problem 404 where no tool sells it."""
         name, seller, payment = request.path_params["product"], self.directory.seller(), self.directory.payment
         if seller is None or payment is None or name not in self.products:
             raise not_found(self.directory)
+        renew = ""
+        if "renew" in request.query_params:  # never a key that the address names: a link could make people pay for another's
+            credential = await self.visitors.credential(request)
+            if credential.state != "valid" or credential.key is None:
+                return sign_in_first("/keys")
+            renew = credential.key.id
         return self.pages.page(
             "buy.html",
             request,
+            renew=renew,
             card=self._card(name),
             action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url),
             argument=seller[1].sells,
@@ -75,13 +81,18 @@ class PricingPages:
         """The payments for the visitor's key. Visitors without a key sign in first."""
         credential = await self.visitors.credential(request)
         if credential.state != "valid" or credential.key is None:
-            return RedirectResponse(f"/keys?next={RECEIPT}", status_code=303, headers={"Cache-Control": "private, no-store"})
+            return sign_in_first(RECEIPT)
         found = await self.receipts(credential.key.lineage)
         data = {"ok": True, "receipts": [asdict(one) for one in found]}
         return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
 
     def _card(self, name: str) -> Card:
         table = self.products[name]
-        opens = [one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL)]
+        opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
         loaded = [self.visitors.buildings[one.name].loaded for one in opens]
-        return Card(name, table, opens, [each for one in loaded for each in one.building.includes])
+        return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))
+
+
+def sign_in_first(path: str) -> Response:
+    """Leads a visitor without a key to the form that asks for it, and then to `path`."""
+    return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})

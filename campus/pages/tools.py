@@ -177,7 +177,8 @@ def _changes(operation: Operation) -> bool:
 
 
 def _paragraphs(operation: Operation) -> list[str]:
-    return [text.strip() for text in (operation.tool.description or "").split("\n\n") if text.strip()]
+    """What its author says of it; the last paragraph, what a call needs, has a place of its own."""
+    return [text.strip() for text in (operation.tool.description or "").split("\n\n")[:-1] if text.strip()]
 
 
 def _refusals(entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, str]:

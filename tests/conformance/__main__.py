@@ -1,7 +1,7 @@
 """The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd]
+[accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd] [walks]
 """
 
 import signal
@@ -32,6 +32,7 @@ from conformance.paying import pay_by_stock_clients
 from conformance.readiness import check_readiness
 from conformance.served_campus import UNPAYABLE, serve_campus
 from conformance.typescript import call_by_typescript
+from conformance.walks import walk
 
 PACKAGES = {
     "mcp": PROTOCOL,
@@ -48,7 +49,7 @@ PACKAGES = {
 }
 PARTS = (
     *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
-    *("connect", "readiness", "oauth", "hosts", "apps", "systemd"),
+    *("connect", "readiness", "oauth", "hosts", "apps", "systemd", "walks"),
 )
 
 
@@ -111,6 +112,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     if "systemd" in parts:
         (folder / "systemd").mkdir()
         faults += operate(folder / "systemd")
+    if "walks" in parts:
+        faults += walk(folder / "walks")
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "typescript" in parts:

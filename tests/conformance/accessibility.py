@@ -23,12 +23,25 @@ FOR_ALL = (
     "/recorder",
     "/keys",
     "/pricing",
+    "/pricing/campus-pass",
+    "/docs",
+    "/docs/tutorial",
     "/errors",
     "/errors/not_found",
     "/nothing",
 )
 OF_OPERATOR = ("/sign-in", "/", "/jobs", "/keys", "/payments", "/alerts", "/buildings", "/nothing")
-WITH_KEY = ("/keys", "/keys/receipt", "/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/cve/watches", "/recorder")
+WITH_KEY = (
+    "/keys",
+    "/keys/receipt",
+    "/pricing/campus-pass?renew",
+    "/cve",
+    "/cve/CVE-2021-44228",
+    "/cve/next",
+    "/cve/report",
+    "/cve/watches",
+    "/recorder",
+)
 RUN = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map((one) => [one.id, one.nodes[0].html])"
 Found = tuple[str, str]
 

@@ -203,7 +203,7 @@ async def test_connect_shows_every_text_and_link_of_the_tool_and_the_start_page_
     ways = [way for one in clients for way in (one["without_key"], one["with_key"])]
     for way in ways:
         assert way["text"] in markdown
-    assert pages["/connect"].count("<summary>") == len(CLIENTS)
+    assert pages["/connect"].count('<div class="tab">') == len(CLIENTS)
     for href in (link["href"] for way in ways for link in way["links"]):
         assert f'href="{href.replace("&", "&amp;")}"' in pages["/connect"]
     assert 'href="/connect"' in pages["/"]

@@ -1,19 +1,19 @@
 """A person buys a key in a real Chromium, with a wallet on a real local chain: the prices, the purchase, its failures, and the receipt."""
 
-import json
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pages.browser_wallet import BrowserWallet
 from pages.browsers import NARROW, open_browser, open_page, sideways
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
-from campus.testing.payments import Chain, Facilitator, new_wallet, open_chain, open_facilitator
+from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
 
 CONFIG = """
 [storage]
@@ -42,66 +42,6 @@ sample = true
 grants = ["keys"]
 """
 PAY_TO = "0x" + "11" * 20
-DOLLAR = 1_000_000
-PROVIDER = """
-const wallet = { request: async (asked) => {
-  const answer = await window.askWallet(asked);
-  if (answer.error) throw Object.assign(new Error(answer.error.message), answer.error);
-  return answer.result;
-} };
-const info = { uuid: "1", name: "Test Wallet", icon: "data:,", rdns: "test.wallet" };
-const announce = () => dispatchEvent(new CustomEvent("eip6963:announceProvider", { detail: Object.freeze({ info, provider: wallet }) }));
-addEventListener("eip6963:requestProvider", announce);
-"""
-
-
-@dataclass
-class BrowserWallet:
-    """A wallet as a browser's extension: it asks the chain, and signs what the page shows it unless its owner refuses."""
-
-    chain: Chain
-    portal: BlockingPortal
-    refuses: bool = False
-    network: int = 8453
-    knows: set[int] = field(default_factory=lambda: {1, 8453})
-    asked: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.wallet = new_wallet()
-
-    def fund(self, dollars: int) -> None:
-        self.portal.call(self.chain.mint, self.wallet.address, dollars * DOLLAR)
-
-    @property
-    def dollars(self) -> int:
-        return self.portal.call(self.chain.balance, self.wallet.address) // DOLLAR
-
-    def open_in(self, page: Page) -> None:
-        page.expose_function("askWallet", self.answer)
-        page.add_init_script(PROVIDER)
-
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        method, params = asked["method"], asked["params"]
-        self.asked.append(method)
-        match method:
-            case "eth_requestAccounts":
-                return {"result": [self.wallet.address]}
-            case "eth_chainId":
-                return {"result": hex(self.network)}
-            case "wallet_switchEthereumChain":
-                wanted = int(params[0]["chainId"], 16)
-                if wanted not in self.knows:
-                    return {"error": {"code": 4902, "message": "Unrecognized chain ID"}}
-                self.network = wanted
-                return {"result": None}
-            case "eth_signTypedData_v4":
-                if self.refuses:
-                    return {"error": {"code": 4001, "message": "User rejected the request."}}
-                typed = json.loads(params[1])
-                assert typed["domain"]["chainId"] == self.network
-                assert params[0] == typed["message"]["from"] == self.wallet.address
-                return {"result": self.wallet.sign_transfer(typed["message"], **typed["domain"])}
-        return {"result": self.portal.call(self.chain.rpc, method, *params)}
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +153,29 @@ def test_an_answer_that_is_lost_after_the_payment_is_the_same_key_after_a_reload
         page.reload()  # a person who closed nothing and copied nothing has lost nothing
         assert bought_key(page) == answers[0]["key"]
     assert wallet.dollars == 71
+
+
+def test_the_owner_of_a_key_renews_it_by_a_wallet_and_no_link_makes_anybody_renew_anothers(
+    browser: Browser, served: Served, wallet: BrowserWallet
+) -> None:
+    wallet.fund(30)
+    key = served.key("everything")
+    stranger = httpx.get(f"{served.url}/pricing/everything?renew=key_of_another", headers={"Accept": "text/html"})
+    assert (stranger.status_code, stranger.headers["location"]) == (303, "/keys?next=/keys")
+    with open_page(browser, viewport=NARROW) as page:
+        wallet.open_in(page)
+        page.goto(f"{served.url}/keys")
+        page.get_by_label("Key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("link", name="Renew as Everything & more").click()
+        expect(page.locator("#pay")).to_contain_text(re.compile(r"key_\w+, which stays as it is"))
+        assert sideways(page) == 0
+        page.get_by_role("button", name="Pay with Test Wallet").click()
+        expect(page.get_by_role("heading", level=1, name="Your key is renewed")).to_be_focused()
+        page.get_by_role("link", name="See your key").click()
+        expect(page.locator("main")).to_contain_text("60 days left")
+        assert sideways(page) == 0
+    assert (opens(served, key), wallet.dollars) == (200, 1)
 
 
 def refuse(wallet: BrowserWallet) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, quote_plus
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from pages.harbour import make_harbour
 from pages.hostile import ALL_AT_ONCE, harm_in
+from PIL import Image
 from pydantic import BaseModel
 from starlette.requests import Request
 
@@ -245,12 +247,14 @@ async def test_a_page_that_is_kept_is_rendered_anew_when_a_building_joins_the_na
 async def test_a_static_file_may_be_kept_for_ever_because_its_address_changes_with_it(campus: TestCampus) -> None:
     page = (await campus.http.get("/", headers=BROWSER)).text
     paths = re.findall(r'"(/static/[^"]+)"', page)
-    assert len(paths) == 3
+    assert len(set(paths)) == 3
     for path in paths:
         answer = await campus.http.get(path)
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert re.search(r"\.[0-9a-f]{12}\.(css|js|svg)$", path)
-        assert (await campus.http.head(path)).headers["content-length"] == str(len(answer.content))
+        assert (answer.headers["content-encoding"], int(answer.headers["content-length"]) < len(answer.content)) == ("gzip", True)
+        plain = await campus.http.head(path, headers={"Accept-Encoding": "gzip;q=0"})
+        assert (plain.headers["content-length"], "content-encoding" in plain.headers) == (str(len(answer.content)), False)
     assert len((await campus.http.get(next(path for path in paths if path.endswith(".js")))).content) < 10_000
     assert (await campus.http.get("/static/../layout.html")).status_code == 404
 
@@ -277,6 +281,21 @@ async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each
         assert (await campus.http.get(address)).headers["content-type"] == "image/svg+xml"
         for path in ("/docs", "/docs/api", "/connect", "/keys", "/tools/harbour/find"):
             assert '<meta name="description" content="' in (await campus.http.get(path, headers=BROWSER)).text
+
+
+async def test_a_public_page_has_a_picture_for_social_networks_of_what_its_visitor_may_see(campus: TestCampus) -> None:
+    page = await campus.http.get("/errors/access_required", headers=BROWSER)
+    assert '<meta property="og:title" content="access_required">' in page.text
+    (address,) = re.findall(r'<meta property="og:image" content="http://campus.test([^"]+)">', page.text)
+    picture = await campus.http.get(address)
+    assert (picture.headers["content-type"], picture.headers["cache-control"]) == ("image/png", "no-cache")
+    assert Image.open(BytesIO(picture.content)).size == (1200, 630)
+    assert (await campus.http.get("/log?picture")).headers["cache-control"] == "private, no-store"
+    assert (await campus.http.get("/errors?picture=3", headers=BROWSER)).headers["content-type"] == "text/html; charset=utf-8"
+    assert (await campus.http.get("/paid?picture")).headers["content-type"] == "application/problem+json"
+    assert "og:image" not in (await campus.http.get("/nothing", headers=BROWSER)).text
+    statuses = [(await campus.http.get(address)).status_code for _ in range(40)]
+    assert (statuses[0], statuses[-1]) == (200, 429)
 
 
 async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:

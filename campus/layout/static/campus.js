@@ -166,14 +166,14 @@
     }
   };
 
-  // Which language a visitor reads examples in, on every page with such tabs.
+  // Which language a visitor reads examples in, and the like, on every page with such tabs.
   const choose = () => {
-    let name;
-    try { name = localStorage.getItem("tab"); } catch { /* the first one */ }
-    for (const one of document.querySelectorAll(".tabs input")) if (one.value === name) one.checked = true;
+    for (const one of document.querySelectorAll(".tabs input")) {
+      try { if (one.value === localStorage.getItem(one.name)) one.checked = true; } catch { /* the first one */ }
+    }
   };
   addEventListener("change", ({ target }) => {
-    if (target.closest(".tabs")) try { localStorage.setItem("tab", target.value); } catch { /* this page only */ }
+    if (target.closest(".tabs")) try { localStorage.setItem(target.name, target.value); } catch { /* this page only */ }
   });
 
   addEventListener("click", (event) => {

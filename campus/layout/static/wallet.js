@@ -3,8 +3,8 @@
 (() => {
   const page = document.getElementById("pay"), bought = document.getElementById("bought");
   const wallets = document.getElementById("wallets"), progress = document.getElementById("progress");
-  const { action, argument, product, network, title, asset, to, amount } = page.dataset;
-  const chain = Number(network.split(":")[1]), place = `campus purchase ${product}`;
+  const { action, argument, product, renew, network, title, asset, to, amount } = page.dataset;
+  const chain = Number(network.split(":")[1]), place = `campus purchase ${product}${renew && ` for ${renew}`}`;
 
   const tell = (text, tone) => { progress.textContent = text; progress.className = tone ? `note ${tone}` : "muted"; };
   const stored = () => { try { return JSON.parse(sessionStorage.getItem(place)); } catch { return null; } };
@@ -12,7 +12,7 @@
   const bytes = (count) => crypto.getRandomValues(new Uint8Array(count));
   const hex = (array) => Array.from(array, (one) => one.toString(16).padStart(2, "0")).join("");
   const send = (headers) => fetch(action, {
-    method: "POST", cache: "no-store", body: JSON.stringify({ [argument]: product }),
+    method: "POST", cache: "no-store", body: JSON.stringify({ [argument]: product, ...(renew && { renew }) }),
     headers: { "Content-Type": "application/json", Accept: "application/json", ...headers },
   });
   const button = (label, act) => {
@@ -29,12 +29,13 @@
   const why = (error) => {
     if (error?.code === 4001) return "You refused in your wallet. Nothing was charged.";
     if (error?.code === 4902) return `Your wallet does not know ${title}. Add that network to it, and try again. Nothing was charged.`;
-    return `${error?.message || "Your wallet failed without a reason."} ${stored() ? "Reload this page to ask for the key." : "Nothing was charged."}`;
+    return `${error?.message || "Your wallet failed without a reason."} ${stored() ? "Reload this page to ask again." : "Nothing was charged."}`;
   };
 
   const show = (answer, transaction) => {
+    if (renew) forget(); // there is no secret to lose
+    else bought.querySelector("[name=key]").value = answer.key;
     for (const code of bought.querySelectorAll("pre code")) code.textContent = code.textContent.replaceAll("KEY", answer.key);
-    bought.querySelector("[name=key]").value = answer.key;
     const facts = { ...answer, transaction, valid_until: new Date(answer.valid_until).toUTCString() };
     for (const one of bought.querySelectorAll("[data-answer]")) one.textContent = facts[one.dataset.answer];
     page.hidden = true;
@@ -47,7 +48,7 @@
     tell("The payment is on its way. It takes some seconds.");
     const answer = await send({ "PAYMENT-SIGNATURE": purchase.payment, "Idempotency-Key": purchase.secret }).catch(() => null);
     const body = await answer?.json().catch(() => null);
-    if (answer?.ok && body?.key) {
+    if (answer?.ok && body?.key_id) {
       const receipt = answer.headers.get("PAYMENT-RESPONSE");
       show(body, receipt ? JSON.parse(atob(receipt)).transaction : "");
       return;
@@ -60,7 +61,7 @@
       tell(body.detail, "bad");
       wallets.querySelector("button")?.focus();
     } else {
-      wallets.replaceChildren(button("Ask again for the key", () => collect(purchase)));
+      wallets.replaceChildren(button(renew ? "Ask again" : "Ask again for the key", () => collect(purchase)));
       tell(`${body?.detail || "The answer did not arrive."} What you signed is kept in this tab. Asking again costs nothing more.`, "warn");
       wallets.querySelector("button").focus();
     }
