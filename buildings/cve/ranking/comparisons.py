@@ -54,7 +54,7 @@ class Comparisons:
         kept = self._counts
         of_both = (before.day, before.edition, after.day, after.edition, full_list)
         if (found := kept.get(of_both)) is None:
-            found = _keep(kept, of_both, counts_of(before, after, full_list=full_list))
+            found = keep(kept, of_both, counts_of(before, after, full_list=full_list), most=CACHED_CHANGES)
         return found
 
     async def changes(self, before: Brief, after: Brief) -> Changes:
@@ -64,7 +64,7 @@ class Comparisons:
         if (found := kept.get(of_both)) is None:
             old = await self._archived_day(before)
             new = await self._archived_day(after)
-            found = _keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new))
+            found = keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new), most=CACHED_CHANGES)
         return found
 
     async def _archived_days(self) -> Sequence[date]:
@@ -80,9 +80,9 @@ class Comparisons:
         return ArchivedDay(brief, *leading)
 
 
-def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+def keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT, *, most: int) -> ValueT:
     """Keep the value, instead of the oldest one if there are many."""
-    if len(kept) >= CACHED_CHANGES:
+    if len(kept) >= most:
         del kept[next(iter(kept))]
     kept[key] = value
     return value

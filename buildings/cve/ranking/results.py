@@ -141,7 +141,7 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
     )
 
 
-def facts_of(edition: Edition, cve_id: str, *, verdict: str, today: date) -> CveFacts:
+def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, today: date) -> CveFacts:
     """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it."""
     cve = edition.ranked.find(cve_id)
     record = edition.nvd.find(cve_id)
@@ -151,6 +151,7 @@ def facts_of(edition: Edition, cve_id: str, *, verdict: str, today: date) -> Cve
         sample=edition.is_sample,
         stale=edition.facts.issues.is_stale(today),
         cve_id=cve_id,
+        description=description,
         listing=listing_of(edition, cve_id, today=today),
         links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
