@@ -1,5 +1,6 @@
 """Makes the tools' results from a day's edition: brief, teaser, fresh list, verdict. Pure."""
 
+from collections import Counter
 from datetime import date
 from typing import Any, TypeVar
 
@@ -184,8 +185,9 @@ def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
     pages = {"NVD": f"https://nvd.nist.gov/vuln/detail/{cve_id}", "CVE.org": f"https://www.cve.org/CVERecord?id={cve_id}"}
     if listing:
         pages["CISA"] = CATALOG_PAGE.format(cve_id=cve_id)
-    hosts = {link: link.split("/")[2] for link in listing.links} if listing else {}
-    others = (SourcePage(name=host, url=link) for link, host in hosts.items() if host != "nvd.nist.gov")
+    hosts = {link: host for link in (listing.links if listing else ()) if (host := link.split("/")[2]) != "nvd.nist.gov"}
+    times = Counter(hosts.values())
+    others = (SourcePage(name=host if times[host] == 1 else link.partition("//")[2][:60], url=link) for link, host in hosts.items())
     return (*(SourcePage(name=name, url=url) for name, url in pages.items()), *others)
 
 
