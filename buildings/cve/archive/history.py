@@ -109,17 +109,17 @@ class CveHistory(Answer):
                 del gaps[0]
             yield day, None if gaps and gaps[0].first_day <= day else held
 
-    def score_course(self) -> list[tuple[date, float | None, float | None]]:
+    def score_course(self) -> tuple[tuple[date, float | None, float | None], ...]:
         """Of a CVE in KEV the score of each day so far, as it follows from EPSS, and of those ahead if EPSS stays; none of any other."""
         added = max((one.day for one in self.kev if one.event == "listed"), default=None)
         if added is None or self.kev[-1].event == "removed":
-            return []
+            return ()
         known = [(day, factors_of(epss=point.epss, added=added, day=day).score if point else None) for day, point in self._daily()]
         known = [(day, score if day >= added else None) for day, score in known[-SCORE_BACK:]]
         days_ahead = [self.last_day + timedelta(days=ahead) for ahead in range(SCORE_AHEAD + 1)]
         ahead = [(day, factors_of(epss=self.epss[-1].epss, added=added, day=day).score) for day in days_ahead]
         so_far: list[tuple[date, float | None, float | None]] = [(day, score, None) for day, score in known[:-1]]
-        return [*so_far, *((day, None if place else score, score) for place, (day, score) in enumerate(ahead))]
+        return (*so_far, *((day, None if place else score, score) for place, (day, score) in enumerate(ahead)))
 
     def _x(self, day: date) -> float:
         return LEFT + (WIDTH - LEFT) * (day - self.first_day).days / max((self.last_day - self.first_day).days, 1)

@@ -42,7 +42,7 @@ REPORT = f"{LIST}/report"
 ROWS_SHOWN = 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
-HITS_SHOWN, LISTS_SHOWN = 20, 40
+HITS_SHOWN, LISTS_SHOWN = 20, 30
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
@@ -116,13 +116,13 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         data=brief,
         brief=brief,
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
-        filters=[(name, label, len(shown[name])) for name, (label, _) in FILTERS.items()],
+        filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
         show=show,
         fresh=fresh,
         fresh_rows=await _rows(site, fresh.entries if fresh else (), is_past=bool(day)),
         changes=changes,
         sort=sort,
-        sorts={name: label for name, (label, _) in SORTS.items()},
+        sorts=tuple((name, label) for name, (label, _) in SORTS.items()),
         today=today,
         day=day,
         archive_start=site.settings.archive_start,
@@ -185,16 +185,16 @@ async def forecast(request: Request, site: CveSite) -> Response:
     )
 
 
-def shares_of(record: ForecastRecord) -> list[tuple[str, str, int, float, float, float]]:
+def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float, float], ...]:
     """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
     graded = {one.ranking: one.depths for one in record.rankings}
     names = {"next_in_kev": "Forecast", "epss": "EPSS"}
     depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]
-    return [
+    return tuple(
         (f"{names[name]}, first {one.first:,}", f"{one.hits:,} of {one.names:,} names", number, span.low, one.precision, span.high)
         for name, number, one in sorted(depths, key=lambda row: (row[2].first, row[1]))
         if one.precision is not None and (span := one.precision_interval)
-    ]
+    )
 
 
 async def report(request: Request, site: CveSite) -> Response:
@@ -228,10 +228,10 @@ async def report(request: Request, site: CveSite) -> Response:
     )
 
 
-def groups_of(verdicts: Sequence[BatchVerdict]) -> list[tuple[When, list[BatchVerdict]]]:
+def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
     """The verdicts by when to fix them; a group without any is left out."""
-    groups = [(when, [one for one in verdicts if one.when == when]) for when in get_args(When)]
-    return [(when, group) for when, group in groups if group]
+    groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
+    return tuple((when, group) for when, group in groups if group)
 
 
 def _looked_up(found: Verdicts) -> Iterator[str]:
@@ -274,8 +274,8 @@ async def methodology(request: Request, site: CveSite) -> Response:
         brief=METHODOLOGY,
         forecast=FORECAST_METHODOLOGY,
         notices=NOTICES,
-        decay={f"EPSS {share:.0%}": [score_after(days, epss=share) for days in DECAY_DAYS] for share in (1.0, 0.5, 0.0)},
-        days_after=[f"{days} days after the listing" if days else "the day of the listing" for days in DECAY_DAYS],
+        decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),
+        days_after=tuple(f"{days} days after the listing" if days else "the day of the listing" for days in DECAY_DAYS),
     )
 
 

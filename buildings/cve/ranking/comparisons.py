@@ -2,19 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date
-from typing import TypeVar
 
 import anyio.to_thread
 
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.lists import all_days
+from buildings.cve.kept import keep
 from buildings.cve.models import Brief
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from campus import Problem, Storage
 
 CACHED_CHANGES = 8
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
 
 
 class Comparisons:
@@ -78,11 +76,3 @@ class Comparisons:
             detail = f"the archive has the list of the date {brief.day}, but not the ranked set behind it; name another day"
             raise Problem(404, "no_data_for_date", detail)
         return ArchivedDay(brief, *leading)
-
-
-def keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT, *, most: int) -> ValueT:
-    """Keep the value, instead of the oldest one if there are many."""
-    if len(kept) >= most:
-        del kept[next(iter(kept))]
-    kept[key] = value
-    return value

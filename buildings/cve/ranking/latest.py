@@ -14,10 +14,11 @@ from buildings.cve.arguments import no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
+from buildings.cve.kept import keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import load_description, load_records
 from buildings.cve.nvd.records import NvdRecords
-from buildings.cve.ranking.comparisons import Comparisons, keep
+from buildings.cve.ranking.comparisons import Comparisons
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
 from buildings.cve.reports.batch import Verdicts, verdicts_of
@@ -149,8 +150,8 @@ class Latest:
         wanted = (cve_id, today, verdict)
         if (facts := kept.get(wanted)) is None:
             description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
-            facts = facts_of(edition, cve_id, description=description, verdict=verdict, today=today)
-            keep(kept, wanted, facts, most=CACHED_FACTS)
+            made = facts_of(edition, cve_id, description=description, verdict=verdict, today=today)
+            facts = keep(kept, wanted, made, most=CACHED_FACTS)
         return facts
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
