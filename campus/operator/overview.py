@@ -99,8 +99,8 @@ class OverviewPage:
         async def points() -> Sequence[Point]:
             return checklist(config, backup_note=core.databases.backup_note(), is_postgres=config.storage.url.startswith("postgresql"))
 
-        lately = {"calls": partial(calls_by_day, self._campus), "income": partial(income_by_day, self._campus)}
-        sections = await read_sections(acts=acts, points=points, **lately)
+        calls, income = partial(calls_by_day, self._campus), partial(income_by_day, self._campus)
+        sections = await read_sections(acts=acts, points=points, calls=calls, income=income)
         return self._pages.page(
             "overview.html",
             request,
@@ -111,7 +111,10 @@ class OverviewPage:
             process=self.process(),
             has_audit_log=config.audit_log is not None,
             now=core.now(),
-            **sections,
+            acts=sections["acts"],
+            points=sections["points"],
+            calls=sections["calls"],
+            income=sections["income"],
         )
 
     async def check(self, request: Request, form: Mapping[str, str]) -> Response:
