@@ -12,6 +12,7 @@ SPARKLINE = Markup(
 )
 BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" preserveAspectRatio="none" role="img" aria-label="{label}">')
 SLOTS = Markup('<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" role="img" aria-label="{label}">')
+TOPS = {"bad": 0, "warn": 3, "good": 6}
 SLOT = Markup('<path class="{tone}" d="{path}"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')
 
@@ -36,10 +37,14 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
 
 
 def slots(tones: Sequence[str], label: str) -> Markup:
-    """A strip of equal parts of time, the oldest first: good, warn, bad or none. `label` says in words what it shows."""
+    """A strip of equal parts of time, the oldest first: good, warn, bad or none. `label` says in words what it shows.
+
+    The worse, the higher: colours alone would not tell everybody.
+    """
     drawn = [SLOTS.format(width=len(tones) * 6, label=label)]
     for tone in dict.fromkeys(tones):
-        path = "".join(f"M{place * 6 + 3} 0v18" for place, one in enumerate(tones) if one == tone)  # one path for each tone: it is short
+        top = TOPS.get(tone, 12)
+        path = "".join(f"M{place * 6 + 3} {top}V18" for place, one in enumerate(tones) if one == tone)  # one path for each tone
         drawn.append(SLOT.format(tone=tone, path=path))
     return Markup("").join([*drawn, Markup("</svg>")])
 

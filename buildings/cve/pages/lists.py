@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import read_cve_id, read_day
+from buildings.cve.arguments import canonical, read_cve_id, read_day
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
@@ -39,7 +39,7 @@ from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
-ROWS_SHOWN = 60
+ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
 HITS_SHOWN, LISTS_SHOWN = 20, 30
@@ -79,8 +79,12 @@ async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
 
 async def daily_list(request: Request, site: CveSite) -> Response:
     """The teaser, and with a key the 25 of today or of a past day with what changed. `?id=` leads to the page of a CVE."""
-    if wanted := request.query_params.get("id", "").strip():
-        return Response(status_code=303, headers={"Location": f"{LIST}/{read_cve_id(wanted)}"})
+    looked_up = request.query_params.get("id", "").strip()[:LONGEST_SEARCH]
+    if cve_id := canonical(looked_up) or canonical(f"CVE-{looked_up}"):
+        return Response(status_code=303, headers={"Location": f"{LIST}/{cve_id}"})
+    if looked_up and "text/html" not in request.headers.get("accept", ""):
+        read_cve_id(looked_up)  # a program gets the problem, a person the page with a sentence
+    status = 400 if looked_up else 200
     teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
     day = request.query_params.get("day", "").strip()
     if day:
@@ -95,11 +99,13 @@ async def daily_list(request: Request, site: CveSite) -> Response:
             "teaser.html",
             request,
             data=teaser,
+            status=status,
             teaser=teaser,
             facts=await _facts(site, teaser),
             feeds=feeds_of(site.state.shown(), today=site.now().date()),
             counts=counts,
             refusal=refusal,
+            looked_up=looked_up,
             today=site.now().date(),
         )
     if request.query_params.get("download") == "csv":
@@ -114,6 +120,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         "list.html",
         request,
         data=brief,
+        status=status,
         brief=brief,
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
@@ -123,6 +130,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         changes=changes,
         sort=sort,
         sorts=tuple((name, label) for name, (label, _) in SORTS.items()),
+        looked_up=looked_up,
         today=today,
         day=day,
         archive_start=site.settings.archive_start,
