@@ -202,7 +202,9 @@ class KevListing(ResultPart):
 class SourcePage(ResultPart):
     """A page about a CVE."""
 
-    name: str = Field(description="Whose page it is: NVD, CVE.org, CISA, or the host of a page that CISA names.")
+    name: str = Field(
+        description="Whose page it is: NVD, CVE.org, CISA, or the host of a page that CISA names, of several of a host with its end."
+    )
     url: str = Field(description="Address of the page.")
 
 

@@ -189,8 +189,12 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
             assert (await campus.http.get(address)).status_code == 200
 
 
+CERTS = "cert.example: one", "cert.example: two"
+
+
 async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_both_frames(publisher, open_test_campus, make) -> None:
     notes = "https://vendor.example/advisory?a=1; javascript:alert(1) https://nvd.nist.gov/vuln/detail/CVE-2026-7001; http://[::1/x"
+    notes += " https://cert.example/one/ https://cert.example/two"
     told = {"vulnerabilityName": ALL_AT_ONCE, "shortDescription": "It falls & <breaks>.", "requiredAction": "Lift it.", "notes": notes}
     entry = make.kev_entry("CVE-2026-7001", date(2026, 8, 1), knownRansomwareCampaignUse="Known", **told)
     publisher.put(KEV, make.kev_catalog([entry, *make.listings(1200)]))
@@ -206,7 +210,7 @@ async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_
                 "Lift it.",
             )
             assert (listing["due_date"], listing["days_left"], listing["ransomware"]) == ("2026-08-15", -6, True)
-            assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example"]
+            assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example", *CERTS]
             assert {"rank", "score", "factors"}.isdisjoint(facts)
             verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
             assert (verdict["listing"], verdict["links"]) == (listing, facts["links"])

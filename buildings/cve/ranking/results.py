@@ -180,14 +180,17 @@ def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | No
 
 
 def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
-    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names."""
+    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names, several of one host by how they end."""
     listing = edition.facts.kev.get(cve_id)
     pages = {"NVD": f"https://nvd.nist.gov/vuln/detail/{cve_id}", "CVE.org": f"https://www.cve.org/CVERecord?id={cve_id}"}
     if listing:
         pages["CISA"] = CATALOG_PAGE.format(cve_id=cve_id)
     hosts = {link: host for link in (listing.links if listing else ()) if (host := link.split("/")[2]) != "nvd.nist.gov"}
     times = Counter(hosts.values())
-    others = (SourcePage(name=host if times[host] == 1 else link.partition("//")[2][:60], url=link) for link, host in hosts.items())
+    others = (
+        SourcePage(name=host if times[host] == 1 else f"{host}: {link.rstrip('/').rpartition('/')[2][:40]}", url=link)
+        for link, host in hosts.items()
+    )
     return (*(SourcePage(name=name, url=url) for name, url in pages.items()), *others)
 
 
