@@ -14,6 +14,7 @@ from buildings.cve import building
 from buildings.cve.models import Brief
 from buildings.cve.reports.batch import Verdicts
 from campus.testing import Clock, TestCampus, open_campus
+from tests.conftest import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}
@@ -339,3 +340,16 @@ async def test_the_pages_of_a_made_list_are_the_same_on_each_database(storage_ur
         one = await campus.http.get(f"/cve/{brief.entries[0].cve_id}", headers=headers)
         assert (one.status_code, "Rank 1 of" in one.text) == (200, True)
         assert brief.entries[5].cve_id not in (await campus.http.get("/cve", headers=HTML)).text
+
+
+async def test_what_a_cve_is_is_told_without_the_text_of_nvd_while_its_database_is_gone(postgres: Postgres) -> None:
+    feeds = {"kev_url": "kev.json", "kev_mirror_url": "kev.json", "epss_url": "epss.csv", "nvd_url": "nvd.json"}
+    settings = {name: (SAMPLE / file).as_uri() for name, file in feeds.items()}
+    async with open_campus(cve=building, settings=settings, storage=postgres.url(name := postgres.create_database())) as campus:
+        await campus.run("refresh", accept=True)
+        await campus.run("reload")
+        told = (await campus.call("cve_facts", cve_id="CVE-2024-6387")).data
+        assert "signal handler" in told["description"]
+        postgres.drop_database(name)
+        other = (await campus.call("cve_facts", cve_id="CVE-2021-44228")).data
+        assert (other["description"], other["listing"]["product"]) == (None, "Log4j2")

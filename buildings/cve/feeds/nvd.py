@@ -178,7 +178,7 @@ class PublishedRecord(Published):
         )
 
     def _description(self) -> str:
-        text = next((" ".join(one.value.split()) for one in self.descriptions if one.lang == "en"), "")
+        text = next((" ".join(one.value.replace("\0", "").split()) for one in self.descriptions if one.lang == "en"), "")
         return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION].rpartition(' ')[0]} …"
 
     def _affected(self) -> Iterator[Affected]:

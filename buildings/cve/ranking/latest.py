@@ -26,7 +26,7 @@ from buildings.cve.reports.identifiers import FoundIds
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
-from campus import Site, Storage
+from campus import Site, Storage, StorageUnavailable
 
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
@@ -149,9 +149,12 @@ class Latest:
         kept, edition = self._facts, self.shown()
         wanted = (cve_id, today, verdict)
         if (facts := kept.get(wanted)) is None:
-            description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
-            made = facts_of(edition, cve_id, description=description, verdict=verdict, today=today)
-            facts = keep(kept, wanted, made, most=CACHED_FACTS)
+            make = partial(facts_of, edition, cve_id, verdict=verdict, today=today)
+            try:
+                description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
+            except StorageUnavailable:  # all else is in memory
+                return make(description=None)
+            facts = keep(kept, wanted, make(description=description), most=CACHED_FACTS)
         return facts
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
