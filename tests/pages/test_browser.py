@@ -188,7 +188,7 @@ def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_hold
             page.goto(f"{served.url}/recorder/{made['monitor_id']}")
         pause = page.get_by_role("button", name="Pause")
         pause.focus()
-        uptime = page.locator("#monitor .facts")
+        uptime = page.locator("#monitor .facts").first
         httpx.get(made["beat_url"]).raise_for_status()
         expect(uptime).to_contain_text(", 1 beat")
         expect(pause).to_be_focused()
