@@ -202,7 +202,9 @@ class KevListing(ResultPart):
 class SourcePage(ResultPart):
     """A page about a CVE."""
 
-    name: str = Field(description="Whose page it is: NVD, CVE.org, CISA, or the host of a page that CISA names.")
+    name: str = Field(
+        description="Whose page it is: NVD, CVE.org, CISA, or the host of a page that CISA names, of several of a host with its end."
+    )
     url: str = Field(description="Address of the page.")
 
 
@@ -352,6 +354,9 @@ class CveFacts(About, Answer):
 
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
+    description: str | None = Field(
+        default=None, description="What the vulnerability is, in NVD's words, at most 800 characters; null if NVD's record was not read."
+    )
     epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
     severity: Severity = Field(description=SEVERITY)
     nvd: NvdDetails | None = Field(description="What NVD's record says; null if it was not read or does not exist.")

@@ -105,11 +105,13 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
 async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
     """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
 
-    Use it to explain a CVE, or to learn what CISA demands and until when. `listing` has CISA's name, description, required action,
-    due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the vendor. A CVE that no source knows yet has
-    links only. For how urgent it is among all others, with its score and reasons, call cve_verdict.
+    Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `listing` has
+    CISA's name, description, required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
+    vendor. A CVE that no source knows yet has links only. For how urgent it is among all others, with its score and reasons, call
+    cve_verdict.
     """
-    return site.state.facts(cve_id, site.now().date(), _ways_to(site, "cve_verdict", what="Rank and score"))
+    verdict = _ways_to(site, "cve_verdict", what="Rank and score")
+    return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict)
 
 
 @mcp.tool(

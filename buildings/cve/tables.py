@@ -65,6 +65,15 @@ class NvdRecordPage(Tables, table=True):
     records: bytes
 
 
+class NvdDescriptions(Tables, table=True):
+    """NVD's descriptions of 64 consecutive CVE numbers, packed."""
+
+    __tablename__ = "nvd_descriptions"
+
+    block: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    packed: bytes
+
+
 class NvdState(Tables, table=True):
     """How far NVD was read, in one row; `version` changes with the records. `position` is where to go on, as JSON; None for a file."""
 

@@ -47,7 +47,7 @@ LONGEST_DIFFERENCE = 400
 CONTEXT = 3
 SORTED_IN_WORDS = {"state": "Worst first", "name": "By name", "beat": "By last beat"}
 SHOWN_ALERTS = 20
-BEATS_IN_WORDS = {"ok": "beat", "start": "run started", "idle": "waits for its user", "fail": "failure reported"}
+BEATS_IN_WORDS = {"idle": "waits for its user", "fail": "failure reported"}
 ALERTS_IN_WORDS = {
     "dead": "alert that it is dead",
     "failed": "alert that it failed",
@@ -55,6 +55,10 @@ ALERTS_IN_WORDS = {
     "test": "test alert",
     "blind": "alert about an outage of the recorder",
 }
+
+
+ALERT_TONES = {"dead": "bad", "failed": "bad", "recovered": "good"}
+USUAL_BEATS = ("ok", "start", 0)
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,17 @@ async def _fleet_page(
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
-        data = {"ok": True, "signed_in": False, "detail": refusal.detail}
-        return site.page("no_fleet.html", request, data=data, status=refused.status if refused else 200, refusal=refusal)
+        return site.page(
+            "no_fleet.html",
+            request,
+            data={"ok": True, "signed_in": False, "detail": refusal.detail},
+            status=refused.status if refused else 200,
+            headers=refused.headers if refused else None,
+            refusal=refusal,
+            refused=refused,
+            given=given or {},
+            has_mail=site.mail is not None,
+        )
     asked = {"q": query.text, "state": query.state, "sort": query.sort}
     return site.page(
         "fleet.html",
@@ -113,19 +126,24 @@ async def _fleet_page(
 
 
 async def _register(request: Request, site: RecorderSite) -> Response:
-    """Register a monitor from the form; its secret is on the page that answers, and nowhere else."""
-    given = await _given(request, FIELDS)
+    """Register a monitor from the form; its secret is on the page that answers, and nowhere else.
+
+    The form for visitors without a key says `free`: one whose session has ended is not given a monitor without an owner.
+    """
+    given = await _given(request, (*FIELDS, "free"))
     try:
-        await site.admit(request, "fleet_status")
-        answer = await site.call(request, "register_monitor", **_arguments(given))
+        if not given.get("free"):
+            await site.admit(request, "fleet_status")
+        answer = await site.call(request, "register_monitor", **_arguments({name: given[name] for name in FIELDS if name in given}))
     except Problem as refused:
         return await _fleet_page(request, site, refused, given)
     return await _secret_page(request, site, Registered.model_validate(answer), "Monitor registered", given.get("name", ""))
 
 
 async def _secret_page(request: Request, site: RecorderSite, made: Registered | Resecured | Taken, title: str, name: str) -> Response:
-    """How to send beats and capsules with a new secret, in six ways; and whether one has arrived."""
-    one = await _one_of(request, site, made.monitor_id)
+    """How to send beats and capsules with a new secret, in six ways; and whether one has arrived, of a monitor that a key owns."""
+    is_free = isinstance(made, Registered) and made.tier == "free"
+    one = None if is_free else await _one_of(request, site, made.monitor_id)
     building = site.directory.building(site.name)
     ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
     return site.page(
@@ -241,23 +259,22 @@ def _unknown() -> Problem:
 
 
 def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]:
-    """The last beats and the delivered alerts of a monitor, the latest first; its registration if no beat is left out."""
-    moments = [TimelineEntry(beat.at, *_beat_in_words(beat)) for beat in entry.last_beats]
+    """What is unusual in the last beats of a monitor, and its delivered alerts, the latest first; its registration if all are kept."""
+    moments = [TimelineEntry(beat.at, *_beat_in_words(beat)) for beat in entry.last_beats if beat.status not in USUAL_BEATS]
     for one in delivered:
         seconds = (one.delivered_at - one.at).total_seconds()
         to = f"{one.channel} {masked_address(one.address)}"
         what = ALERTS_IN_WORDS.get(one.kind, one.kind)
-        moments.append(
-            TimelineEntry(one.delivered_at, "quiet", f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})")
-        )
+        words = f"{what}: delivered to {to} after {max(seconds, 0):.1f} s ({one.message_id})"
+        moments.append(TimelineEntry(one.delivered_at, ALERT_TONES.get(one.kind, "quiet"), words))
     if entry.beats <= len(entry.last_beats):
         moments.append(TimelineEntry(entry.registered_at, "quiet", "registered"))
     return sorted(moments, key=lambda one: one.at, reverse=True)
 
 
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
-    """The tone of a beat, and what it reported."""
-    tone = "good" if beat.status in ("ok", 0) else "quiet" if beat.status in ("start", "idle") else "bad"
+    """The tone of an unusual beat, and what it reported."""
+    tone = "quiet" if beat.status == "idle" else "bad"
     words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
 

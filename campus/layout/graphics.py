@@ -12,6 +12,7 @@ SPARKLINE = Markup(
 )
 BAR = Markup('<svg class="bar" viewBox="0 0 100 10" width="120" height="10" preserveAspectRatio="none" role="img" aria-label="{label}">')
 SLOTS = Markup('<svg class="slots" viewBox="0 0 {width} 18" width="{width}" height="18" role="img" aria-label="{label}">')
+TOPS = {"bad": 0, "warn": 3, "good": 6}
 SLOT = Markup('<path class="{tone}" d="{path}"/>')
 PART = Markup('<rect class="part-{number}" x="{x:.2f}" y="0" width="{width:.2f}" height="10"/>')
 
@@ -36,10 +37,14 @@ def sparkline(values: Sequence[float | None], label: str, *, least: float | None
 
 
 def slots(tones: Sequence[str], label: str) -> Markup:
-    """A strip of equal parts of time, the oldest first: good, warn, bad or none. `label` says in words what it shows."""
+    """A strip of equal parts of time, the oldest first: good, warn, bad or none. `label` says in words what it shows.
+
+    The worse, the higher: colours alone would not tell everybody.
+    """
     drawn = [SLOTS.format(width=len(tones) * 6, label=label)]
     for tone in dict.fromkeys(tones):
-        path = "".join(f"M{place * 6 + 3} 0v18" for place, one in enumerate(tones) if one == tone)  # one path for each tone: it is short
+        top = TOPS.get(tone, 12)
+        path = "".join(f"M{place * 6 + 3} {top}V18" for place, one in enumerate(tones) if one == tone)  # one path for each tone
         drawn.append(SLOT.format(tone=tone, path=path))
     return Markup("").join([*drawn, Markup("</svg>")])
 
@@ -64,12 +69,14 @@ WHISKER = Markup('<line class="line-{number}" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2
 CHART_WIDTH, LEFT, BOTTOM, ROW, LETTER = 640.0, 44.0, 24.0, 26.0, 11.0
 
 
-def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], label: str, *, unit: str = "") -> Markup:
-    """A line for each series over the same places, the oldest first, with an axis from 0 and a legend; None leaves a place out.
+def chart(
+    series: Mapping[str, Sequence[float | None]], places: Sequence[str], label: str, *, unit: str = "", most: float | None = None
+) -> Markup:
+    """A line for each series over the same places, the oldest first, with an axis from 0, to `most`, and a legend; None leaves a place out.
 
-    `label` says in words what it shows, `unit` follows the numbers of the axis. Put a table of the same numbers beside it.
+    `label` says in words what it shows, `unit` follows the numbers of the axis, apart from $. Put a table of the same numbers beside it.
     """
-    high = _round_up(max((value for values in series.values() for value in values if value is not None), default=0.0))
+    high = most or _round_up(max((value for values in series.values() for value in values if value is not None), default=0.0))
     legend = _legend(series)
     top = ROW + max((y for _, y in legend), default=0.0)
     base = top + 150.0
@@ -78,7 +85,7 @@ def chart(series: Mapping[str, Sequence[float | None]], places: Sequence[str], l
     for share in (0.0, 0.5, 1.0):
         y = base - share * (base - top)
         drawn += [RULE.format(x1=LEFT, y1=y, x2=CHART_WIDTH, y2=y)]
-        drawn += [LABEL.format(x=LEFT - 6, y=y + 4, anchor="end", text=f"{high * share:g}{unit}")]
+        drawn += [LABEL.format(x=LEFT - 6, y=y + 4, anchor="end", text=_on_axis(high * share, unit))]
     if places:
         drawn += [LABEL.format(x=LEFT, y=base + 18, anchor="start", text=places[0])]
         drawn += [LABEL.format(x=CHART_WIDTH, y=base + 18, anchor="end", text=places[-1])] if len(places) > 1 else []
@@ -118,6 +125,10 @@ def intervals(rows: Sequence[tuple[str, str, int, float, float, float]], label: 
         drawn += [LABEL.format(x=0, y=y + 4, anchor="start", text=name), WHISKER.format(number=number, x1=low, x2=most, y=y)]
         drawn += [DOT.format(number=number, x=value, y=y, r=5), LABEL.format(x=CHART_WIDTH, y=y + 4, anchor="end", text=count)]
     return Markup("").join([*drawn, Markup("</svg>")])
+
+
+def _on_axis(value: float, unit: str) -> str:
+    return f"${value:,.10g}" if unit == "$" else f"{value:,.10g}{unit}"
 
 
 def _round_up(value: float) -> float:

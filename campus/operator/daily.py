@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
+from campus.payments.ledger import Revenue
+from campus.pricing import Price
+
 DAYS_SHOWN = 30
 WEEK = 7
 LINES = 2
@@ -41,3 +44,23 @@ def daily_of(amounts: Iterable[tuple[str, str, int]], today: date) -> Daily:
         found.setdefault(tool, Counter())[day] += amount
     tools = {tool: [of_tool[day] for day in days] for tool, of_tool in found.items()}
     return Daily(days, dict(sorted(tools.items(), key=lambda item: (-sum(item[1]), item[0]))))
+
+
+@dataclass(frozen=True)
+class Income:
+    """What one network's payments earned in the last 30 days, in the token's smallest unit; and their sum."""
+
+    network: str
+    daily: Daily
+    usd: str
+    payments: int
+
+
+def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
+    """Income by network, since money of a test network is not real."""
+    found = []
+    for network in sorted({one.network for one in revenue}):
+        of_it = [one for one in revenue if one.network == network]
+        daily = daily_of(((one.day, f"{one.building}.{one.tool}", one.amount) for one in of_it), today)
+        found.append(Income(network, daily, str(Price(sum(one.amount for one in of_it))), sum(one.payments for one in of_it)))
+    return found

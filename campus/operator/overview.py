@@ -23,7 +23,8 @@ from campus.keys.repository import KeyCounts, count_keys
 from campus.keys.tables import AuditRow
 from campus.layout.renderer import Pages, in_words
 from campus.operator.checklist import Point, checklist
-from campus.payments.ledger import Accounts, StateTotal
+from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
+from campus.payments.ledger import Accounts, Period, StateTotal
 
 ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
@@ -98,7 +99,8 @@ class OverviewPage:
         async def points() -> Sequence[Point]:
             return checklist(config, backup_note=core.databases.backup_note(), is_postgres=config.storage.url.startswith("postgresql"))
 
-        sections = await read_sections(acts=acts, points=points)
+        calls, income = partial(calls_by_day, self._campus), partial(income_by_day, self._campus)
+        sections = await read_sections(acts=acts, points=points, calls=calls, income=income)
         return self._pages.page(
             "overview.html",
             request,
@@ -111,6 +113,8 @@ class OverviewPage:
             now=core.now(),
             acts=sections["acts"],
             points=sections["points"],
+            calls=sections["calls"],
+            income=sections["income"],
         )
 
     async def check(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -161,6 +165,18 @@ async def jobs_of(campus: Campus) -> Sequence[JobStatus]:
     """The status of each job, read now."""
     await campus.scheduler.read_records()
     return campus.scheduler.status()
+
+
+async def calls_by_day(campus: Campus) -> Daily:
+    """The calls with keys of the last 30 days."""
+    return daily_of(await campus.core.usage.by_tool(days=DAYS_SHOWN), campus.core.now().date())
+
+
+async def income_by_day(campus: Campus) -> Sequence[Income]:
+    """The income of the last 30 days, without that from the operator's own wallets."""
+    config, today = campus.plan.config.payments, campus.core.now().date()
+    accounts = Accounts(campus.core.storage, own_wallets=config.own_wallets if config else ())
+    return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
 
 
 async def key_counts(campus: Campus) -> KeyCounts:

@@ -13,10 +13,10 @@ from campus.keys.repository import KeyRecord, ending_keys, newest_keys
 from campus.keys.tokens import pasted
 from campus.layout.renderer import Pages
 from campus.operator.configuration import environment_names, shown_configuration
-from campus.operator.daily import DAYS_SHOWN, Daily, daily_of
 from campus.operator.overview import (
     ENDING_SOON,
     alert_states,
+    calls_by_day,
     facts_of,
     jobs_of,
     key_counts,
@@ -55,12 +55,7 @@ class OperatorPages:
 
     async def usage(self, request: Request, form: Mapping[str, str]) -> Response:
         """The calls with keys, by day and tool."""
-        core = self.campus.core
-
-        async def calls() -> Daily:
-            return daily_of(await core.usage.by_tool(days=DAYS_SHOWN), core.now().date())
-
-        return self._page("usage.html", request, **await read_sections(calls=calls))
+        return self._page("usage.html", request, **await read_sections(calls=lambda: calls_by_day(self.campus)))
 
     async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
         """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""

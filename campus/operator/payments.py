@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -12,9 +13,8 @@ from starlette.responses import Response
 from campus.app import Campus
 from campus.errors import CampusError
 from campus.layout.renderer import Pages
-from campus.operator.daily import DAYS_SHOWN, Daily, daily_of
-from campus.operator.overview import read_sections, rendered
-from campus.payments.ledger import Accounts, Funnel, Period, Revenue
+from campus.operator.overview import income_by_day, read_sections, rendered
+from campus.payments.ledger import Accounts, Funnel, Period
 from campus.payments.payment import PaymentService
 from campus.pricing import Price
 
@@ -22,16 +22,6 @@ ENTRIES_SHOWN = 30
 FUNNEL_DAYS = 7
 RECONCILE_SECONDS = 60.0
 RECONCILED_BACK = timedelta(days=30)
-
-
-@dataclass(frozen=True)
-class Income:
-    """What one network's payments earned in the last 30 days, in the token's smallest unit; and their sum."""
-
-    network: str
-    daily: Daily
-    usd: str
-    payments: int
 
 
 @dataclass(frozen=True)
@@ -48,9 +38,6 @@ class PaymentPages:
         accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
         today = self.campus.core.now().date()
 
-        async def income() -> Sequence[Income]:
-            return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
-
         async def funnel() -> Sequence[Funnel]:
             return funnel_of(await accounts.funnel(Period(today - timedelta(days=FUNNEL_DAYS - 1), today)))
 
@@ -64,7 +51,12 @@ class PaymentPages:
             return await service.findings() if service else ()
 
         sections = await read_sections(
-            states=accounts.states, income=income, funnel=funnel, entries=entries, overdue=overdue, findings=findings
+            states=accounts.states,
+            income=partial(income_by_day, self.campus),
+            funnel=funnel,
+            entries=entries,
+            overdue=overdue,
+            findings=findings,
         )
         more = {"price": Price, "takes_payments": service is not None, "reconciled": None, "accepted": None, **shown}
         return rendered(self.pages, "payments.html", request, refused, **sections, **more)
@@ -95,16 +87,6 @@ class PaymentPages:
         if self.campus.payments is None:
             raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
         return self.campus.payments
-
-
-def income_of(revenue: Sequence[Revenue], today: date) -> list[Income]:
-    """Income by network, since money of a test network is not real."""
-    found = []
-    for network in sorted({one.network for one in revenue}):
-        of_it = [one for one in revenue if one.network == network]
-        daily = daily_of(((one.day, f"{one.building}.{one.tool}", one.amount) for one in of_it), today)
-        found.append(Income(network, daily, str(Price(sum(one.amount for one in of_it))), sum(one.payments for one in of_it)))
-    return found
 
 
 def funnel_of(days: Sequence[Funnel]) -> list[Funnel]:

@@ -20,6 +20,8 @@ FOR_ALL = (
     "/cve/CVE-2021-44228",
     "/cve/next",
     "/cve/methodology",
+    "/cve/report",
+    "/cve/watches",
     "/recorder",
     "/keys",
     "/pricing",
@@ -30,7 +32,7 @@ FOR_ALL = (
     "/errors/not_found",
     "/nothing",
 )
-OF_OPERATOR = ("/sign-in", "/", "/jobs", "/keys", "/payments", "/alerts", "/buildings", "/nothing")
+OF_OPERATOR = ("/sign-in", "/", "/jobs", "/keys", "/usage", "/payments", "/alerts", "/buildings", "/nothing")
 WITH_KEY = (
     "/keys",
     "/keys/receipt",

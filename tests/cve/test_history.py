@@ -152,6 +152,11 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make, f
             assert drawn.headers["content-type"].startswith("image/svg+xml")
             lines = Xml.fromstring(drawn.content).findall(".//{http://www.w3.org/2000/svg}polyline")
             assert [len(line.attrib["points"].split()) for line in lines] == [4, 2], "the line ends before the gap and the other model"
+            listed = Xml.fromstring(
+                (await campus.http.get("/v1/cve/CVE-2026-1000/history", headers=bearer | {"Accept": "image/svg+xml"})).content
+            )
+            (marks,) = [one.attrib["d"] for one in listed.iter("{http://www.w3.org/2000/svg}path") if one.attrib.get("class") == "kev"]
+            assert marks.count("M") == 1, "it was removed on a day of the chart, and listed before the first"
 
 
 def migrated(connection: Connection) -> None:

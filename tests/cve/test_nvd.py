@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import anyio
 import pytest
@@ -203,6 +204,31 @@ async def test_an_empty_file_is_no_success(publisher, open_test_campus, make, li
             await read_nvd(campus.site, limits=limits())
         assert campus.site.state.nvd.entries == 1
         assert publisher.asked[-1][1]["if-none-match"]
+
+
+async def test_what_nvd_says_that_a_cve_is_is_stored_beside_the_records_and_told_by_cve_facts(
+    publisher, open_test_campus, make, limits, storage_url: str
+) -> None:
+    def described(*texts: tuple[str, str], number: int = 1000) -> dict[str, Any]:
+        return make.nvd_record(f"CVE-2026-{number}", descriptions=[{"lang": lang, "value": value} for lang, value in texts])
+
+    async with open_test_campus(publisher.url, settings={"nvd_url": f"{publisher.url}/nvd.json"}, storage=storage_url) as campus:
+        await campus.run("refresh", accept=True)
+
+        async def told(number: int) -> str | None:
+            text: str | None = (await campus.call("cve_facts", cve_id=f"CVE-2026-{number}")).data["description"]
+            return text
+
+        other = described(("en", "It rises."), number=1001)
+        for texts, expected in (
+            ([("es", "Cae."), ("en", "It falls\n on you.")], "It falls on you."),
+            ([("en", "word " * 400)], f"{'word ' * 159}word …"),
+            ([], None),
+        ):
+            publisher.put("/nvd.json", make.nvd_page([described(*texts), other]))
+            await read_nvd(campus.site, limits=limits())
+            await campus.run("reload")
+            assert [await told(1000), await told(1001), await told(1002)] == [expected, "It rises.", None]
 
 
 @pytest.mark.parametrize("given", [{"start": 0, "total": 9}, {"start": 4, "total": 9}])

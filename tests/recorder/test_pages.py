@@ -389,7 +389,27 @@ async def test_without_a_key_the_page_says_what_a_key_shows_and_another_scope_is
         assert "Authorization" not in page + other, "a person sends no header"
         assert (await recorder.campus.http.get("/recorder")).json()["signed_in"] is False
         assert (await recorder.campus.http.get("/recorder/events")).status_code == 402
-        assert (await press(recorder, "/recorder", None, name="x")).status_code == 403
+        assert (await press(recorder, "/recorder", None, name="x")).status_code == 402
+
+
+async def test_a_visitor_without_a_key_registers_a_monitor_that_one_webhook_hears_of(
+    open_recorder: OpenRecorder, receiver: Receiver
+) -> None:
+    async with open_recorder() as recorder:
+        for webhook in ("", "ftp://x"):
+            refused = await press(recorder, "/recorder", None, free="1", name=NAME, alert_webhook=webhook)
+            assert (refused.status_code, 'role="alert"' in refused.text, harm_in(refused.text)) == (422, True, [])
+        made = await press(recorder, "/recorder", None, free="1", name=NAME, alert_webhook=receiver.url())
+        assert (made.status_code, harm_in(made.text), made.headers["cache-control"]) == (200, [], "private, no-store")
+        beat = re.search(r"/v1/recorder/beat/mon_\w+/\w+", made.text)
+        badge = re.search(r'href="(/v1/recorder/badge/\w+\.svg)"', made.text)
+        assert beat is not None
+        assert badge is not None
+        assert ("To the monitor" in made.text, "waiting" in (await recorder.campus.http.get(badge[1])).text) == (False, True)
+        assert (await recorder.campus.http.get(beat[0])).status_code == 200
+        assert "alive" in (await recorder.campus.http.get(badge[1])).text
+        again = await press(recorder, "/recorder", None, free="1", name="two", alert_webhook=receiver.url())
+        assert (again.status_code, "one monitor" in again.text or "already" in again.text) == (409, True), again.text
 
 
 async def test_what_a_registration_lacks_is_said_beside_the_form_which_keeps_what_was_typed(open_recorder: OpenRecorder) -> None:

@@ -1,4 +1,4 @@
-"""The EPSS of CVEs over the stored days and the list that is served; the last 30 days are kept until the list changes."""
+"""The EPSS of CVEs over the stored days and the list that is served; what was read lately is kept until the list changes."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import date, timedelta
@@ -8,10 +8,11 @@ from buildings.cve.archive.epss_store import load_points, points_of_sample
 from buildings.cve.archive.history import DAYS_SHOWN, CveHistory, course_of, history_of
 from buildings.cve.arguments import no_list_yet, number_of
 from buildings.cve.forecast.store import load_flips_of
+from buildings.cve.kept import keep
 from buildings.cve.ranking.edition import Edition
 from campus import Storage
 
-CACHED_COURSES = 1_000
+CACHED_COURSES, CACHED_HISTORIES = 1_000, 64
 LOADS_OF_HISTORY = 3
 """A history is read again with a newer list if that was stored in between."""
 Course = tuple[float | None, ...]
@@ -35,18 +36,21 @@ class Histories:
         self._shown = shown
         self._version = version
         self._reload = reload
-        self._courses: dict[str, Course] = {}
+        self.clear()
 
     def clear(self) -> None:
         """Forget what was loaded. What is being loaded now is not kept."""
-        self._courses = {}
+        self._courses: dict[str, Course] = {}
+        self._histories: dict[tuple[str, date | None, date | None], CveHistory] = {}
 
     async def of(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
         """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
-        number = number_of(cve_id)
-        points = (await self._points([number], since=date.min))[number]
-        edition = self._shown()
-        return history_of(edition, cve_id, points, await load_flips_of(self._storage, cve_id), first=first, last=last)
+        kept, wanted, number = self._histories, (cve_id, first, last), number_of(cve_id)
+        if (history := kept.get(wanted)) is None:
+            points = (await self._points([number], since=date.min))[number]
+            edition, flips = self._shown(), await load_flips_of(self._storage, cve_id)
+            history = keep(kept, wanted, history_of(edition, cve_id, points, flips, first=first, last=last), most=CACHED_HISTORIES)
+        return history
 
     async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:
         """The EPSS of CVEs over the last 30 days, day by day; kept until the list changes."""

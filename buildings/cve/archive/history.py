@@ -1,6 +1,6 @@
 """The history of one CVE: its EPSS from the first stored day on, and what CISA did with it in KEV; as JSON, CSV and SVG. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import ClassVar, Literal
 from xml.sax.saxutils import escape
@@ -10,13 +10,17 @@ from pydantic import ConfigDict, Field
 from buildings.cve.archive.epss_history import Point, changes_of, gaps_between
 from buildings.cve.models import Answer, Day, ResultPart
 from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.text_tables import csv_of
 from campus import Problem
 
 DAYS_SHOWN = 30
 """The course of EPSS on the pages has this many days."""
-WIDTH, HEIGHT, TOP, BOTTOM = 480, 120, 18, 104
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 480, 150, 42, 18, 128
+SCORE_BACK, SCORE_AHEAD, SCORE_STEP = 30, 60, 10
+"""The course of the score on the page of a CVE, in days."""
+EVENTS_IN_WORDS: Mapping[str, str] = {"listed": "listed in KEV", "ransomware_reported": "ransomware", "removed": "removed from KEV"}
 KevEventName = Literal["listed", "ransomware_reported", "removed"]
 
 
@@ -68,22 +72,27 @@ class CveHistory(Answer):
         return csv_of(("day", "cve_id", "epss", "model"), rows)
 
     def as_svg(self) -> str:
-        """A line from 0 to the highest score, interrupted where there is no score and where the model changes."""
+        """A line on an axis from 0 to 100 %, interrupted where there is no score and where the model changes; with the days of KEV."""
         highest = max((point.epss or 0.0 for point in self.epss), default=0.0)
         title = f"EPSS of {self.cve_id} from {self.first_day} to {self.last_day}, at most {100 * highest:g} %"
-        lines = "".join(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in run)}"/>' for run in self._runs(highest or 1.0))
+        lines = "".join(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in run)}"/>' for run in self._runs())
+        events = [(self._x(one.day), one.event) for one in self.kev if self.first_day <= one.day <= self.last_day]
+        marks = "".join(f"M{x:.1f} {TOP}V{BOTTOM}" for x, _ in events)
+        axis = "".join(f"M{LEFT} {self._y(share):g}H{WIDTH}" for share in (0, 0.5, 1))
         labels = "".join(
-            f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<text x="{x:.1f}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
             for x, y, anchor, text in (
-                (0, 12, "start", f"{self.cve_id}: EPSS up to {100 * highest:g} %"),
-                (0, HEIGHT - 2, "start", str(self.first_day)),
-                (WIDTH, HEIGHT - 2, "end", str(self.last_day)),
+                *((LEFT - 6, self._y(share) + 4, "end", f"{100 * share:g} %") for share in (0, 0.5, 1)),
+                *((x, TOP - 6, "end" if x > WIDTH / 2 else "start", EVENTS_IN_WORDS[event]) for x, event in events),
+                (LEFT, HEIGHT - 4, "start", str(self.first_day)),
+                (WIDTH, HEIGHT - 4, "end", str(self.last_day)),
             )
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">'
             f'<title>{escape(title)}</title><g fill="#7a8490" font-family="sans-serif" font-size="11">{labels}</g>'
-            f'<path d="M0 {BOTTOM}H{WIDTH}" stroke="#7a8490" stroke-width="0.5"/>'
+            f'<path d="{axis}" stroke="#7a8490" stroke-width="0.5" opacity="0.5"/>'
+            f'<path class="kev" d="{marks}" stroke="#d04a3f" stroke-width="1.6" stroke-dasharray="4 3"/>'
             f'<g fill="none" stroke="#3d8bd9" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round">{lines}</g></svg>'
         )
 
@@ -100,17 +109,33 @@ class CveHistory(Answer):
                 del gaps[0]
             yield day, None if gaps and gaps[0].first_day <= day else held
 
-    def _runs(self, highest: float) -> list[list[tuple[float, float]]]:
+    def score_course(self) -> tuple[tuple[date, float | None, float | None], ...]:
+        """Of a CVE in KEV the score of each day so far, as it follows from EPSS, and of those ahead if EPSS stays; none of any other."""
+        added = max((one.day for one in self.kev if one.event == "listed"), default=None)
+        if added is None or self.kev[-1].event == "removed":
+            return ()
+        known = [(day, factors_of(epss=point.epss, added=added, day=day).score if point else None) for day, point in self._daily()]
+        known = [(day, score if day >= added else None) for day, score in known[-SCORE_BACK:]]
+        days_ahead = [self.last_day + timedelta(days=ahead) for ahead in range(SCORE_AHEAD + 1)]
+        ahead = [(day, factors_of(epss=self.epss[-1].epss, added=added, day=day).score) for day in days_ahead]
+        so_far: list[tuple[date, float | None, float | None]] = [(day, score, None) for day, score in known[:-1]]
+        return (*so_far, *((day, None if place else score, score) for place, (day, score) in enumerate(ahead)))
+
+    def _x(self, day: date) -> float:
+        return LEFT + (WIDTH - LEFT) * (day - self.first_day).days / max((self.last_day - self.first_day).days, 1)
+
+    def _y(self, share: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * share
+
+    def _runs(self) -> list[list[tuple[float, float]]]:
         """The lines to draw: each for days that follow one another with scores of one model."""
-        length = max((self.last_day - self.first_day).days, 1)
         runs: list[list[tuple[float, float]]] = []
         before: EpssPoint | None = None
         for day, point in self._daily():
             if point is None or point.epss is None:
                 before = None
                 continue
-            x = WIDTH * (day - self.first_day).days / length
-            y = BOTTOM - (BOTTOM - TOP) * point.epss / highest
+            x, y = self._x(day), self._y(point.epss)
             if before is None or before.model != point.model:
                 runs.append([(x, y), (x, y)])
             elif before is not point:

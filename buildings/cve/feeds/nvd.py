@@ -22,6 +22,8 @@ MAX_AFFECTED = 20
 MAX_CWES = 10
 MAX_TEXT = 400
 """Longer links, vectors and names are left out or cut: a record takes some hundred bytes."""
+MAX_DESCRIPTION = 800
+"""Longer descriptions are cut: they go on with versions, or with the trace of a kernel."""
 
 CWE = re.compile(r"CWE-[0-9]{1,5}")
 NOT_DEFINED = re.compile(r"/[A-Z]{1,3}:X(?=/|$)")
@@ -126,16 +128,17 @@ class Configuration(Published):
     nodes: list[ProductGroup] = []
 
 
-class WeaknessText(Published):
-    """The name of a weakness."""
+class LanguageText(Published):
+    """A text in one language: a description, or the name of a weakness."""
 
+    lang: str = ""
     value: str
 
 
 class Weakness(Published):
     """A weakness that the CVE is an instance of."""
 
-    description: list[WeaknessText] = []
+    description: list[LanguageText] = []
 
 
 class PublishedRecord(Published):
@@ -146,6 +149,7 @@ class PublishedRecord(Published):
     vuln_status: str = ""
     published: datetime | None = None
     last_modified: datetime
+    descriptions: list[LanguageText] = []
     metrics: Assessments
     references: list[PublishedReference] = []
     configurations: list[Configuration] = []
@@ -170,7 +174,12 @@ class PublishedRecord(Published):
             affected=affected[:MAX_AFFECTED],
             affected_count=len(affected),
             ssvc=_ssvc(self.metrics.ssvc),
+            description=self._description(),
         )
+
+    def _description(self) -> str:
+        text = next((" ".join(one.value.replace("\0", "").split()) for one in self.descriptions if one.lang == "en"), "")
+        return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION].rpartition(' ')[0]} …"
 
     def _affected(self) -> Iterator[Affected]:
         matches = (match for configuration in self.configurations for node in configuration.nodes for match in node.cpe_match)

@@ -17,10 +17,11 @@ from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import FEED, NvdPage
 from buildings.cve.feeds.nvd_pages import Position, fetch_page, is_file, pause_between_pages
+from buildings.cve.nvd.descriptions import block_of, find_description, with_descriptions
 from buildings.cve.nvd.records import NvdRecords, merged, page_numbers
 from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.settings import CveSettings
-from buildings.cve.tables import LATEST, FeedState, NvdRecordPage, NvdState
+from buildings.cve.tables import LATEST, FeedState, NvdDescriptions, NvdRecordPage, NvdState
 from campus import Site, Storage
 
 log = logging.getLogger(__name__)
@@ -137,22 +138,34 @@ async def store_records(
 
     `copy` is of a file. The feed's last failure is forgotten.
     """
-    pages = page_numbers(records)
+    pages, blocks = page_numbers(records), {block_of(record.cve_id) for record in records}
     async with storage.read() as session:
         rows = await session.exec(select(NvdRecordPage).where(col(NvdRecordPage.page).in_(pages)))
         stored = {row.page: row.records for row in rows}
+        described = await session.exec(select(NvdDescriptions).where(col(NvdDescriptions.block).in_(blocks)))
+        descriptions = {row.block: row.packed for row in described}
     changed, added = await anyio.to_thread.run_sync(merged, stored, records)
+    new = await anyio.to_thread.run_sync(with_descriptions, descriptions, records)
     async with storage.write() as session:
         if _progress(await session.get(NvdState, LATEST)).version != last.version:
             return None
         progress = Progress(version=last.version + 1, entries=last.entries + added, position=position)
         await session.exec(delete(NvdRecordPage).where(col(NvdRecordPage.page).in_(changed)))
         session.add_all(NvdRecordPage(page=page, version=progress.version, records=block) for page, block in changed.items())
+        await session.exec(delete(NvdDescriptions).where(col(NvdDescriptions.block).in_(new)))
+        session.add_all(NvdDescriptions(block=block, packed=packed) for block, packed in new.items())
         text = POSITION.dump_json(position).decode() if position else None
         state = NvdState(id=LATEST, version=progress.version, entries=progress.entries, read_at=read_at, position=text)
         await session.merge(state)
         await session.merge(read_state(FEED, copy))
         return progress
+
+
+async def load_description(storage: Storage, cve_id: str) -> str | None:
+    """What NVD says that a CVE is; None if its record was not read."""
+    async with storage.read() as session:
+        row = await session.get(NvdDescriptions, block_of(cve_id))
+    return find_description(row.packed if row else None, cve_id)
 
 
 async def forget_failure(storage: Storage) -> None:

@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from functools import cache, partial
 from typing import Any, TypeVar, get_args
 
 import anyio.to_thread
 
 from buildings.cve.archive.histories import Course
-from buildings.cve.arguments import read_cve_id, read_day
+from buildings.cve.archive.history import SCORE_STEP
+from buildings.cve.arguments import canonical, read_cve_id, read_day
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of
@@ -37,12 +39,20 @@ from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
-ROWS_SHOWN = 60
+ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
-HITS_SHOWN, LISTS_SHOWN = 20, 40
+HITS_SHOWN, LISTS_SHOWN = 20, 30
+DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
+FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
+    "": ("All", lambda entry, today: True),
+    "overdue": ("Overdue", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
+    "soon": ("Due within 7 days", lambda entry, today: entry.kev_due_date is not None and 0 <= (entry.kev_due_date - today).days <= 7),
+    "ransomware": ("Used for ransomware", lambda entry, today: bool(entry.ransomware)),
+}
+"""What of the list is shown, each with its label; the first is the default."""
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "rank": ("By rank", lambda entry: entry.rank),
     "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
@@ -69,8 +79,12 @@ async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
 
 async def daily_list(request: Request, site: CveSite) -> Response:
     """The teaser, and with a key the 25 of today or of a past day with what changed. `?id=` leads to the page of a CVE."""
-    if wanted := request.query_params.get("id", "").strip():
-        return Response(status_code=303, headers={"Location": f"{LIST}/{read_cve_id(wanted)}"})
+    looked_up = request.query_params.get("id", "").strip()[:LONGEST_SEARCH]
+    if cve_id := canonical(looked_up) or canonical(f"CVE-{looked_up}"):
+        return Response(status_code=303, headers={"Location": f"{LIST}/{cve_id}"})
+    if looked_up and "text/html" not in request.headers.get("accept", ""):
+        read_cve_id(looked_up)  # a program gets the problem, a person the page with a sentence
+    status = 400 if looked_up else 200
     teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
     day = request.query_params.get("day", "").strip()
     if day:
@@ -85,33 +99,39 @@ async def daily_list(request: Request, site: CveSite) -> Response:
             "teaser.html",
             request,
             data=teaser,
+            status=status,
             teaser=teaser,
             facts=await _facts(site, teaser),
             feeds=feeds_of(site.state.shown(), today=site.now().date()),
             counts=counts,
+            refusal=refusal,
+            looked_up=looked_up,
             today=site.now().date(),
         )
     if request.query_params.get("download") == "csv":
         return _file(brief.as_csv().encode(), "text/csv; charset=utf-8", f"{brief.day}.csv")
-    sort = request.query_params.get("sort", "")
-    sort = sort if sort in SORTS else "rank"
-    ransomware = bool(request.query_params.get("ransomware"))
-    entries = sorted((one for one in brief.entries if one.ransomware or not ransomware), key=SORTS[sort][1])
+    today = site.now().date()
+    sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
+    sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
+    shown = {name: [one for one in brief.entries if fits(one, today)] for name, (_, fits) in FILTERS.items()}
     fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site)) if not day else (None, None)
     changes, _ = await _asked(request, site, "brief_changes", partial(brief_changes, to_day=brief.day, site=site))
     return site.page(
         "list.html",
         request,
         data=brief,
+        status=status,
         brief=brief,
-        rows=await _rows(site, entries, is_past=bool(day)),
+        rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
+        filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
+        show=show,
         fresh=fresh,
         fresh_rows=await _rows(site, fresh.entries if fresh else (), is_past=bool(day)),
         changes=changes,
         sort=sort,
-        sorts={name: label for name, (label, _) in SORTS.items()},
-        ransomware=ransomware,
-        today=site.now().date(),
+        sorts=tuple((name, label) for name, (label, _) in SORTS.items()),
+        looked_up=looked_up,
+        today=today,
         day=day,
         archive_start=site.settings.archive_start,
     )
@@ -141,6 +161,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
         refusal=refusal,
         cve_id=cve_id,
         history=history,
+        course=history.score_course() if history else (),
+        step=SCORE_STEP,
         today=site.now().date(),
     )
 
@@ -165,20 +187,22 @@ async def forecast(request: Request, site: CveSite) -> Response:
         shares=shares_of(record),
         hits=record.hits[:HITS_SHOWN],
         methodology=FORECAST_METHODOLOGY,
+        refusal=refusal,
+        today=site.now().date(),
         day=day,
     )
 
 
-def shares_of(record: ForecastRecord) -> list[tuple[str, str, int, float, float, float]]:
+def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float, float], ...]:
     """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
     graded = {one.ranking: one.depths for one in record.rankings}
     names = {"next_in_kev": "Forecast", "epss": "EPSS"}
     depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]
-    return [
+    return tuple(
         (f"{names[name]}, first {one.first:,}", f"{one.hits:,} of {one.names:,} names", number, span.low, one.precision, span.high)
         for name, number, one in sorted(depths, key=lambda row: (row[2].first, row[1]))
         if one.precision is not None and (span := one.precision_interval)
-    ]
+    )
 
 
 async def report(request: Request, site: CveSite) -> Response:
@@ -212,10 +236,10 @@ async def report(request: Request, site: CveSite) -> Response:
     )
 
 
-def groups_of(verdicts: Sequence[BatchVerdict]) -> list[tuple[When, list[BatchVerdict]]]:
+def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
     """The verdicts by when to fix them; a group without any is left out."""
-    groups = [(when, [one for one in verdicts if one.when == when]) for when in get_args(When)]
-    return [(when, group) for when, group in groups if group]
+    groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
+    return tuple((when, group) for when, group in groups if group)
 
 
 def _looked_up(found: Verdicts) -> Iterator[str]:
@@ -251,7 +275,21 @@ def sample_verdicts() -> Verdicts:
 async def methodology(request: Request, site: CveSite) -> Response:
     """How the list and the forecast are made and graded, with evidence and limits, for everyone."""
     data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
-    return site.page("methodology.html", request, data=data, brief=METHODOLOGY, forecast=FORECAST_METHODOLOGY, notices=NOTICES)
+    return site.page(
+        "methodology.html",
+        request,
+        data=data,
+        brief=METHODOLOGY,
+        forecast=FORECAST_METHODOLOGY,
+        notices=NOTICES,
+        decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),
+        days_after=tuple(f"{days} days after the listing" if days else "the day of the listing" for days in DECAY_DAYS),
+    )
+
+
+def score_after(days: int, *, epss: float) -> float:
+    """The score of a CVE so many days after CISA listed it."""
+    return factors_of(epss=epss, added=date.min, day=date.min + timedelta(days=days)).score
 
 
 async def _answer(request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:

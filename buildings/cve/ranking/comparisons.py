@@ -2,19 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date
-from typing import TypeVar
 
 import anyio.to_thread
 
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.lists import all_days
+from buildings.cve.kept import keep
 from buildings.cve.models import Brief
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from campus import Problem, Storage
 
 CACHED_CHANGES = 8
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT")
 
 
 class Comparisons:
@@ -54,7 +52,7 @@ class Comparisons:
         kept = self._counts
         of_both = (before.day, before.edition, after.day, after.edition, full_list)
         if (found := kept.get(of_both)) is None:
-            found = _keep(kept, of_both, counts_of(before, after, full_list=full_list))
+            found = keep(kept, of_both, counts_of(before, after, full_list=full_list), most=CACHED_CHANGES)
         return found
 
     async def changes(self, before: Brief, after: Brief) -> Changes:
@@ -64,7 +62,7 @@ class Comparisons:
         if (found := kept.get(of_both)) is None:
             old = await self._archived_day(before)
             new = await self._archived_day(after)
-            found = _keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new))
+            found = keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new), most=CACHED_CHANGES)
         return found
 
     async def _archived_days(self) -> Sequence[date]:
@@ -78,11 +76,3 @@ class Comparisons:
             detail = f"the archive has the list of the date {brief.day}, but not the ranked set behind it; name another day"
             raise Problem(404, "no_data_for_date", detail)
         return ArchivedDay(brief, *leading)
-
-
-def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
-    """Keep the value, instead of the oldest one if there are many."""
-    if len(kept) >= CACHED_CHANGES:
-        del kept[next(iter(kept))]
-    kept[key] = value
-    return value

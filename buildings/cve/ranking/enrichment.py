@@ -7,7 +7,7 @@ NVD alone, where it means NONE: other sources have used it for "not rated".
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
@@ -77,7 +77,8 @@ class NvdRecord:
     """What is kept of an NVD record; `modified` is the day of its last change.
 
     `ratings` has one rating of each CVSS version, the newest version first; `affected` has the first products of
-    `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit.
+    `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit. `description` is stored apart, see
+    nvd/descriptions.py, and empty in a record that was stored.
     """
 
     cve_id: str
@@ -92,6 +93,7 @@ class NvdRecord:
     affected: tuple[Affected, ...] = ()
     affected_count: int = 0
     ssvc: Ssvc | None = None
+    description: str = field(default="", compare=False)
 
     @property
     def rating(self) -> Rating | None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import lru_cache, partial
+from functools import partial
 
 import anyio.to_thread
 
@@ -14,18 +14,19 @@ from buildings.cve.arguments import no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
+from buildings.cve.kept import keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
-from buildings.cve.nvd.reading import load_records
+from buildings.cve.nvd.reading import load_description, load_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.comparisons import Comparisons
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
 from buildings.cve.reports.batch import Verdicts, verdicts_of
 from buildings.cve.reports.identifiers import FoundIds
-from buildings.cve.sample import sample_edition
+from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
-from campus import Site, Storage
+from campus import Site, Storage, StorageUnavailable
 
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
@@ -70,8 +71,7 @@ class Latest:
         self.comparisons = Comparisons(storage, self.archived)
         self.histories = Histories(storage, shown=self.shown, version=lambda: self._version, reload=self.reload)
         self.feeds: dict[str, bytes] = {}
-        self.facts = lru_cache(CACHED_FACTS)(self._make_facts)
-        """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
+        self._facts: dict[tuple[str, date, str], CveFacts] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
@@ -100,7 +100,7 @@ class Latest:
                 self._results = None
                 self._forecast_answers = None
                 self.feeds.clear()
-                self.facts.cache_clear()
+                self._facts = {}
         version = await newest_version(self._storage)
         record_version = await newest_record_version(self._storage)
         if record_version != self._record_version:
@@ -141,10 +141,21 @@ class Latest:
         kept = self._archive
         wanted = (day, edition)
         if (brief := kept.get(wanted)) is None and (brief := await load_brief(self._storage, day, edition=edition)):
-            if len(kept) >= CACHED_BRIEFS:
-                del kept[next(iter(kept))]
-            kept[wanted] = brief
+            keep(kept, wanted, brief, most=CACHED_BRIEFS)
         return brief
+
+    async def facts(self, cve_id: str, *, today: date, verdict: str) -> CveFacts:
+        """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
+        kept, edition = self._facts, self.shown()
+        wanted = (cve_id, today, verdict)
+        if (facts := kept.get(wanted)) is None:
+            make = partial(facts_of, edition, cve_id, verdict=verdict, today=today)
+            try:
+                description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
+            except StorageUnavailable:  # all else is in memory
+                return make(description=None)
+            facts = keep(kept, wanted, make(description=description), most=CACHED_FACTS)
+        return facts
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
         """The day's forecast; raises Problem 503 while there is none."""
@@ -176,11 +187,8 @@ class Latest:
         self._archive = {}  # what is being loaded now is not kept: it may be of an older edition
         self.comparisons.clear()
         self.feeds.clear()
-        self.facts.cache_clear()
+        self._facts = {}
         self.histories.clear()
-
-    def _make_facts(self, cve_id: str, today: date, verdict: str) -> CveFacts:
-        return facts_of(self.shown(), cve_id, verdict=verdict, today=today)
 
     def _make(self, today: date, full_list: str) -> DayResults:
         edition = self.shown()

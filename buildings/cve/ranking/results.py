@@ -1,5 +1,6 @@
 """Makes the tools' results from a day's edition: brief, teaser, fresh list, verdict. Pure."""
 
+from collections import Counter
 from datetime import date
 from typing import Any, TypeVar
 
@@ -141,7 +142,7 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
     )
 
 
-def facts_of(edition: Edition, cve_id: str, *, verdict: str, today: date) -> CveFacts:
+def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, today: date) -> CveFacts:
     """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it."""
     cve = edition.ranked.find(cve_id)
     record = edition.nvd.find(cve_id)
@@ -151,6 +152,7 @@ def facts_of(edition: Edition, cve_id: str, *, verdict: str, today: date) -> Cve
         sample=edition.is_sample,
         stale=edition.facts.issues.is_stale(today),
         cve_id=cve_id,
+        description=description,
         listing=listing_of(edition, cve_id, today=today),
         links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
@@ -178,13 +180,17 @@ def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | No
 
 
 def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
-    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names."""
+    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names, several of one host by how they end."""
     listing = edition.facts.kev.get(cve_id)
     pages = {"NVD": f"https://nvd.nist.gov/vuln/detail/{cve_id}", "CVE.org": f"https://www.cve.org/CVERecord?id={cve_id}"}
     if listing:
         pages["CISA"] = CATALOG_PAGE.format(cve_id=cve_id)
-    hosts = {link: link.split("/")[2] for link in listing.links} if listing else {}
-    others = (SourcePage(name=host, url=link) for link, host in hosts.items() if host != "nvd.nist.gov")
+    hosts = {link: host for link in (listing.links if listing else ()) if (host := link.split("/")[2]) != "nvd.nist.gov"}
+    times = Counter(hosts.values())
+    others = (
+        SourcePage(name=host if times[host] == 1 else f"{host}: {link.rstrip('/').rpartition('/')[2][:40]}", url=link)
+        for link, host in hosts.items()
+    )
     return (*(SourcePage(name=name, url=url) for name, url in pages.items()), *others)
 
 

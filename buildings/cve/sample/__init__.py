@@ -5,7 +5,7 @@ from pathlib import Path
 
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
-from buildings.cve.feeds.nvd import parse_nvd
+from buildings.cve.feeds.nvd import NvdPage, parse_nvd
 from buildings.cve.nvd.records import packed
 from buildings.cve.ranking.edition import Edition, make_edition
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 def sample_edition() -> Edition:
     """The list of the sample's own day, marked as one."""
     kev = parse_kev((FOLDER / "kev.json").read_bytes())
-    nvd = parse_nvd((FOLDER / "nvd.json").read_bytes())
+    nvd = _nvd()
     edition = make_edition(
         day=kev.released_at.date(),
         made_at=kev.released_at,
@@ -24,3 +24,12 @@ def sample_edition() -> Edition:
         nvd=packed(nvd.records, issue=nvd.issue),
     )
     return replace(edition, is_sample=True)
+
+
+def sample_description(cve_id: str) -> str | None:
+    """What NVD says that a CVE of the sample is."""
+    return next((one.description for one in _nvd().records if one.cve_id == cve_id), None)
+
+
+def _nvd() -> NvdPage:
+    return parse_nvd((FOLDER / "nvd.json").read_bytes())
