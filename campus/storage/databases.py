@@ -2,11 +2,12 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+import anyio
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
@@ -44,6 +45,10 @@ class Backend(Protocol):
 
     def connections(self, name: str) -> Connections:
         """Its connections, which are opened at the first use."""
+        ...
+
+    async def watch(self) -> None:
+        """Follow the server that takes writes, for as long as the databases are open; returns where there is nothing to follow."""
         ...
 
     async def findings(self) -> Sequence[str]:
@@ -95,6 +100,7 @@ class Databases:
         """
         async with AsyncExitStack() as stack:
             backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
+            await _start(backend.watch, stack)
             yield Databases(backend, stack, migrates=migrates, contracts=contracts)
 
     @property
@@ -249,6 +255,15 @@ def _advice(name: str, version: str, history: History) -> str:
             f" {name} that has step {version}, or move this database away to begin with an empty one"
         )
     return f"and the installed version of {name} knows the steps up to {history.head}: install the newer version again, or restore a backup"
+
+
+async def _start(work: Callable[[], Awaitable[None]], stack: AsyncExitStack) -> None:
+    """Run work until the stack is left, whose error the task group does not get: it would wrap it."""
+    tasks = anyio.create_task_group()
+    await tasks.__aenter__()
+    stack.push_async_callback(tasks.__aexit__, None, None, None)
+    stack.callback(tasks.cancel_scope.cancel)
+    tasks.start_soon(work)
 
 
 def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:

@@ -1,15 +1,18 @@
 """PostgreSQL: its connections, one schema per building, and the lock by which writers of all processes take turns; nothing is retried."""
 
+import logging
 import os
 import re
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import starmap
 from typing import Any, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.to_thread import run_sync
@@ -20,11 +23,12 @@ from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage.backups import Manifest
-from campus.storage.errors import BUSY_SECONDS, translate_errors
+from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
 from campus.storage.migrations import History, Version
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
@@ -32,6 +36,8 @@ LOST_SECONDS = 10
 """How long a server may acknowledge nothing, neither what was sent nor a probe while a statement runs, before its connections end."""
 STATEMENT_SECONDS = 30
 """The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
+WATCH_SECONDS = 2.0
+"""How often the server that takes writes is asked whether it still does, and how long it may take to answer."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
 READ_ONLY = "25006"
@@ -44,6 +50,7 @@ PARAMETERS = ("host", "port", *TLS, POOLED)
 USE_POOLED = f"add {POOLED}=true to [storage] url, or name PostgreSQL's own host and port there"
 WITH_TABLES = text("SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(:names)")
 
+TAKES_NO_WRITES = text("SHOW transaction_read_only")
 DURABILITY = text(
     "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,"
     " current_setting('synchronous_commit') AS synchronous_commit,"
@@ -67,8 +74,8 @@ class PostgresConnections:
 
     has_row_locks = True
 
-    def __init__(self, url: URL, name: str, *, description: str) -> None:
-        make = partial(_engine, url, name, description=description, statement_seconds=STATEMENT_SECONDS)
+    def __init__(self, url: URL, name: str, hosts: "Hosts", *, description: str) -> None:
+        make = partial(_engine, url, name, hosts, description=description, statement_seconds=STATEMENT_SECONDS)
         self.readers = make(pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
         # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = make(pool_size=1, isolation_level="READ COMMITTED")
@@ -99,6 +106,7 @@ class PostgresBackend:
 
     def __init__(self, url: URL) -> None:
         self._url = url
+        self._hosts = Hosts()
         self._place = f"{url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
         self._server = f"the database {self._place}"
 
@@ -123,7 +131,20 @@ class PostgresBackend:
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
-        return PostgresConnections(self._url, name, description=self.describe(name))
+        return PostgresConnections(self._url, name, self._hosts, description=self.describe(name))
+
+    async def watch(self) -> None:
+        """Where several hosts are named, look which one takes writes: a statement on one that hangs would wait for 30 seconds."""
+        if len(hosts_of(self._url)) == 1:
+            return
+        engine = _engine(self._url, "public", self._hosts, description=self._server, statement_seconds=WATCH_SECONDS, poolclass=NullPool)
+        while True:
+            await anyio.sleep(WATCH_SECONDS)
+            with suppress(Exception):  # of any kind: whoever reads or writes meanwhile reports it, and the next connection is made anew
+                async with engine.connect() as connection:
+                    while await connection.scalar(TAKES_NO_WRITES) == "off":
+                        await connection.rollback()
+                        await anyio.sleep(WATCH_SECONDS)
 
     async def findings(self) -> Sequence[str]:
         """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
@@ -163,7 +184,7 @@ class PostgresBackend:
         return shlex.join([*words, *(f"{name}={value}" for name, value in options.items() if value)])
 
     async def _connected(self, name: str, work: Callable[[Connection], R], statement_seconds: float | None) -> R:
-        engine = _engine(self._url, name, description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)
+        engine = _engine(self._url, name, Hosts(), description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)
         try:
             async with engine.begin() as connection:
                 return await connection.run_sync(work)
@@ -182,32 +203,44 @@ def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
 
 
 class Hosts:
-    """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first."""
+    """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first.
+
+    All engines of one event loop share it: what one of them learns, the others need not wait for.
+    """
 
     def __init__(self) -> None:
         self._first = 0
+        self._connections: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     async def connect(self, *, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises the last one's error."""
+        """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises why none is left."""
         import asyncpg  # type: ignore[import-untyped]  # SQLAlchemy too loads it only where it connects
 
         if not isinstance(host, list):
             return await _connect(host=host, port=port, **options)
-        failed: Exception | None = None
+        refusals: list[Exception] = []
         for index in (*range(self._first, len(host)), *range(self._first)):
             try:
                 with anyio.fail_after(options["timeout"] / len(host)):
                     connection = await _connect(host=host[index], port=port[index], **options)
                     is_standby = await _takes_no_writes(connection)
-            except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-                failed = error
+            except (OSError, asyncpg.PostgresError) as error:
+                refusals.append(error)
             else:
                 if not is_standby:
-                    self._first = index
+                    self._lead(index)
+                    self._connections[connection] = index
                     return connection
-                failed = ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby")
-        assert failed is not None, "there is a host"
-        raise failed
+                refusals.append(ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby"))
+        raise next((error for error in refusals if isinstance(error, asyncpg.PostgresError)), NoPrimary(*refusals))
+
+    def _lead(self, index: int) -> None:
+        """Let this server be the first, and end the connections to another one: it may hang, and statements on them with it."""
+        self._first = index
+        if others := [connection for connection, at in self._connections.items() if at != index and not connection.is_closed()]:
+            log.warning("another PostgreSQL server takes writes", extra={"place": index + 1, "connections_ended": len(others)})
+        for connection in others:
+            connection.terminate()
 
 
 async def _connect(**options: Any) -> Any:
@@ -225,7 +258,7 @@ async def _takes_no_writes(connection: Any) -> bool:
     """Ask the server, and end the connection if so: what it reports unasked may be of another one, where a PgBouncer is in between."""
     answer = None
     try:
-        answer = await connection.fetchval("SHOW transaction_read_only")
+        answer = await connection.fetchval(TAKES_NO_WRITES.text)
     finally:
         if answer != "off":
             connection.terminate()
@@ -285,7 +318,7 @@ def _place(host: str | None, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _engine(url: URL, name: str, *, description: str, statement_seconds: float | None, **options: Any) -> AsyncEngine:
+def _engine(url: URL, name: str, hosts: Hosts, *, description: str, statement_seconds: float | None, **options: Any) -> AsyncEngine:
     settings = {
         "application_name": "campus",
         "search_path": f'"{name}"',
@@ -294,7 +327,7 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
     is_pooled = POOLED in url.query
-    connect: dict[str, Any] = {"timeout": BUSY_SECONDS, "command_timeout": statement_seconds, "async_creator_fn": Hosts().connect}
+    connect: dict[str, Any] = {"timeout": BUSY_SECONDS, "command_timeout": statement_seconds, "async_creator_fn": hosts.connect}
     # a server behind PgBouncer serves one transaction and then another client's: nothing that outlives the transaction is left on it
     connect |= {"statement_cache_size": 0, "prepared_statement_cache_size": 0} if is_pooled else {"server_settings": settings}
     if "pool_size" in options:

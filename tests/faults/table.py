@@ -67,6 +67,11 @@ ROWS = {
         "PostgreSQL closes its connections, vanishes, hangs, becomes a standby",
         "calls fail in time with 503 and go on when it is back; no call hangs; the server that takes writes is found",
     ),
+    "failed over": (
+        "of three PostgreSQL servers under Patroni the primary is killed, with its Patroni or without, or hangs, while two processes serve"
+        " beats, registrations, keys, free, keyed and paid calls; campus is given all hosts, HAProxy, or PgBouncer before HAProxy",
+        "a standby is promoted; writes succeed within 10 s of it; nothing acknowledged is lost, nothing charged twice or without an answer",
+    ),
     "database stopped": (
         "every process of PostgreSQL is stopped by SIGSTOP for 8 s, then goes on",
         "a beat gets 503 after a time-out, none hangs, and beats are taken afterwards",
