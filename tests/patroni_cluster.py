@@ -26,6 +26,7 @@ from tests.serving import free_port
 NAMES = ("a", "b", "c")
 READY_SECONDS = 90
 ROLES = ("leader", "sync_standby", "replica")
+WORKING = ("running", "streaming")
 DCS = {
     "ttl": 20,
     "loop_wait": 2,
@@ -105,7 +106,7 @@ class Node:
         return {
             "scope": "campus",
             "name": self.name,
-            "etcd3": {"host": self.etcd},
+            "etcd": {"host": self.etcd},  # not etcd3, where Patroni 3.0 never sees what changed while it was stopped
             "restapi": {"listen": api, "connect_address": api},
             "bootstrap": {"dcs": DCS, "initdb": INITDB},
             "postgresql": {
@@ -116,6 +117,8 @@ class Node:
                 "pgpass": str(self.folder / f"{self.name}.pgpass"),
                 "authentication": {key: {"username": user, "password": "x"} for key, user in users.items()},
                 "pg_hba": ["local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"],
+                "remove_data_directory_on_rewind_failure": True,
+                "remove_data_directory_on_diverged_timelines": True,
                 "parameters": {"unix_socket_directories": str(self.folder), "shared_buffers": "32MB", "max_connections": 200},
             },
         }
@@ -131,11 +134,12 @@ class Cluster:
     """Readable by the user that the programs run as."""
 
     def roles(self) -> Mapping[str, str]:
-        """The role of each node that Patroni says works, by its name: leader, sync_standby or replica."""
+        """The role of each node that works and is on the newest timeline: leader, sync_standby or replica."""
         for node in self.nodes.values():
             with suppress(httpx.TransportError):
                 members = httpx.get(f"http://127.0.0.1:{node.api}/cluster", timeout=1).json()["members"]
-                return {one["name"]: one["role"] for one in members if one["state"] in ("running", "streaming")}
+                newest = max(member.get("timeline", 0) for member in members)
+                return {one["name"]: one["role"] for one in members if one.get("timeline") == newest and one["state"] in WORKING}
         return {}
 
     def is_whole(self) -> bool:
@@ -192,7 +196,7 @@ def _etcd(folder: Path) -> Iterator[str]:
     address, peers = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     urls = {"listen-client-urls": f"http://{address}", "advertise-client-urls": f"http://{address}", "listen-peer-urls": peers}
     options = {"data-dir": folder / "etcd", "initial-cluster": f"default={peers}", "initial-advertise-peer-urls": peers, **urls}
-    with _program(folder, "etcd", "--unsafe-no-fsync", *(f"--{key}={value}" for key, value in options.items())):
+    with _program(folder, "etcd", "--enable-v2", "--unsafe-no-fsync", *(f"--{key}={value}" for key, value in options.items())):
         yield address
 
 
@@ -208,7 +212,7 @@ def _haproxy(folder: Path, nodes: Iterator[Node] | Any) -> Iterator[int]:
 @contextmanager
 def _program(folder: Path, name: str, *words: str) -> Iterator[None]:
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen([name, *words], stdout=log, stderr=log, preexec_fn=dying_with_parent(), **unprivileged())
+        process = subprocess.Popen([name, *words], stdout=log, stderr=log, preexec_fn=dying_with_parent(signal.SIGTERM), **unprivileged())
     try:
         yield
     finally:

@@ -41,11 +41,11 @@ PURSE = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """One for all tests, each of which has its own database."""
+    """One for all tests, each of which has its own database, in a folder with a short path, as its sockets need it."""
     with (
-        TemporaryDirectory(prefix="campus-ha-", dir="/tmp") as folder,
+        TemporaryDirectory(prefix="campus-ha-", dir="/tmp", ignore_cleanup_errors=True) as folder,
         patroni_cluster(Path(folder)) as running,
-    ):  # a socket's path is short
+    ):
         yield running
 
 
@@ -166,8 +166,8 @@ async def test_a_failover_loses_nothing_acknowledged_charges_nothing_twice_and_i
                 load.stopping = True
             await anyio.to_thread.run_sync(cluster.primary)
             audits = [await anyio.to_thread.run_sync(campus.command, "audit") for campus in campuses]
-        record_property("figures", f"{way}: {failovers.figures()}")
-        await nothing_acknowledged_is_lost(load, url)
+            record_property("figures", f"{way}: {failovers.figures()}")
+            await nothing_acknowledged_is_lost(load, url)
         charged = [await chain.is_used(wallet.address, nonce) for nonce in load.acknowledged.payments]
         assert all(charged), "an answer was given without a charge"
         assert await chain.balance(PAY_TO) == PRICE * len(charged)
