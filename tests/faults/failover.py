@@ -37,6 +37,8 @@ SERVED_SECONDS = 10.0
 PROMOTED_SECONDS = 60.0
 LOOK_SECONDS, LONGEST_LOOK = 0.05, 1.0
 PURSE = 1_000_000_000
+REFUSALS = {"503", "409", "402", "failed"}
+"""No call hangs or fails otherwise. 402 and 409 say to send the same payment again, which the callers do until it is answered."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,16 @@ class Fault:
     def first(self) -> float:
         """Until anything was written."""
         return min(map(min, self.writes.values()))
+
+
+async def takes_writes(port: int) -> bool:
+    """Whether this server does; run it on its own event loop, where what a lost connection leaves behind disturbs nobody."""
+    with suppress(OSError, asyncpg.PostgresError):
+        connection = await asyncpg.connect(user="postgres", host="127.0.0.1", port=port, timeout=LONGEST_LOOK)
+        in_recovery = await connection.fetchval("SELECT pg_is_in_recovery()")
+        await connection.close()
+        return not in_recovery
+    return False
 
 
 @dataclass
@@ -105,17 +117,9 @@ class Failovers:
     async def _promotion(self, standbys: list[Node]) -> float:
         """When one of the standbys takes writes."""
         with anyio.fail_after(patience(PROMOTED_SECONDS)):
-            while True:
-                for node in standbys:
-                    with suppress(OSError, asyncpg.PostgresError, TimeoutError):
-                        connection = await asyncpg.connect(
-                            user="postgres", host="127.0.0.1", port=node.port, database="postgres", timeout=1
-                        )
-                        in_recovery = await connection.fetchval("SELECT pg_is_in_recovery()")
-                        await connection.close()
-                        if not in_recovery:
-                            return monotonic()
+            while not any([await anyio.to_thread.run_sync(anyio.run, takes_writes, node.port) for node in standbys]):
                 await anyio.sleep(LOOK_SECONDS)
+        return monotonic()
 
     def figures(self) -> str:
         """What to print."""
@@ -172,7 +176,7 @@ async def test_a_failover_loses_nothing_acknowledged_charges_nothing_twice_and_i
         assert all(charged), "an answer was given without a charge"
         assert await chain.balance(PAY_TO) == PRICE * len(charged)
         assert [audit.returncode for audit in audits] == [0, 0], audits
-        assert {reason for _, reason in load.refusals} <= {"503", "409", "False"}, "calls are answered, if by a refusal"
+        assert {reason for _, reason in load.refusals} <= REFUSALS, load.refusals
         assert not [fault for fault in failovers.faults if fault.first > patience(SERVED_SECONDS)]
 
 

@@ -131,7 +131,7 @@ class MixedLoad:
         if getattr(answer, "status_code", answer) in (200, True):
             self.successes[kind, number].append(monotonic())
             return answer
-        self.refusals[kind, str(getattr(answer, "status_code", answer))] += 1
+        self.refusals[kind, str(getattr(answer, "status_code", answer or "failed"))] += 1
         await anyio.sleep(RETRY_SECONDS)
         return None
 
