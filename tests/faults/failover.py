@@ -117,9 +117,11 @@ class Failovers:
     async def _promotion(self, standbys: list[Node]) -> float:
         """When one of the standbys takes writes."""
         with anyio.fail_after(patience(PROMOTED_SECONDS)):
-            while not any([await anyio.to_thread.run_sync(anyio.run, takes_writes, node.port) for node in standbys]):
+            while True:
+                for node in standbys:
+                    if await anyio.to_thread.run_sync(anyio.run, takes_writes, node.port):
+                        return monotonic()
                 await anyio.sleep(LOOK_SECONDS)
-        return monotonic()
 
     def figures(self) -> str:
         """What to print."""
