@@ -155,12 +155,12 @@ def unprivileged() -> Mapping[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def dying_with_parent() -> Callable[[], object] | None:
-    """Stop the server when its test run is killed."""
+def dying_with_parent(number: signal.Signals = signal.SIGQUIT) -> Callable[[], object] | None:
+    """Stop the server by this signal when its test run is killed."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(DIE_WITH_PARENT, signal.SIGQUIT)
+    return lambda: prctl(DIE_WITH_PARENT, number)
 
 
 def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[Any], log: Path) -> None:

@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -39,8 +40,12 @@ class Storage(Protocol):
     Hold no transaction open while waiting for the network: on SQLite it keeps the log from shrinking, and a write blocks other writers.
     """
 
-    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """A session on one snapshot, which its first statement takes; a write in it raises StorageError."""
+    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
+        """A session on one snapshot, which its first statement takes; a write in it raises StorageError.
+
+        With `may_lag` it may be of a read replica, without what was written in the last ten seconds: for lists and counts that are
+        shown, not for what decides anything, nor for a page that follows on a write.
+        """
         ...
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
@@ -84,7 +89,7 @@ class NoStorage:
     def __init__(self, building: str) -> None:
         self._building = building
 
-    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
         """StorageError."""
         raise self._refusal()
 
@@ -106,9 +111,9 @@ async def in_transaction(storage: Storage, work: Callable[[Connection], R]) -> R
         return await (await session.connection()).run_sync(work)
 
 
-async def in_snapshot(storage: Storage, work: Callable[[Connection], R]) -> R:
-    """Run work on one snapshot and return its result."""
-    async with storage.read() as session:
+async def in_snapshot(storage: Storage, work: Callable[[Connection], R], *, may_lag: bool = False) -> R:
+    """Run work on one snapshot and return its result; `may_lag` as in Storage.read."""
+    async with storage.read(may_lag=may_lag) as session:
         return await (await session.connection()).run_sync(work)
 
 
@@ -118,6 +123,11 @@ class Connections(Protocol):
     readers: AsyncEngine
     writer: AsyncEngine
     has_row_locks: bool
+
+    @property
+    def lagging_readers(self) -> AsyncEngine | None:
+        """Those that read from a replica; None while none can be read."""
+        ...
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer; `by_row`, beside such transactions of other processes."""
@@ -142,9 +152,12 @@ class Database:
         self.lock = anyio.Lock(fast_acquire=True)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncSession]:
+    async def read(self, *, may_lag: bool = False) -> AsyncIterator[AsyncSession]:
         """See Storage."""
-        async with self._session(self._connections.readers, reading=True) as session:
+        engine = self._connections.readers
+        if may_lag and (replica := self._connections.lagging_readers) and await _is_connected(replica):
+            engine = replica
+        async with self._session(engine, reading=True) as session:
             yield session
             if session.new or session.dirty or session.deleted:
                 await session.flush()  # raises: the change would be lost silently
@@ -202,6 +215,15 @@ class Database:
         finally:
             with anyio.CancelScope(shield=True):
                 await session.close()
+
+
+async def _is_connected(engine: AsyncEngine) -> bool:
+    """Whether a connection is free or can be made, which the pool then keeps for who asks next."""
+    try:
+        async with engine.connect():
+            return True
+    except (StorageError, SQLAlchemyError, OSError):
+        return False
 
 
 class Group(Generic[T, R]):

@@ -2,11 +2,12 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import anyio
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
@@ -46,6 +47,10 @@ class Backend(Protocol):
         """Its connections, which are opened at the first use."""
         ...
 
+    async def watch(self) -> None:
+        """Follow the server that takes writes, for as long as the databases are open; returns where there is nothing to follow."""
+        ...
+
     async def findings(self) -> Sequence[str]:
         """Why nothing can be written, or what was written may be lost, a sentence each."""
         ...
@@ -81,6 +86,7 @@ class Databases:
         *,
         folder: Path = Path(),
         password: str | None = None,
+        replica: str | None = None,
         exclusive: bool = False,
         reading: bool = False,
         migrates: bool = True,
@@ -88,13 +94,16 @@ class Databases:
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
+        `replica` is a standby of the latter, which answers reads that may lag.
+
         `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
         PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         Without `migrates`, a database of an older version is refused, which a server of that version may be serving; a new one is made.
         With `contracts`, a database is migrated also by the steps that servers of the release before cannot serve with.
         """
         async with AsyncExitStack() as stack:
-            backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
+            backend = _backend_at(url, folder, password, replica, exclusive=exclusive, reading=reading, stack=stack)
+            await _start(backend.watch, stack)
             yield Databases(backend, stack, migrates=migrates, contracts=contracts)
 
     @property
@@ -251,10 +260,23 @@ def _advice(name: str, version: str, history: History) -> str:
     return f"and the installed version of {name} knows the steps up to {history.head}: install the newer version again, or restore a backup"
 
 
-def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:
+async def _start(work: Callable[[], Coroutine[Any, Any, None]], stack: AsyncExitStack) -> None:
+    """Run work until the stack is left, whose error the task group does not get: it would wrap it."""
+    tasks = anyio.create_task_group()
+    await tasks.__aenter__()
+    stack.push_async_callback(tasks.__aexit__, None, None, None)
+    stack.callback(tasks.cancel_scope.cancel)
+    tasks.start_soon(work)
+
+
+def _backend_at(
+    url: str, folder: Path, password: str | None, replica: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack
+) -> Backend:
     kind, _, rest = url.partition(":")
+    if replica is not None and (kind, replica.partition(":")[0]) != ("postgresql", "postgresql"):
+        raise StorageError("[storage] replica is a standby of PostgreSQL; write both as postgresql://…, or leave replica out")
     if kind == "sqlite" and rest:
         return SqliteBackend(stack.enter_context(open_directory((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
     if kind == "postgresql":
-        return postgres_backend(url, password)
+        return postgres_backend(url, password, replica)
     raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

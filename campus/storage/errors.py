@@ -53,6 +53,10 @@ class TransactionAborted(StorageUnavailable):
     """The database ended a transaction in favour of another one; nothing of it is written."""
 
 
+class NoPrimary(OSError):
+    """None of the servers that [storage] url names takes writes; its arguments are the errors of each."""
+
+
 @contextmanager
 def translate_errors(database: str, *, connecting: bool = False, reading: bool = False) -> Iterator[None]:
     """Raise an error of the database itself as a StorageError that names `database`; other errors pass unchanged.
@@ -112,6 +116,8 @@ def _by_prefix(sentences: dict[str, str], code: str, error: DBAPIError | sqlite3
 
 def _network_reason(error: OSError) -> str:
     """Why a PostgreSQL server cannot be reached, and what to do."""
+    if isinstance(error, NoPrimary):
+        return f"none of its servers takes writes ({', '.join(one_line(each) or 'no answer in time' for each in error.args)})"
     words = one_line(getattr(error, "verify_message", None) or error.strerror or error) or type(error).__name__
     place = "correct host and port in [storage] url"
     # a name with several addresses has one error for all of them, without a number

@@ -1,15 +1,18 @@
 """PostgreSQL: its connections, one schema per building, and the lock by which writers of all processes take turns; nothing is retried."""
 
+import logging
 import os
 import re
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import starmap
 from typing import Any, TypeVar
 from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.to_thread import run_sync
@@ -20,11 +23,13 @@ from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage.backups import Manifest
-from campus.storage.errors import BUSY_SECONDS, translate_errors
+from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
 from campus.storage.migrations import History, Version
+from campus.storage.replicas import POSITION, Position, Replica
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
+log = logging.getLogger(__name__)
 
 READERS = 4
 """With the writer that is five connections per building and process: PostgreSQL's 100 are enough for four buildings in five processes."""
@@ -32,8 +37,15 @@ LOST_SECONDS = 10
 """How long a server may acknowledge nothing, neither what was sent nor a probe while a statement runs, before its connections end."""
 STATEMENT_SECONDS = 30
 """The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
+WATCH_SECONDS = 2.0
+"""How often the server that takes writes is asked whether it still does, and how long it may take to answer."""
 IDLE_SECONDS = 300
 """How long a process that hangs within a transaction can keep the building's lock."""
+READING: Mapping[str, Any] = {
+    "pool_size": READERS,
+    "isolation_level": "REPEATABLE READ",
+    "execution_options": {"postgresql_readonly": True},
+}
 READ_ONLY = "25006"
 """The SQLSTATE of a write where none is taken."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
@@ -44,6 +56,7 @@ PARAMETERS = ("host", "port", *TLS, POOLED)
 USE_POOLED = f"add {POOLED}=true to [storage] url, or name PostgreSQL's own host and port there"
 WITH_TABLES = text("SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' AND schemaname = ANY(:names)")
 
+TAKES_NO_WRITES = text("SHOW transaction_read_only")
 DURABILITY = text(
     "SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,"
     " current_setting('synchronous_commit') AS synchronous_commit,"
@@ -67,9 +80,11 @@ class PostgresConnections:
 
     has_row_locks = True
 
-    def __init__(self, url: URL, name: str, *, description: str) -> None:
-        make = partial(_engine, url, name, description=description, statement_seconds=STATEMENT_SECONDS)
-        self.readers = make(pool_size=READERS, isolation_level="REPEATABLE READ", execution_options={"postgresql_readonly": True})
+    def __init__(self, url: URL, name: str, hosts: "Hosts", *, description: str, replica: "ReplicaServer | None" = None) -> None:
+        make = partial(_engine, url, name, hosts, description=description, statement_seconds=STATEMENT_SECONDS)
+        self.readers = make(**READING)
+        self._replica = replica
+        self._lagging_readers = replica.readers(name) if replica else None
         # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = make(pool_size=1, isolation_level="READ COMMITTED")
         self._by_row = self.writer.execution_options(by_row=True)
@@ -77,6 +92,11 @@ class PostgresConnections:
         @event.listens_for(self.writer.sync_engine, "begin")
         def take_turn(connection: Connection) -> None:
             connection.exec_driver_sql(_lock_of(name, shared=connection.get_execution_options().get("by_row", False)))
+
+    @property
+    def lagging_readers(self) -> AsyncEngine | None:
+        """The replica's connections, while it is near the primary."""
+        return self._lagging_readers if self._replica and self._replica.state.is_near else None
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer, which its first statement begins."""
@@ -87,20 +107,47 @@ class PostgresConnections:
 
     async def close(self) -> None:
         """Close every connection; one whose server does not answer is left to the end of the process."""
-        for engine in (self.readers, self.writer):
+        for engine in filter(None, (self.readers, self.writer, self._lagging_readers)):
             with anyio.move_on_after(BUSY_SECONDS / 2):
                 await engine.dispose()
 
 
-class PostgresBackend:
-    """One database, which holds a schema per building."""
-
-    is_single_process = False
+class ReplicaServer:
+    """The server that [storage] replica names."""
 
     def __init__(self, url: URL) -> None:
         self._url = url
+        self._description = f"the replica {url.database} at {_place(*hosts_of(url)[0])}"
+        self._looking = _engine(url, "public", Hosts(), description=self._description, statement_seconds=WATCH_SECONDS, pool_size=1)
+        self.state = Replica(self._looking, description=self._description)
+
+    def readers(self, name: str) -> AsyncEngine:
+        """Connections of a building's schema."""
+        return _engine(self._url, name, Hosts(), description=self._description, statement_seconds=STATEMENT_SECONDS, **READING)
+
+    async def findings(self, position: Position) -> Sequence[str]:
+        """Why it is not read, in a sentence."""
+        try:
+            return await self.state.findings(position)
+        except StorageError as error:
+            return [f"[storage] replica: {error}; it is not read"]
+
+    async def close(self) -> None:
+        """Close its own connection."""
+        await self._looking.dispose()
+
+
+class PostgresBackend:
+    """One database, which holds a schema per building, and perhaps a replica of it."""
+
+    is_single_process = False
+
+    def __init__(self, url: URL, replica: URL | None = None) -> None:
+        self._url = url
+        self._hosts = Hosts()
         self._place = f"{url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
         self._server = f"the database {self._place}"
+        self._replica = ReplicaServer(replica) if replica else None
 
     def describe(self, name: str) -> str:
         """What to call a building's schema in a sentence."""
@@ -123,7 +170,34 @@ class PostgresBackend:
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
-        return PostgresConnections(self._url, name, description=self.describe(name))
+        return PostgresConnections(self._url, name, self._hosts, description=self.describe(name), replica=self._replica)
+
+    async def watch(self) -> None:
+        """Look which of several hosts takes writes, since a statement on one that hangs waits for 30 seconds, and at the replica."""
+        if len(hosts_of(self._url)) == 1 and self._replica is None:
+            return
+        engine = _engine(self._url, "public", self._hosts, description=self._server, statement_seconds=WATCH_SECONDS, pool_size=1)
+        try:
+            while True:
+                await anyio.sleep(WATCH_SECONDS)
+                position = None
+                with suppress(Exception):  # of any kind: who reads or writes reports it, and the next connection may be to another host
+                    position = await self._look(engine)
+                if self._replica:
+                    await self._replica.state.look(position)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(BUSY_SECONDS / 2):
+                await engine.dispose()
+                if self._replica:
+                    await self._replica.close()
+
+    async def _look(self, engine: AsyncEngine) -> Position | None:
+        """Ask the server that took writes whether it still does; for the replica, what it has written."""
+        async with engine.connect() as connection:
+            if await connection.scalar(TAKES_NO_WRITES) == "on":
+                await connection.invalidate()
+                return None
+            return Position(*(await connection.execute(POSITION)).one()) if self._replica else None
 
     async def findings(self) -> Sequence[str]:
         """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
@@ -132,7 +206,7 @@ class PostgresBackend:
         lossy = [f"{name} is off: {loss}; {REPAIR}" for name, loss in LOSSES.items() if row._mapping[name] == "off"]
         if len(hosts_of(self._url)) > 1:
             lossy += _failover_findings(row.synchronous_commit, row.synchronous_standby_names, row.standbys)
-        return [f"{self._server}: {sentence}" for sentence in lossy]
+        return [*(f"{self._server}: {sentence}" for sentence in lossy), *await self._replica_findings()]
 
     async def backup(self, target: str, *, release: str) -> None:
         """Raises StorageError, which names the command pg_dump."""
@@ -147,6 +221,13 @@ class PostgresBackend:
     def backup_note(self) -> str | None:
         """None: campus does not make PostgreSQL's backups."""
         return None
+
+    async def _replica_findings(self) -> Sequence[str]:
+        if self._replica is None:
+            return ()
+        with translate_errors(self._server, connecting=True):
+            position = await self._connected("public", lambda connection: connection.execute(POSITION).one(), STATEMENT_SECONDS)
+        return await self._replica.findings(Position(*position))
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
         found: dict[str, Version | None] = dict.fromkeys(names)
@@ -163,7 +244,7 @@ class PostgresBackend:
         return shlex.join([*words, *(f"{name}={value}" for name, value in options.items() if value)])
 
     async def _connected(self, name: str, work: Callable[[Connection], R], statement_seconds: float | None) -> R:
-        engine = _engine(self._url, name, description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)
+        engine = _engine(self._url, name, Hosts(), description=self._server, statement_seconds=statement_seconds, poolclass=NullPool)
         try:
             async with engine.begin() as connection:
                 return await connection.run_sync(work)
@@ -182,32 +263,44 @@ def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
 
 
 class Hosts:
-    """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first."""
+    """The servers of one database, of which one takes writes: each gets its share of the time, and the last one that did is first.
+
+    All engines of one event loop share it: what one of them learns, the others need not wait for.
+    """
 
     def __init__(self) -> None:
         self._first = 0
+        self._connections: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     async def connect(self, *, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises the last one's error."""
+        """Connect to the server that takes writes; one that is away, hangs or is a standby is passed by. Raises why none is left."""
         import asyncpg  # type: ignore[import-untyped]  # SQLAlchemy too loads it only where it connects
 
         if not isinstance(host, list):
             return await _connect(host=host, port=port, **options)
-        failed: Exception | None = None
+        refusals: list[Exception] = []
         for index in (*range(self._first, len(host)), *range(self._first)):
             try:
                 with anyio.fail_after(options["timeout"] / len(host)):
                     connection = await _connect(host=host[index], port=port[index], **options)
                     is_standby = await _takes_no_writes(connection)
-            except (OSError, TimeoutError, asyncpg.PostgresError) as error:
-                failed = error
+            except (OSError, asyncpg.PostgresError) as error:
+                refusals.append(error)
             else:
                 if not is_standby:
-                    self._first = index
+                    self._lead(index)
+                    self._connections[connection] = index
                     return connection
-                failed = ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby")
-        assert failed is not None, "there is a host"
-        raise failed
+                refusals.append(ConnectionRefusedError(f"{_place(host[index], port[index])} takes no writes: it is a standby"))
+        raise next((error for error in refusals if isinstance(error, asyncpg.PostgresError)), NoPrimary(*refusals))
+
+    def _lead(self, index: int) -> None:
+        """Let this server be the first, and end the connections to another one: it may hang, and statements on them with it."""
+        self._first = index
+        if others := [connection for connection, at in self._connections.items() if at != index and not connection.is_closed()]:
+            log.warning("another PostgreSQL server takes writes", extra={"place": index + 1, "connections_ended": len(others)})
+        for connection in others:
+            connection.terminate()
 
 
 async def _connect(**options: Any) -> Any:
@@ -225,35 +318,42 @@ async def _takes_no_writes(connection: Any) -> bool:
     """Ask the server, and end the connection if so: what it reports unasked may be of another one, where a PgBouncer is in between."""
     answer = None
     try:
-        answer = await connection.fetchval("SHOW transaction_read_only")
+        answer = await connection.fetchval(TAKES_NO_WRITES.text)
     finally:
         if answer != "off":
             connection.terminate()
     return bool(answer == "on")
 
 
-def postgres_backend(url: str, password: str | None) -> PostgresBackend:
-    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`.
+def postgres_backend(url: str, password: str | None, replica: str | None = None) -> PostgresBackend:
+    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`, and the replica's.
 
     StorageError says what is wrong with it.
     """
+    standby = _read_url(replica, password, key="[storage] replica") if replica else None
+    if standby and len(hosts_of(standby)) > 1:
+        raise StorageError("[storage] replica names several hosts; name one standby")
+    return PostgresBackend(_read_url(url, password, key="[storage] url"), standby)
+
+
+def _read_url(url: str, password: str | None, *, key: str) -> URL:
     try:
         parsed = make_url(_with_hosts_apart(url)).set(drivername="postgresql+asyncpg")
         hosts_of(parsed)
     except (ArgumentError, ValueError):
-        raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
+        raise StorageError(f'{key} cannot be read; write it as "postgresql://user@host/database"') from None
     if parsed.password or any("password" in name for name in parsed.query):
-        raise StorageError("[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
+        raise StorageError(f"{key} holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
     if not parsed.database:
-        raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
+        raise StorageError(f'{key} names no database; write it as "postgresql://user@host/database"')
     if unknown := [name for name in parsed.query if name not in PARAMETERS]:
-        raise StorageError(f"[storage] url has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
+        raise StorageError(f"{key} has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
     if parsed.query.get(POOLED, "true") != "true":
-        raise StorageError(f"[storage] url: {POOLED} can only be true; leave it out where campus connects to PostgreSQL itself")
+        raise StorageError(f"{key}: {POOLED} can only be true; leave it out where campus connects to PostgreSQL itself")
     for name in FILES:
         if (file := parsed.query.get(name)) and not os.access(str(file), os.R_OK):
-            raise StorageError(f"[storage] url: {name} names {file}, which cannot be read")
-    return PostgresBackend(parsed.set(password=password))
+            raise StorageError(f"{key}: {name} names {file}, which cannot be read")
+    return parsed.set(password=password)
 
 
 def _with_hosts_apart(url: str) -> str:
@@ -285,7 +385,7 @@ def _place(host: str | None, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _engine(url: URL, name: str, *, description: str, statement_seconds: float | None, **options: Any) -> AsyncEngine:
+def _engine(url: URL, name: str, hosts: Hosts, *, description: str, statement_seconds: float | None, **options: Any) -> AsyncEngine:
     settings = {
         "application_name": "campus",
         "search_path": f'"{name}"',
@@ -294,7 +394,7 @@ def _engine(url: URL, name: str, *, description: str, statement_seconds: float |
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
     }
     is_pooled = POOLED in url.query
-    connect: dict[str, Any] = {"timeout": BUSY_SECONDS, "command_timeout": statement_seconds, "async_creator_fn": Hosts().connect}
+    connect: dict[str, Any] = {"timeout": BUSY_SECONDS, "command_timeout": statement_seconds, "async_creator_fn": hosts.connect}
     # a server behind PgBouncer serves one transaction and then another client's: nothing that outlives the transaction is left on it
     connect |= {"statement_cache_size": 0, "prepared_statement_cache_size": 0} if is_pooled else {"server_settings": settings}
     if "pool_size" in options:

@@ -70,6 +70,9 @@ class SqliteBackend:
         with translate_errors(self.describe(name)):
             return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
 
+    async def watch(self) -> None:
+        """Returns: there is one server, this process."""
+
     async def findings(self) -> Sequence[str]:
         """Why the directory cannot be written; empty while it can."""
         try:

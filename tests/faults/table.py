@@ -79,6 +79,11 @@ ROWS = {
         "a release serves beside the one before it, which is then started anew, on PostgreSQL",
         "both read and write; the tables lose what the old one needs by `campus migrate --contract` only",
     ),
+    "failed over": (
+        "of three PostgreSQL servers under Patroni the primary is killed, with its Patroni or without, or hangs, while two processes serve"
+        " beats, registrations, keys, free, keyed and paid calls; campus is given all hosts, HAProxy, or PgBouncer before HAProxy",
+        "a standby is promoted; writes succeed within 10 s of it; nothing acknowledged is lost, nothing charged twice or without an answer",
+    ),
     "database stopped": (
         "every process of PostgreSQL is stopped by SIGSTOP for 8 s, then goes on",
         "a beat gets 503 after a time-out, none hangs, and beats are taken afterwards",

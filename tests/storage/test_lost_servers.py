@@ -179,6 +179,31 @@ async def test_of_several_servers_the_one_that_takes_writes_is_found_and_left_wh
     postgres.drop_database(name)
 
 
+async def test_a_statement_on_a_server_that_hangs_ends_when_another_one_takes_writes(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "WATCH_SECONDS", 0.2)
+    name = proxy.url().rpartition("/")[2]
+
+    async def is_closed(bank: Storage) -> None:
+        with pytest.raises(StorageUnavailable, match="closed in the middle of operation"):
+            await try_write(bank)
+
+    with TemporaryDirectory(prefix="campus-pg-", dir="/tmp") as folder, running(Path(folder)) as other:
+        other.run("createdb", name)
+        async with Databases.open(other.url(name)) as databases:
+            await databases.storage_of("bank", Tables)
+        other.run("psql", "-c", f"ALTER DATABASE {name} SET default_transaction_read_only = on", "postgres")
+        several = f"postgresql://postgres@/{name}?host=127.0.0.1:{proxy.port}&host={other.sockets}:5432"
+        async with Databases.open(several) as databases:
+            bank = await databases.storage_of("bank", Tables)
+            await try_write(bank)
+            proxy.freezes_at = b""  # later connections too
+            proxy.freeze()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(is_closed, bank)
+                other.run("psql", "-c", f"ALTER DATABASE {name} RESET default_transaction_read_only", "postgres")
+            await try_write(bank)
+
+
 def test_hosts_may_stand_in_a_list_as_in_postgresqls_own_addresses() -> None:
     listed = backend.postgres_backend("postgresql://campus@a,b:5433/shop?sslmode=require", None)
     assert listed.place_of("core") == "shop at a:5432 or b:5433, schema core"
