@@ -121,7 +121,7 @@ class GuardedClient(httpx.AsyncClient):
     async def post_bytes(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """The same as `post`, at two thirds of its CPU: httpx's work for cookies, redirects and logins is left out."""
         target = self._url_rules.check(url)
-        named = {"host": urlsplit(url).netloc, **SENT, **headers, "content-length": str(len(body))}
+        named = {"host": target.authority, **SENT, **headers, "content-length": str(len(body))}
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in named.items()]
         return await self._guarded.send("POST", target, raw, body, {})  # the limit for the whole is enough
 

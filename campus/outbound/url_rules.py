@@ -31,6 +31,12 @@ class Target(NamedTuple):
     port: int
     path: bytes
 
+    @property
+    def authority(self) -> str:
+        """Host and port as the header Host has them."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == PORTS[self.scheme] else f"{name}:{self.port}"
+
 
 @dataclass(frozen=True)
 class UrlRules:
