@@ -197,8 +197,12 @@ class Failed:
     next: NextStep
 
 
-def store_results(connection: Connection, results: Sequence[Delivered | Failed], *, outbox: Outbox, most: int) -> list[Exception | None]:
-    """Store a batch of results. One target is sent at most `most` messages a minute."""
+def store_results(connection: Connection, results: Sequence[Delivered | Failed], *, outbox: Outbox, most: int) -> list[bool]:
+    """Store a batch of results. One target is sent at most `most` messages a minute.
+
+    Beside those of other processes too: each changes what belongs to the targets that it has leased. They may wait for one another
+    only where a message reopens a sender's targets.
+    """
     if delivered := [result for result in results if isinstance(result, Delivered)]:
         ended = [{"target": result.lane.target_id, "message": result.message_id, "now": result.at} for result in delivered]
         if sent := [row for row, result in zip(ended, delivered, strict=True) if not result.withheld]:
@@ -213,7 +217,7 @@ def store_results(connection: Connection, results: Sequence[Delivered | Failed],
                 connection.execute(_reopening(outbox), {"by": result.lane.sender, "at": result.lane.host, "now": result.at})
     if failed := [result for result in results if isinstance(result, Failed)]:
         connection.execute(_postponing(outbox), [_postponed(result) for result in failed])
-    return [None] * len(results)
+    return [True] * len(results)
 
 
 @cache

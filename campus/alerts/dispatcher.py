@@ -32,7 +32,7 @@ BETWEEN_CLAIMS = 0.02
 HURRIED_SECONDS = 5.0
 """Time limit for the first message to a target while others wait, half of it for the handshake. The next try has the usual limit."""
 
-StoreResult = Callable[[Delivered | Failed], Awaitable[None]]
+StoreResult = Callable[[Delivered | Failed], Awaitable[bool]]
 
 
 class WakeUp:
@@ -168,7 +168,8 @@ class Dispatcher:
 
     @asynccontextmanager
     async def _storing(self) -> AsyncIterator[StoreResult]:
-        async with self.storage.batch(partial(store_results, outbox=self.outbox, most=self.limits.per_target)) as put:
+        store = partial(store_results, outbox=self.outbox, most=self.limits.per_target)
+        async with self.storage.batch(store, by_row=store) as put:
             try:
                 yield put
             finally:

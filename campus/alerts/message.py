@@ -205,7 +205,7 @@ def plain_path(path: str) -> str:
 async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: Mapping[str, str] = JSON) -> httpx.Response | Outcome:
     """Send one POST; returns its Outcome, or the response if that refuses the message."""
     try:
-        answer = await client.post(url, content=body, headers=dict(headers))
+        answer = await client.post_bytes(str(url), body, headers)
     except TargetRefused as refused:
         return Outcome("retry", f"its address may not be used: {refused}")
     except httpx.TransportError as error:

@@ -2,7 +2,7 @@
 
 import ssl
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Collection
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from email.utils import formatdate
 from functools import cache
@@ -17,7 +17,7 @@ import httpcore
 import httpx
 
 from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
-from campus.outbound.url_rules import PORTS, UrlRules
+from campus.outbound.url_rules import PORTS, Target, UrlRules
 
 EXCHANGE_SECONDS = 10.0
 MOST_KEPT = 128
@@ -30,6 +30,9 @@ LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set
 MOST_BYTES = 8 * 1024 * 1024
 """Of an answer of a facilitator or a chain's node; the logs of 10,000 payments are as long."""
 FEED_CONNECT_SECONDS, FEED_READ_SECONDS = 10.0, 30.0
+SENT = {"user-agent": "campus", "accept-encoding": "identity"}
+"""Headers of every request of the guarded client."""
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 class KeptConnections:
@@ -91,12 +94,8 @@ class GuardedClient(httpx.AsyncClient):
         self._trusted = trust
         self._seconds = seconds
         self._kept = kept
-        super().__init__(
-            transport=GuardedTransport(rules, network, trust=trust, seconds=seconds, kept=kept),
-            trust_env=False,
-            timeout=seconds,
-            headers={"user-agent": "campus", "accept-encoding": "identity"},
-        )
+        self._guarded = GuardedTransport(rules, network, trust=trust, seconds=seconds, kept=kept)
+        super().__init__(transport=self._guarded, trust_env=False, timeout=seconds, headers=SENT)
 
     def apart(self, *, lookups: int = AT_ONCE, kept: KeptConnections | None = None) -> "GuardedClient":
         """The same client with threads of its own for name lookups, `lookups` of them: it never waits for other callers' lookups."""
@@ -119,6 +118,13 @@ class GuardedClient(httpx.AsyncClient):
         except OSError as error:
             raise httpx.ConnectError(f"{target.host} cannot be looked up: {error}") from None
 
+    async def post_bytes(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """The same as `post`, at two thirds of its CPU: httpx's work for cookies, redirects and logins is left out."""
+        target = self._url_rules.check(url)
+        named = {"host": target.authority, **SENT, **headers, "content-length": str(len(body))}
+        raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in named.items()]
+        return await self._guarded.send("POST", target, raw, body, {})  # the limit for the whole is enough
+
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
         """Build the request as httpx does, after a check of the URL as it was written, because httpx rewrites it."""
         self.check_url(str(url))
@@ -139,32 +145,32 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Check the URL, send the request, and read the beginning of the response."""
-        self._rules.check(str(request.url))
+        assert isinstance(request.stream, httpx.AsyncByteStream)
+        target = self._rules.check(str(request.url))
+        return await self.send(request.method, target, request.headers.raw, request.stream, request.extensions)
+
+    async def send(
+        self, method: str, target: Target, headers: Headers, content: bytes | AsyncIterable[bytes], extensions: Mapping[str, Any]
+    ) -> httpx.Response:
+        """Send a request whose URL was checked, and read the beginning of the response."""
+        # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
+        within = {**extensions.get("timeout", {}), "connect": self._seconds / 2}
+        url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+        sent = httpcore.Request(method, url, headers=headers, content=content, extensions={**extensions, "timeout": within})
         try:
             with anyio.fail_after(self._seconds):
-                return await self._exchange(request)
+                return await self._exchange(sent)
         except TimeoutError:
-            raise httpx.ReadTimeout(f"no complete answer within {self._seconds:g} s", request=request) from None
+            raise httpx.ReadTimeout(f"no complete answer within {self._seconds:g} s") from None
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             same: type[httpx.TransportError] = getattr(httpx, type(error).__name__)  # httpx names its own after httpcore's
-            raise same(str(error), request=request) from error
+            raise same(str(error)) from error
 
-    async def _exchange(self, request: httpx.Request) -> httpx.Response:
-        assert isinstance(request.stream, httpx.AsyncByteStream)
-        url = httpcore.URL(
-            scheme=request.url.raw_scheme,
-            host=request.url.raw_host,
-            port=request.url.port or PORTS[request.url.scheme],
-            target=request.url.raw_path,
-        )
-        # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
-        within = {**request.extensions.get("timeout", {}), "connect": self._seconds / 2}
-        extensions = {**request.extensions, "timeout": within}
-        sent = httpcore.Request(request.method, url, headers=request.headers.raw, content=request.stream, extensions=extensions)
-        async with self._connection(url.origin) as connection, aclosing(await connection.handle_async_request(sent)) as response:
+    async def _exchange(self, sent: httpcore.Request) -> httpx.Response:
+        async with self._connection(sent.url.origin) as connection, aclosing(await connection.handle_async_request(sent)) as response:
             body = await _beginning(response.aiter_stream())
         headers = [(name, value) for name, value in response.headers if name.lower() not in LEFT_OUT]
-        return httpx.Response(response.status, headers=headers, content=body, request=request)
+        return httpx.Response(response.status, headers=headers, content=body)
 
     @asynccontextmanager
     async def _connection(self, origin: httpcore.Origin) -> AsyncIterator[httpcore.AsyncHTTPConnection]:

@@ -1,8 +1,9 @@
 """The rules for a caller's URL that can be checked from its text alone. Pure: no name lookup, no connection."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
@@ -22,12 +23,19 @@ RESERVED = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Target:
-    """Host and port of a URL; the host in lower case, an IPv6 address without brackets."""
+class Target(NamedTuple):
+    """Where a URL leads: the host in lower case, an IPv6 address without brackets; path and query as they are sent."""
 
+    scheme: str
     host: str
     port: int
+    path: bytes
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the header Host has them."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == PORTS[self.scheme] else f"{name}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class UrlRules:
     allowed_hosts: Collection[str] = ()
 
     def check(self, url: str) -> Target:
-        """Host and port of the URL; raises TargetRefused with the first rule that it breaks."""
+        """Where the URL leads; raises TargetRefused with the first rule that it breaks."""
         if len(url) > LONGEST_URL:
             raise TargetRefused("length", f"The URL has {len(url)} characters; {LONGEST_URL} are the most.")
         if not CHARACTERS.fullmatch(url):
@@ -94,14 +102,15 @@ def _read_alike(url: str, parts: SplitResult, host: str) -> Target:
         raise TargetRefused("port", "The URL names port 0; nothing can be reached there, name the port that the host listens on.")
     name = f"[{host}]" if ":" in host else host
     plain = name if port is None else f"{name}:{port}"
-    if parts.netloc.lower() != plain or _seen_by_httpx(url, PORTS) != (parts.scheme, host, port or PORTS[parts.scheme]):
+    target = _seen_by_httpx(url)
+    if parts.netloc.lower() != plain or target is None or target[:3] != (parts.scheme, host, port or PORTS[parts.scheme]):
         raise TargetRefused("url", "The URL can be read in two ways; write it as https://host/path or https://host:8443/path.")
-    return Target(host, port or PORTS[parts.scheme])
+    return target
 
 
-def _seen_by_httpx(url: str, ports: Mapping[str, int]) -> tuple[str, str, int | None] | None:
+def _seen_by_httpx(url: str) -> Target | None:
     try:
         read = httpx.URL(url)
     except httpx.InvalidURL:
         return None
-    return read.scheme, read.raw_host.decode("ascii"), read.port or ports.get(read.scheme)
+    return Target(read.scheme, read.raw_host.decode("ascii"), read.port or PORTS.get(read.scheme, 0), read.raw_path)

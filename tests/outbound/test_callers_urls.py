@@ -47,6 +47,19 @@ async def test_a_public_target_gets_the_request_over_tls_after_one_lookup(
     assert body == b'{"a":1}'
 
 
+@pytest.mark.parametrize("url", [URL, "https://Hooks.GOOD.dev:443", 'https://hooks.good.dev:8443/a%20b/"{}|?q="%C3%A9='])
+async def test_an_alert_is_posted_as_httpx_would_post_it(
+    url: str, open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]
+) -> None:
+    async with open_receiver(OK) as receiver:
+        web = open_client(names([[PUBLIC], [PUBLIC]]), network({PUBLIC: receiver.port}))
+        answers = [await web.post(url, content=b"{}", headers={"webhook-id": "m1"}), await web.post_bytes(url, b"{}", {"webhook-id": "m1"})]
+    assert [(one.status_code, one.content, one.headers) for one in answers] == [(200, b"fine", answers[0].headers)] * 2
+    first, second = ({line.lower() for line in one.split(b"\r\n")} for one in receiver.requests)
+    assert first - second == {b"accept: */*", b"connection: keep-alive"}
+    assert second - first == set()
+
+
 @pytest.mark.faults("strangers' targets")
 async def test_a_name_that_moves_to_a_private_address_is_refused_at_the_next_delivery(
     open_receiver: OpenReceiver, open_client: OpenClient, names: type[Names], network: type[Network]

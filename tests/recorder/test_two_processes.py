@@ -20,6 +20,11 @@ from tests.postgres_server import Postgres
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases, pytest.mark.faults("leader killed")]
 
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+SHARE = (
+    "SELECT pg_advisory_xact_lock_shared((classid::bigint << 32) | objid::bigint) FROM pg_locks"
+    " WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+"""Takes the lock of the schema as transactions by row do, beside one that has it."""
 
 
 async def test_a_second_process_sends_nothing_that_the_first_is_sending(
@@ -65,6 +70,36 @@ async def test_a_process_records_plain_beats_while_another_does_and_what_decides
             await holder.rollback()
         assert paused == ["paused"]
         assert [(row.beats, row.mode) for row in (await first.row(held), await first.row(free))] == [(2, "paused"), (2, "up")]
+    await engine.dispose()
+    postgres.drop_database(name)
+
+
+async def test_the_result_of_a_delivery_is_stored_while_another_process_records_plain_beats(
+    open_recorder: OpenRecorder, postgres: Postgres, receiver: Receiver
+) -> None:
+    name = postgres.create_database()
+    url = postgres.url(name)
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    async with open_recorder(storage=url) as first, open_recorder(storage=url, clock=first.clock) as second:
+        beating, failing = await first.register("https://localhost/"), await first.register(receiver.url("/held"))
+        await first.beat(beating)  # the first one of a monitor is not plain
+        await second.beat(failing, status="fail")
+        async with anyio.create_task_group() as tasks, engine.connect() as holder:
+            async with anyio.create_task_group() as deliveries:
+                deliveries.start_soon(second.deliver)
+                with anyio.fail_after(patience(10)):
+                    while not receiver.held:  # noqa: ASYNC110  # what is waited for comes over a socket
+                        await anyio.sleep(0.01)
+                await holder.execute(text("SELECT FROM recorder.monitor WHERE id = :id FOR UPDATE"), {"id": beating["monitor_id"]})
+                tasks.start_soon(first.beat, beating)
+                await _waiting(holder.scalar, 1)
+                await holder.execute(text(SHARE))  # the beat gives up after some seconds
+                receiver.released.set()
+                with anyio.fail_after(patience(4)):
+                    while await holder.scalar(text("SELECT count(*) FROM recorder.alert")):  # noqa: ASYNC110  # as above, in the database
+                        await anyio.sleep(0.01)
+                deliveries.cancel_scope.cancel()
+            await holder.rollback()
     await engine.dispose()
     postgres.drop_database(name)
 

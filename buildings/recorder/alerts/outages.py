@@ -50,17 +50,24 @@ def move_deadlines(connection: Connection) -> bool:
 
 
 def _move(row: Row[Any]) -> Update:
-    """The statement that moves the deadlines of the monitors that an outage affects."""
+    """The statement that moves the deadlines of the monitors that an outage affects.
+
+    A monitor that was not due yet stays due as it was, before its new deadline: PostgreSQL writes no index then.
+    """
     monitor = MONITORS.c
     end = literal(row.ended_at, Moment())
+
+    def due(deadline: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        return case((monitor.due_at <= end, deadline), else_=monitor.due_at)
+
     if Outage(row.began_at, row.ended_at).is_short:
         least = literal(LEAST_GRACE, Span())
         earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
-        return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest, due_at=earliest)
+        return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest, due_at=due(earliest))
     earliest = end + monitor.period + monitor.grace
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
     lost = monitor.expected_at - monitor.grace <= literal(row.lost_by, Moment())
-    return update(MONITORS).where(lost).values(deadline_at=later, due_at=later, unverified=True)
+    return update(MONITORS).where(lost).values(deadline_at=later, due_at=due(later), unverified=True)
 
 
 def tell_targets(connection: Connection, now: datetime) -> bool:
