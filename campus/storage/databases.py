@@ -47,8 +47,13 @@ class Backend(Protocol):
         """Its connections, which are opened at the first use."""
         ...
 
+    @property
+    def has_several_servers(self) -> bool:
+        """Whether `watch` is to run for as long as the databases are open."""
+        ...
+
     async def watch(self) -> None:
-        """Follow the server that takes writes, for as long as the databases are open; returns where there is nothing to follow."""
+        """Follow the servers: which of them takes writes, and how near a replica is."""
         ...
 
     async def findings(self) -> Sequence[str]:
@@ -103,7 +108,8 @@ class Databases:
         """
         async with AsyncExitStack() as stack:
             backend = _backend_at(url, folder, password, replica, exclusive=exclusive, reading=reading, stack=stack)
-            await _start(backend.watch, stack)
+            if backend.has_several_servers:
+                await _start(backend.watch, stack)
             yield Databases(backend, stack, migrates=migrates, contracts=contracts)
 
     @property

@@ -172,10 +172,13 @@ class PostgresBackend:
         """The connections of a building's schema, which are opened at the first use."""
         return PostgresConnections(self._url, name, self._hosts, description=self.describe(name), replica=self._replica)
 
+    @property
+    def has_several_servers(self) -> bool:
+        """Whether [storage] names more than one."""
+        return self._replica is not None or len(hosts_of(self._url)) > 1
+
     async def watch(self) -> None:
         """Look which of several hosts takes writes, since a statement on one that hangs waits for 30 seconds, and at the replica."""
-        if len(hosts_of(self._url)) == 1 and self._replica is None:
-            return
         engine = _engine(self._url, "public", self._hosts, description=self._server, statement_seconds=WATCH_SECONDS, pool_size=1)
         try:
             while True:

@@ -35,6 +35,7 @@ class SqliteBackend:
     """A directory, which holds a file per building."""
 
     is_single_process = True
+    has_several_servers = False
 
     def __init__(self, folder: Path, *, reading: bool = False) -> None:
         self._folder = folder
@@ -71,7 +72,7 @@ class SqliteBackend:
             return SqliteConnections(self._path(name), reads_at=readable(self._path(name)))
 
     async def watch(self) -> None:
-        """Returns: there is one server, this process."""
+        """Nothing: this process is the only server."""
 
     async def findings(self) -> Sequence[str]:
         """Why the directory cannot be written; empty while it can."""
