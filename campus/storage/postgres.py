@@ -25,7 +25,7 @@ from campus.errors import StorageError, StorageUnavailable
 from campus.storage.backups import Manifest
 from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
 from campus.storage.migrations import History, Version
-from campus.storage.replicas import POSITION, Position, Replica
+from campus.storage.replicas import Position, Replica
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
@@ -200,7 +200,7 @@ class PostgresBackend:
             if await connection.scalar(TAKES_NO_WRITES) == "on":
                 await connection.invalidate()
                 return None
-            return Position(*(await connection.execute(POSITION)).one()) if self._replica else None
+            return await connection.run_sync(Position.of) if self._replica else None
 
     async def findings(self) -> Sequence[str]:
         """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
@@ -229,8 +229,8 @@ class PostgresBackend:
         if self._replica is None:
             return ()
         with translate_errors(self._server, connecting=True):
-            position = await self._connected("public", lambda connection: connection.execute(POSITION).one(), STATEMENT_SECONDS)
-        return await self._replica.findings(Position(*position))
+            position = await self._connected("public", Position.of, STATEMENT_SECONDS)
+        return await self._replica.findings(position)
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
         found: dict[str, Version | None] = dict.fromkeys(names)

@@ -5,7 +5,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import anyio
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from campus.storage.errors import translate_errors
@@ -14,10 +14,14 @@ MOST_LAG = 10.0
 """Seconds; a replica that is further behind is not read."""
 LOOK_SECONDS = 0.2
 POSITION = text(
-    "SELECT CAST(system_identifier AS text),"
-    " CAST(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn()"
-    " ELSE pg_current_wal_flush_lsn() END AS text) FROM pg_control_system()"
+    "WITH primary_log AS MATERIALIZED (SELECT pg_is_in_recovery() AS recovers,"
+    " CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_flush_lsn() END AS lsn)"
+    " SELECT CAST(system_identifier AS text) AS identifier, CAST(lsn AS text) AS lsn,"
+    " CASE WHEN NOT recovers AND pg_wal_lsn_diff(lsn, '0/0') % CAST(current_setting('wal_block_size') AS integer) = 0"
+    " THEN txid_current() END FROM primary_log, pg_control_system()"
 )
+"""A log that ends with a page may end in the middle of a record, which no standby reaches before the rest is written: the number of a
+transaction has PostgreSQL write it within a second."""
 COMPARED = text(
     "SELECT pg_is_in_recovery() AND CAST(system_identifier AS text) = :identifier AS is_standby,"
     " COALESCE(pg_last_wal_replay_lsn() >= CAST(CAST(:lsn AS text) AS pg_lsn), false) AS has_reached FROM pg_control_system()"
@@ -29,6 +33,12 @@ class Position(NamedTuple):
 
     identifier: str
     lsn: str
+
+    @staticmethod
+    def of(connection: Connection) -> "Position":
+        """The position now."""
+        row = connection.execute(POSITION).one()
+        return Position(row.identifier, row.lsn)
 
 
 class Replica:
