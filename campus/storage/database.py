@@ -213,7 +213,7 @@ class Database:
             with translate_errors(self._description, reading=reading):
                 yield session
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), translate_errors(self._description):  # a connection may be lost at the last moment
                 await session.close()
 
 

@@ -106,7 +106,13 @@ async def test_a_status_that_means_nothing_records_nothing(recorder: Recorder, s
 async def test_a_hook_learns_of_no_refusal(recorder: Recorder) -> None:
     monitor = await recorder.register(key="recorder")
     right = monitor["hook_url"]
-    for url in (right[:-1] + "x", right + "x" * 200, right.replace("/mon_", "/mon_x"), right.replace("/mon_", "/%00%ff"), right + "%0a"):
+    for url in (
+        f"{right[:-1]}{'y' if right[-1] == 'x' else 'x'}",
+        right + "x" * 200,
+        right.replace("/mon_", "/mon_x"),
+        right.replace("/mon_", "/%00%ff"),
+        right + "%0a",
+    ):
         assert seen(await recorder.campus.http.post(url, content=b'{"hook_event_name": "SessionEnd"}')) == "monitor_not_found", url
     assert (await recorder.row(monitor)).mode == "up"
     for _ in range(120):

@@ -239,7 +239,16 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
         ("key", "issue"): "PRODUCT requires an argument; see `campus key issue --help`",
         ("key", "issue", "shop", "two", "three"): "unexpected argument 'two three'; see `campus key issue --help`",
         ("ledger", "list", "--last", "-1"): 'invalid value "-1" for --last. Must be >= 1',
-        ("ledger", "sum", "--since", "2026-02-01", "--until", "2026-01-01"): "--since 2026-02-01 is after --until 2026-01-01",
+        (
+            "ledger",
+            "sum",
+            "--since",
+            "2026-02-01",
+            "--until",
+            "2026-01-01",
+            "--config",
+            config,
+        ): "--since 2026-02-01 is after --until 2026-01-01",
     }
     for words, said in mistakes.items():
         answer = run(*words)

@@ -33,6 +33,8 @@ class Proxy:
     frozen: anyio.Event = field(default_factory=anyio.Event)
     freezes_at: bytes | None = None
     """What a client must send for its connection to be frozen."""
+    cuts_at: bytes | None = None
+    """What a client must send for its connection to be closed."""
 
     def freeze(self) -> None:
         """Freeze the connections that there are; later ones work."""
@@ -53,6 +55,8 @@ class Proxy:
     async def _pass_on(self, source: SocketStream, target: SocketStream, frozen: anyio.Event) -> None:
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while received := await source.receive():
+                if self.cuts_at is not None and self.cuts_at in received:
+                    break
                 if self.freezes_at is not None and self.freezes_at in received:
                     frozen.set()
                 if not frozen.is_set():
@@ -68,6 +72,20 @@ async def proxy(postgres: Postgres) -> AsyncIterator[Proxy]:
         proxy.port = listener.extra(SocketAttribute.local_port)
         yield proxy
         tasks.cancel_scope.cancel()
+
+
+async def test_a_connection_that_is_lost_at_the_end_of_a_read_is_the_databases_fault(proxy: Proxy) -> None:
+    async with Databases.open(proxy.url()) as databases:
+        bank = await databases.storage_of("bank", Tables)
+        async with bank.read() as session:
+            await session.exec(select(Account))  # connects, which ends with a ROLLBACK of its own
+        proxy.cuts_at = b"ROLLBACK"
+        with pytest.raises(StorageUnavailable, match="cannot be reached"):
+            async with bank.read() as session:
+                assert (await session.exec(select(Account))).all() == []
+        proxy.cuts_at = None
+        async with bank.read() as session:
+            assert (await session.exec(select(Account))).all() == []
 
 
 async def test_connections_that_the_server_closed_are_replaced_and_no_call_fails(postgres: Postgres) -> None:
