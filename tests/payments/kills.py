@@ -60,8 +60,8 @@ AT_FACILITATOR: Mapping[str, Any] = {
 STALLED = {"storing": "settling", "noting": "settled"}
 """Points within a transaction, and the state that it gives the payment."""
 PATIENCE = patience(90)
-RECONCILED_WITHIN = 300.0
-"""The job of a process that was killed while it ran is leased for a minute more."""
+RECONCILED_WITHIN = 480.0
+"""An authorization may be used for five minutes; the job of a process that was killed while it ran is leased for a minute more."""
 STALLING_ROWS = 200
 
 
