@@ -21,6 +21,7 @@ from patience import patience
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.util import LRUCache
+from surroundings import make_own
 from workers import fork_workers
 
 from campus.storage import alembic_runner, sqlite
@@ -77,6 +78,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture
 def anyio_backend() -> Literal["asyncio"]:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests inherit nothing from whoever starts them, and find nothing in the checkout that is not committed."""
+    make_own(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(autouse=True, scope="session")
