@@ -29,7 +29,10 @@ from campus.storage.migrations import History
 from tests.postgres_server import Postgres, running
 
 REPOSITORY = Path(__file__).parents[1]
-LONGEST = ("test_browser.py", "test_clients.py", "test_facilitator_faults.py", "test_process.py", "test_readme.py", "test_readiness.py")
+LONGEST = (
+    *("test_documents.py", "test_workers.py", "test_backups.py", "test_browser.py", "test_clients.py", "test_facilitator_faults.py"),
+    *("test_process.py", "test_readme.py", "test_readiness.py", "test_remote_down.py", "test_lost_servers.py", "test_private_names.py"),
+)
 GARBAGE = 20_000, 10, 10
 """How many objects a test may make before garbage is looked for: with Python's 700, a thirtieth of the tests' time is that."""
 Sent = tuple[str, Any]
