@@ -21,6 +21,7 @@ from patience import patience
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.util import LRUCache
+from surroundings import make_own
 from workers import fork_workers
 
 from campus.storage import alembic_runner, sqlite
@@ -28,7 +29,10 @@ from campus.storage.migrations import History
 from tests.postgres_server import Postgres, running
 
 REPOSITORY = Path(__file__).parents[1]
-LONGEST = ("test_browser.py", "test_clients.py", "test_facilitator_faults.py", "test_process.py", "test_readme.py", "test_readiness.py")
+LONGEST = (
+    *("test_documents.py", "test_workers.py", "test_backups.py", "test_browser.py", "test_clients.py", "test_facilitator_faults.py"),
+    *("test_process.py", "test_readme.py", "test_readiness.py", "test_remote_down.py", "test_lost_servers.py", "test_private_names.py"),
+)
 GARBAGE = 20_000, 10, 10
 """How many objects a test may make before garbage is looked for: with Python's 700, a thirtieth of the tests' time is that."""
 Sent = tuple[str, Any]
@@ -77,6 +81,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture
 def anyio_backend() -> Literal["asyncio"]:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests inherit nothing from whoever starts them, and find nothing in the checkout that is not committed."""
+    make_own(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -258,8 +259,11 @@ def keep(stdin: int, stdout: int, stderr: int, reports: int) -> None:
 def become(request: Mapping[str, Any]) -> None:
     """Run the program as Python runs one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for each in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)  # under nohup, or in the background, the server ignores some
     os.environ.clear()
     os.environ.update(request["environ"])
+    time.tzset()
     os.chdir(request["folder"])
     sys.argv[:] = request["words"]
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from patience import patience
 from starlette.types import ASGIApp, Message
 
 MODERN = "2026-07-28"
@@ -126,7 +127,7 @@ async def ask(app: ASGIApp, path: str, request: Request) -> Answered:
         if message["type"] == "http.response.body" and not message.get("more_body"):
             done.set()
 
-    with anyio.move_on_after(20):
+    with anyio.move_on_after(patience(20)):
         await app(scope, receive, send)
     return answered(sent)
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import patient
 from tests.patience import patience
 from tests.postgres_server import dying_with_parent, unprivileged
 from tests.serving import free_port
@@ -137,7 +138,7 @@ class Cluster:
         """The role of each node that works and is on the newest timeline: leader, sync_standby or replica."""
         for node in self.nodes.values():
             with suppress(httpx.TransportError):
-                members = httpx.get(f"http://127.0.0.1:{node.api}/cluster", timeout=1).json()["members"]
+                members = patient.get(f"http://127.0.0.1:{node.api}/cluster", timeout=1).json()["members"]
                 newest = max(member.get("timeline", 0) for member in members)
                 return {one["name"]: one["role"] for one in members if one.get("timeline") == newest and one["state"] in WORKING}
         return {}

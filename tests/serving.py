@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import httpx
 
-from tests import forkserver
+from tests import forkserver, patient
 from tests.forkserver import Forked
 from tests.patience import patience
 
@@ -122,7 +122,7 @@ def start(
 def wait_until_it_answers(served: Served) -> None:
     """Wait until /healthz answers; fails with the log if the process ends instead."""
     deadline = time.monotonic() + patience(READY_SECONDS)
-    with httpx.Client(base_url=served.url, verify=False) as client:  # made once, since it takes 20 ms
+    with patient.Client(base_url=served.url) as client:  # made once, since it takes 20 ms
         while time.monotonic() < deadline:
             assert served.process.poll() is None, served.log
             try:
@@ -132,8 +132,3 @@ def wait_until_it_answers(served: Served) -> None:
             else:
                 return
     raise AssertionError(f"not ready in time: {served.log}")
-
-
-def asked(url: str, **options: Any) -> httpx.Response:
-    """One GET, without loading certificates."""
-    return httpx.get(url, timeout=patience(20), verify=False, **options)

@@ -100,6 +100,31 @@ def test_a_command_for_keys_starts_without_what_serves_tools() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "\n"
 
 
+IMPATIENT = {"get", "post", "put", "patch", "delete", "head", "options", "request", "stream", "Client", "AsyncClient"}
+PROGRAMS = {"browser.py", "call_with_mcp1.py", "connect_with_mcp1.py"}
+"""Files of tests/clients that run without the tests' own modules."""
+
+
+def waits_too_little(call: ast.Call) -> bool:
+    """True for a client of httpx with httpx's own timeout, and for a wait whose number of seconds the machine's load does not change."""
+    name = ast.unparse(call.func)
+    if name.startswith("httpx.") and name.removeprefix("httpx.") in IMPATIENT:
+        return True
+    waits = [*call.args[:1]] if name.endswith(("fail_after", "process.wait")) else []
+    waits += [keyword.value for keyword in call.keywords if keyword.arg == "timeout"] if name.startswith("subprocess.") else []
+    return any(isinstance(each, ast.Constant) and isinstance(each.value, int | float) and each.value >= 1 for each in waits)
+
+
+def test_no_test_gives_up_before_a_busy_machine_could_answer() -> None:
+    files = [
+        path for path in (ROOT / "tests").rglob("*.py") if path.name not in {"patient.py", *PROGRAMS} and "conformance" not in path.parts
+    ]
+    calls = [(path.name, node) for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert not [f"{name}:{call.lineno} {ast.unparse(call)}" for name, call in calls if waits_too_little(call)]
+    planted = ("httpx.get(url)", "httpx.AsyncClient(timeout=None)", "anyio.fail_after(5)", "subprocess.run(words, timeout=60)")
+    assert all(waits_too_little(ast.parse(each, mode="eval").body) for each in planted)  # type: ignore[arg-type]  # they are calls
+
+
 @pytest.mark.parametrize("door", sorted(FRONT_DOORS))
 def test_a_front_door_says_what_it_offers(door: str) -> None:
     offered = import_module(door)

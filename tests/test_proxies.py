@@ -24,13 +24,13 @@ from serving import Served, free_port, serving
 from terms.test_prices import ARGUMENTS
 
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
 PROXIES = (Path(__file__).parents[1] / "docs/proxy.md").read_text()
 CALLER = "127.0.0.2"  # not a trusted proxy, unlike 127.0.0.1
 REPEATED = 30
-START_SECONDS = patience(60)
 SLOW = """
 from pathlib import Path
 from time import monotonic
@@ -185,7 +185,7 @@ class Proxied:
     def client(self) -> httpx.Client:
         """A caller from an address that is no proxy's."""
         transport = httpx.HTTPTransport(verify=self.authority.client, local_address=CALLER)
-        return httpx.Client(base_url=self.url, transport=transport, timeout=patience(30))
+        return patient.Client(base_url=self.url, transport=transport)
 
     def mcp(self, path: str) -> Client[StreamableHttpTransport]:
         """An MCP client, to be opened."""
@@ -212,7 +212,7 @@ def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
 
 
 def wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    give_up_at = time.monotonic() + START_SECONDS
+    give_up_at = time.monotonic() + patience(60)
     while True:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < give_up_at, log.read_text()
@@ -341,7 +341,7 @@ def test_the_402_of_every_paid_route_passes_and_a_call_is_paid_for_through_it(na
                     query = "?" + "&".join(f"argument{number}={'x' * 99}" for number in range(20))
                     for asked in (path, path + query):
                         headers = {**options["headers"], **LONGEST_ANSWERED}
-                        direct = httpx.request(method, campus.url + asked, headers=headers)
+                        direct = patient.request(method, campus.url + asked, headers=headers)
                         through = client.request(method, asked, headers=headers, extensions=options["extensions"])
                         assert (direct.status_code, through.status_code) == (402, 402), asked
                         assert direct.headers["payment-required"] == through.headers["payment-required"]

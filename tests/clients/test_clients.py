@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-import httpx
 import pytest
 from conformance.served_campus import ServedCampus, Tokens, serve_campus
 from fastmcp import Client
@@ -19,6 +18,7 @@ from patience import patience
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from campus.testing import open_campus
+from tests import patient
 
 MCP1 = Path(sys.executable).parents[1] / "mcp1" / "bin" / "python"
 SCRIPT = Path(__file__).with_name("call_with_mcp1.py")
@@ -170,7 +170,7 @@ def headers_of(token: str | None) -> dict[str, str]:
 
 
 def over_http(campus: ServedCampus) -> Iterator[tuple[tuple[str, str], Outcome]]:
-    with httpx.Client(base_url=campus.url) as http:
+    with patient.Client(base_url=campus.url) as http:
         for key in KEYS:
             for name, call in CALLS.items():
                 path = call.path.format_map(arguments_of(call, campus))

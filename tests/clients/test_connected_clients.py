@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import anyio
-import httpx
 import pytest
 from clients.browser import allow, answer_in
 from clients.test_clients import MCP1, SCRIPT
@@ -18,9 +17,10 @@ from fastmcp.client.auth import OAuth
 from mcp.client.auth import AuthorizationCodeResult
 from pages.browsers import open_browser, open_page
 from patience import patience
-from serving import Served, asked, serving
+from serving import Served, serving
 
 from campus.testing.listener import Answered, Asked, Listener
+from tests import patient
 
 CONFIG = """
 [connect]
@@ -72,7 +72,7 @@ async def test_fastmcp_connects_refreshes_and_is_shut_out_when_the_key_is_revoke
     token = auth.context.current_tokens.access_token
     served.command("key", "revoke", issued["id"])
     until = time.monotonic() + patience(SHUT_OUT_SECONDS)
-    while (status := asked(f"{served.url}/connect/cve/mcp", headers={"Authorization": f"Bearer {token}"}).status_code) == 405:
+    while (status := patient.get(f"{served.url}/connect/cve/mcp", headers={"Authorization": f"Bearer {token}"}).status_code) == 405:
         assert time.monotonic() < until
         await anyio.sleep(0.2)
     assert status == 401
@@ -122,7 +122,7 @@ def test_in_chromium_the_form_leads_back_to_the_client(served: Served) -> None:
     listener = Listener(answer, keep_alive=False)
     listener.open()
     callback = f"{listener.url}/callback"
-    registered = httpx.post(f"{served.url}/connect/register", json={"client_name": "A program", "redirect_uris": [callback]}, verify=False)
+    registered = patient.post(f"{served.url}/connect/register", json={"client_name": "A program", "redirect_uris": [callback]})
     request = {
         "response_type": "code",
         "client_id": registered.json()["client_id"],

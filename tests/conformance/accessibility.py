@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-import httpx
 from conformance.node import Node
 from conformance.served_campus import OPERATOR_PASSWORD, ServedCampus
 from pages.browsers import NARROW, WIDE, open_browser
 from playwright.sync_api import Browser, BrowserContext
+
+from tests import patient
 
 PACKAGES = ("axe-core@4.14.1",)
 FOR_ALL = (
@@ -53,7 +54,7 @@ def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
     axe = (node.folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
     headers = {"Authorization": f"Bearer {campus.tokens.campus_pass}"}
     body = {"name": "nightly backup", "alert_webhook": "http://127.0.0.1:9/hook"}
-    made = httpx.post(f"{campus.url}/v1/recorder/monitors", json=body, headers=headers)
+    made = patient.post(f"{campus.url}/v1/recorder/monitors", json=body, headers=headers)
     monitor = f"/recorder/{made.raise_for_status().json()['monitor_id']}"
     faults: list[str] = []
     read = 0

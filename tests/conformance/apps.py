@@ -9,12 +9,13 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import httpx
 from conformance.node import Node
 from conformance.recording import QuietServer
 from conformance.served_campus import ServedCampus
 from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
 from playwright.sync_api import Page, expect
+
+from tests import patient
 
 PACKAGES = (
     "@modelcontextprotocol/ext-apps@2.0.4",
@@ -44,7 +45,7 @@ def open_apps(node: Node, campus: ServedCampus) -> list[str]:
         return [f"apps: the host is not bundled: {ran.stderr}"]
     headers = {"Authorization": f"Bearer {campus.tokens.campus_pass}"}
     for name in (HOSTILE, "weekly report"):
-        httpx.post(
+        patient.post(
             f"{campus.url}/v1/recorder/monitors", json={"name": name, "alert_webhook": "http://127.0.0.1:9/hook"}, headers=headers
         ).raise_for_status()
     faults: list[str] = []

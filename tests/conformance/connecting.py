@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-import httpx
 from clients.test_clients import MCP1
 from clients.test_clients import SCRIPT as BY_MCP1
 from conformance.node import Node
@@ -26,6 +25,8 @@ from conformance.served_campus import ServedCampus
 from conformance.typescript import SCRIPT as BY_TYPESCRIPT
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+
+from tests import patient
 
 PACKAGES = ("@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0", "@google/gemini-cli@0.61.0", "mcp-remote@0.15.1")
 LIBRARIES = ("langchain-mcp-adapters", "pydantic-ai-slim[openai,mcp]", "openai-agents", "openai")
@@ -88,7 +89,7 @@ def connect_by_stock_clients(node: Node, campus: ServedCampus, connected: Served
     folder = node.folder / "connecting"
     folder.mkdir()
     python = installed_libraries(folder)
-    clients = {one["id"]: one for one in httpx.get(f"{campus.url}/v1/gateway/how_to_connect").json()["clients"]}
+    clients = {one["id"]: one for one in patient.get(f"{campus.url}/v1/gateway/how_to_connect").json()["clients"]}
     faults: list[str] = []
     for state, served, ways in (("off", campus, WAYS), ("on", connected, WAYS[1:])):
         print(f"\nhow_to_connect: texts run by their clients, with [connect] {state}")

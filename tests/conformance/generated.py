@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 from conformance.node import Node
 from conformance.served_campus import ServedCampus
+
+from tests import patient
 
 PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3", "@types/node@22")
 HERE = Path(__file__).parent
@@ -27,7 +28,7 @@ def call_by_generated_clients(node: Node, campus: ServedCampus) -> list[str]:
 def faults_of(node: Node, campus: ServedCampus, document: str) -> Iterator[str]:
     folder = node.folder / f"generated{document.replace('/', '_').removesuffix('.json')}"
     folder.mkdir()
-    (folder / "document.json").write_text(httpx.get(campus.url + document).text)
+    (folder / "document.json").write_text(patient.get(campus.url + document).text)
     ran = tool(node, folder, "openapi-typescript", "document.json", "-o", "document.d.ts")
     if ran.returncode != 0:
         yield f"openapi-typescript failed on {document}: {ran.stdout}{ran.stderr}"

@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 from conformance.node import Node
 from conformance.served_campus import ServedCampus
+
+from tests import patient
 
 PLUGINS = Path(__file__).parents[2] / "integrations"
 CLAUDE_CODE, CODEX, GEMINI = PLUGINS / "claude-code", PLUGINS / "codex", PLUGINS / "gemini" / "campus"
@@ -40,7 +41,7 @@ def run_hosts(node: Node, campus: ServedCampus, home: Path) -> list[str]:
 
 def _session(node: Node, campus: ServedCampus, home: Path) -> list[str]:
     """What is wrong with a session of Claude Code whose model cannot be reached: it starts, fails and ends, by its hooks."""
-    with httpx.Client(base_url=campus.url, headers={"Authorization": f"Bearer {campus.tokens.recorder}"}) as http:
+    with patient.Client(base_url=campus.url, headers={"Authorization": f"Bearer {campus.tokens.recorder}"}) as http:
         monitor = http.post("/v1/recorder/monitors", json={"name": "Claude Code", "alert_webhook": "http://127.0.0.1:9/hosts"}).json()
         environ = {"ANTHROPIC_BASE_URL": NOWHERE, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_TELEMETRY": "1"}
         mcp = {"CAMPUS_URL": campus.url, "CAMPUS_KEY": campus.tokens.recorder, "CAMPUS_HOOK_URL": monitor["hook_url"]}

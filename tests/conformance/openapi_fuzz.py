@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-import httpx
 from conformance.served_campus import ServedCampus
+
+from tests import patient
 
 DOCUMENTS = (
     "/openapi.json",
@@ -109,7 +110,7 @@ def fuzz(campus: ServedCampus) -> list[str]:
     """Run everything, print the outcome, return the faults."""
     faults = []
     for document in DOCUMENTS:
-        paid = operations_of(httpx.get(campus.url + document).json())
+        paid = operations_of(patient.get(campus.url + document).json())
         for token in (campus.tokens.campus_pass, None):
             print(f"\nSchemathesis on {document}, {'with a key' if token else 'without a key'}")
             faults += [f"{document}: {fault}" for fault in fuzz_document(campus, document, token, paid)]
@@ -147,7 +148,7 @@ def made_before(campus: ServedCampus) -> Any:
 
     It belongs to the key in a run without one too, where its secret controls it: without a key a host may have few monitors.
     """
-    with httpx.Client(base_url=campus.url, headers={"Authorization": f"Bearer {campus.tokens.campus_pass}"}) as http:
+    with patient.Client(base_url=campus.url, headers={"Authorization": f"Bearer {campus.tokens.campus_pass}"}) as http:
         for path, members, name, deleted in OWNED:
             for one in http.get(path).raise_for_status().json()[members]:
                 http.delete(deleted.format(one[name])).raise_for_status()

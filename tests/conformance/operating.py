@@ -22,6 +22,8 @@ from time import monotonic, sleep
 import httpx
 from serving import free_port
 
+from tests import patient
+
 ROOT = Path(__file__).parents[2]
 FEEDS = "/etc/campus/feeds"
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -238,6 +240,6 @@ def _expect(system: System, url: str, statuses: dict[str, int]) -> None:
 def _status(url: str, key: str | None = None) -> int:
     """A call's status; 0 when it was not answered."""
     try:
-        return httpx.get(url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=60).status_code
+        return patient.get(url, headers={"Authorization": f"Bearer {key}"} if key else {}).status_code
     except httpx.HTTPError:
         return 0

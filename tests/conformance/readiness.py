@@ -16,6 +16,8 @@ import httpx
 from conformance.served_campus import ServedCampus
 from fastmcp import Client
 
+from tests import patient
+
 ROOT = Path(__file__).parents[2]
 SERVERS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")
 ROBOTS = ("GPTBot", "ClaudeBot", "Google-Extended", "PerplexityBot", "CCBot")
@@ -122,7 +124,7 @@ def tool_faults(tool: Any) -> Iterator[str]:
 def check_readiness(campus: ServedCampus) -> list[str]:
     """Make all checks, print the scores, return what failed."""
     faults = []
-    with httpx.Client(base_url=campus.url) as http:
+    with patient.Client(base_url=campus.url) as http:
         passed = {name: passes(check, http) for name, check in AGENT_READY.items()}
     faults += [f"isitagentready: {name}" for name, good in passed.items() if not good]
     print(f"\nisitagentready: {sum(passed.values())} of {len(passed)} checks pass")

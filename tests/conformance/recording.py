@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx
+from tests import patient
 
 HOP = {"connection", "content-length", "content-encoding", "transfer-encoding", "keep-alive", "date", "server"}
 ANSWER_SECONDS = 60
@@ -51,7 +51,7 @@ class QuietServer(ThreadingHTTPServer):
 @contextmanager
 def recording(target: str) -> Iterator[Recorder]:
     """Pass everything on to `target` until the block ends."""
-    with httpx.Client(base_url=target, timeout=ANSWER_SECONDS) as http:
+    with patient.Client(base_url=target, timeout=ANSWER_SECONDS) as http:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from serving import CAMPUS, free_port, serving
 
 from campus.testing.payments import open_chain, open_facilitator
+from tests import patient
 
 CONFIG = """
 [storage]
@@ -73,7 +74,7 @@ def buy(browser: Browser, url: str, wallet: BrowserWallet) -> int:
         expect(page.get_by_role("heading", level=1, name="Your key")).to_be_visible(timeout=patience(60) * 1000)
         seconds = time.monotonic() - started
         key = page.locator("#bought pre code").first.inner_text()
-    httpx.get(f"{url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).raise_for_status()
+    patient.get(f"{url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).raise_for_status()
     confirmed = [one for one in wallet.asked if one in CONFIRMED]
     clicked = f"{len(clicks)} clicks ({', '.join(clicks)}) and {len(confirmed)} in the wallet"
     print(f"buyer: {clicked}, {seconds:.1f} s to a key that opens the list")
@@ -120,7 +121,7 @@ def developing(folder: Path, words: list[str]) -> Iterator[str]:
         deadline = time.monotonic() + patience(60)
         while time.monotonic() < deadline:
             try:
-                httpx.get(f"{url}/healthz")
+                patient.get(f"{url}/healthz")
                 break
             except httpx.TransportError:
                 time.sleep(0.1)

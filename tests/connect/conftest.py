@@ -13,6 +13,7 @@ from pages.harbour import make_harbour
 from buildings.gateway import building as gateway
 from campus import Building, Caller, CurrentCaller, access
 from campus.testing import Clock, TestCampus, open_campus
+from tests import patient
 
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "harbour"}, "connect": {}}
 
@@ -50,5 +51,5 @@ async def campus(clock: Clock) -> AsyncIterator[TestCampus]:
 async def app(campus: TestCampus, clock: Clock) -> AsyncIterator[ChatApp]:
     """A client of the lock, whose user tried no key in the last minute."""
     clock.move(timedelta(minutes=1))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
         yield ChatApp(http)

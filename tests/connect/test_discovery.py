@@ -10,6 +10,7 @@ from connect.conftest import make_lock
 from campus.errors import ConfigError
 from campus.problems import EXPLANATIONS
 from campus.testing import TestCampus, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 OWN = "https://connect.example"
@@ -72,7 +73,7 @@ async def test_every_building_but_one_that_sells_keys_can_be_connected(campus: T
 
 
 async def test_with_a_host_of_its_own_root_discovery_is_there_and_nothing_is_at_the_services_host(own_host: TestCampus) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(own_host.app), base_url=OWN) as http:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(own_host.app), base_url=OWN) as http:
         app = ChatApp(http, issuer=OWN)
         for path in (A, P, f"{P}/lock/mcp"):
             answer = await http.get(path)

@@ -17,6 +17,7 @@ from campus.caller import Key
 from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
 from campus.testing import Clock, TestCampus, open_campus
+from tests import patient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 FIVE_SECONDS = timedelta(seconds=5)
@@ -34,7 +35,7 @@ async def stored_app(stored: TestCampus, clock: Clock, storage_url: str) -> Asyn
     """A client each of whose requests goes to another process than the one before."""
     async with (
         open_campus(lock=make_lock(), clock=clock, storage=storage_url, tables=lock_alone()) as other,
-        httpx.AsyncClient(transport=InTurns(stored, other), base_url=ORIGIN) as http,
+        patient.AsyncClient(transport=InTurns(stored, other), base_url=ORIGIN) as http,
     ):
         yield ChatApp(http)
 
@@ -221,7 +222,7 @@ async def test_a_connected_client_is_offered_no_payment_and_told_to_connect_agai
     tables = {**CONNECT, "server": {"public_url": ORIGIN, "openapi": "pier"}, "payments": UNPAYABLE}
     async with (
         open_campus(pier=Building(pier), clock=clock, tables=tables) as opened,
-        httpx.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
+        patient.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
     ):
         app = ChatApp(http, building="pier")
         await app.connect(await opened.key("pier"))
@@ -240,7 +241,7 @@ async def test_without_documents_clients_register(clock: Clock) -> None:
     tables = {**CONNECT, "server": {"public_url": ORIGIN, "openapi": "lock"}, "connect": {"client_documents": False}}
     async with (
         open_campus(lock=make_lock(), clock=clock, tables=tables) as opened,
-        httpx.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
+        patient.AsyncClient(transport=httpx.ASGITransport(opened.app), base_url=ORIGIN) as http,
     ):
         metadata = (await http.get("/.well-known/oauth-authorization-server/connect")).json()
         assert metadata["client_id_metadata_document_supported"] is False

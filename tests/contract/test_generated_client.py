@@ -19,7 +19,7 @@ from conformance.every_tool import CALLS, answered_otherwise
 from conformance.served_campus import ServedCampus
 from patience import patience
 
-from tests import forkserver
+from tests import forkserver, patient
 
 DOCUMENTS = {"whole": "/v1/openapi.json", "first": "/openapi.json", "monitors": "/recorder/openapi.json"}
 GENERATOR = "from openapi_python_client.cli import app\napp()"
@@ -90,7 +90,7 @@ def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
 def packages(campus: ServedCampus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, Mapping[str, Any]]]]:
     """The package made of each document, and the document, by its path."""
     folder = tmp_path_factory.mktemp("clients")
-    documents = {path: (f"generated_{name}", httpx.get(campus.url + path).json()) for name, path in DOCUMENTS.items()}
+    documents = {path: (f"generated_{name}", patient.get(campus.url + path).json()) for name, path in DOCUMENTS.items()}
     generate(folder, dict(documents.values()))
     sys.path.insert(0, str(folder))
     yield documents

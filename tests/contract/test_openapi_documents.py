@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from conformance.served_campus import ServedCampus
 from openapi_schema_validator import OAS30Validator
 from openapi_spec_validator import OpenAPIV30SpecValidator, validate
+
+from tests import patient
 
 DOCUMENTS = (
     "/openapi.json",
@@ -40,7 +41,7 @@ KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 
 
 def read(campus: ServedCampus, path: str) -> dict[str, Any]:
-    answer = httpx.get(campus.url + path)
+    answer = patient.get(campus.url + path)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     document: dict[str, Any] = answer.json()
     return document
@@ -170,6 +171,6 @@ def test_a_monitor_without_a_target_is_invalid_by_the_document_and_by_the_tool(c
         ({"alert_webhook": None, "alert_email": None}, 422),
         ({"alert_webhook": "http://127.0.0.1:9/1"}, 200),
     ):
-        answer = httpx.post(f"{campus.url}{RECORDER}/monitors", json={"name": "m", **targets})
+        answer = patient.post(f"{campus.url}{RECORDER}/monitors", json={"name": "m", **targets})
         assert answer.status_code == status, answer.text
         assert document_says.is_valid({"name": "m", **targets}) is (status == 200)

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from conformance.served_campus import ServedCampus
@@ -14,6 +13,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from tests import patient
 
 CHANGES, COUNTS, HISTORY = "/v1/brief/changes", "/v1/brief/changes/counts", "/v1/cve/{cve_id}/history"
 FREE = (
@@ -31,7 +32,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 @pytest.fixture(scope="module")
 def document(campus: ServedCampus) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{campus.url}/v1/openapi.json").json()
+    found: dict[str, Any] = patient.get(f"{campus.url}/v1/openapi.json").json()
     return found
 
 

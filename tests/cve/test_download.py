@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from buildings.cve.feeds.download import BLOCK, Copy, Fetcher, RetryPolicy, SizeLimits, shown_address, unpacked, whole
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +20,7 @@ PATH = "/feed"
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(follow_redirects=True) as made:
+    async with patient.AsyncClient(follow_redirects=True) as made:
         yield made
 
 
@@ -72,7 +73,7 @@ async def test_a_redirect_to_a_file_of_this_machine_is_refused(publisher, tmp_pa
             return httpx.Response(200, content=(tmp_path / "secret").read_bytes())
 
     publisher.put(PATH, status=302, headers={"Location": f"file://localhost{tmp_path}/secret"})
-    async with httpx.AsyncClient(follow_redirects=True, mounts={"file://": Files()}) as client:
+    async with patient.AsyncClient(follow_redirects=True, mounts={"file://": Files()}) as client:
         fetcher = Fetcher(client=client, feed="KEV", retry_policy=RetryPolicy())
         with pytest.raises(FeedRefused, match="leads to a file of this machine"):
             await fetcher.fetch(publisher.url + PATH)

@@ -11,6 +11,8 @@ import pytest
 from connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 from cve.lists import CISCO, Lists
 
+from tests import patient
+
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "cve"}, "connect": {}}
 
@@ -18,7 +20,7 @@ CONNECT = {"server": {"public_url": ORIGIN, "openapi": "cve"}, "connect": {}}
 @asynccontextmanager
 async def connected(lists: Lists) -> AsyncIterator[ChatApp]:
     """A client that the key of the lists let in to the building."""
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(lists.campus.app), base_url=ORIGIN) as http:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(lists.campus.app), base_url=ORIGIN) as http:
         app = ChatApp(http, building="cve")
         page = await app.page()
         assert "It may also make feed addresses and watches. These stop when you disconnect it" in page.text

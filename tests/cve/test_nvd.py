@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from patience import patience
 
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.errors import FeedError, FeedRefused
@@ -327,7 +328,7 @@ async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_camp
     config.write_text(f'[storage]\nurl = "sqlite:data"\n[buildings.cve]\n{addresses}\n')
     environment = {**os.environ, "CAMPUS_CVE_NVD_API_KEY": "a-key-reads-faster"}
     async with await anyio.open_process([sys.executable, "-c", READER, str(config)], env=environment) as process:
-        with anyio.fail_after(60):
+        with anyio.fail_after(patience(60)):
             while phases(publisher).count("all") < 3:  # noqa: ASYNC110  # the process cannot set an event of this one
                 await anyio.sleep(0.02)
         process.kill()

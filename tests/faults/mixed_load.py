@@ -18,6 +18,7 @@ from payments.seller import PAY_TO
 from serving import Served
 
 from campus.testing.payments import Facilitator, Payer, headers_of, receipt_of, terms_of
+from tests import patient
 
 CONFIG = """
 openapi = "recorder"
@@ -95,7 +96,7 @@ class MixedLoad:
         async with AsyncExitStack() as stack, anyio.create_task_group() as callers:
             for number, campus in enumerate(self.campuses):
                 options: Any = {"base_url": campus.url, "timeout": patience(CALL_SECONDS), "verify": False}
-                client = await stack.enter_async_context(httpx.AsyncClient(**options))
+                client = await stack.enter_async_context(patient.AsyncClient(**options))
                 for _ in range(MONITORS):
                     monitor = (await client.post("/v1/recorder/monitors", json=_monitor(), headers=_bearer(owner["key"]))).json()
                     callers.start_soon(self._beat, client, number, monitor)

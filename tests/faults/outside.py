@@ -17,6 +17,8 @@ import anyio.abc
 import httpx
 from anyio.streams.tls import TLSListener
 
+from tests import patient
+
 PATIENCE = 300.0
 BEATS_PER_MONITOR = 120 / 60
 """The most beats a second that one monitor accepts."""
@@ -169,7 +171,7 @@ async def _flap(plan: Plan, said: Said, names: Sequence[str], first: int) -> Non
 async def _register(plan: Plan, said: Said, worker: int) -> None:
     """Register one monitor after the other."""
     transport, number = httpx.AsyncHTTPTransport(local_address=f"127.0.2.{worker % plan.networks + 1}"), 0
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{plan.port}", timeout=PATIENCE) as client:
+    async with patient.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{plan.port}", timeout=PATIENCE) as client:
         while True:
             number += 1
             given = {"name": "a", "alert_webhook": f"https://stuck{worker}x{number}.dev/"}

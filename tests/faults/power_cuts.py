@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from patience import patience
 from serving import command, serving, write_config
+
+from tests import patient
 
 CONFIG = """
 openapi = "recorder"
@@ -145,7 +146,7 @@ class Load:
 
     def call(self) -> None:
         """One caller: monitors that live, and a few that come and go."""
-        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=patience(20)) as client:
+        with patient.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}) as client:
             lasting = [self.registered(client) for _ in range(LASTING)]
             for number in itertools.count(1):
                 if time.monotonic() > self.until:

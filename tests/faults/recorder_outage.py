@@ -27,6 +27,7 @@ from sqlalchemy import Connection, text
 from buildings.recorder.tables import Tables
 from campus import digest_of, in_snapshot
 from campus.storage import EPOCH, MICROSECOND, Databases
+from tests import patient
 
 MANY = 400_000
 PART = 10_000
@@ -151,7 +152,7 @@ def _beating(campus: Served, slowest: list[float]) -> Iterator[None]:
     ended = False
 
     def beat() -> None:
-        with httpx.Client(timeout=60) as client:
+        with patient.Client() as client:
             number = 0
             while not ended:
                 number += 1

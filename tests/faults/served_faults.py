@@ -18,6 +18,8 @@ from conftest import Postgres, running
 from patience import patience
 from serving import serving
 
+from tests import patient
+
 CONFIG = """
 openapi = "recorder"
 [storage]
@@ -49,7 +51,7 @@ def test_other_callers_are_answered_beside_thousands_of_idle_connections(
         took = []
         for number in range(CALLS):
             transport = httpx.HTTPTransport(local_address=f"127.0.2.{number % ADDRESSES + 1}")
-            with httpx.Client(transport=transport, timeout=patience(20)) as client:
+            with patient.Client(transport=transport) as client:
                 began = time.perf_counter()
                 assert client.get(f"{campus.url}/healthz").status_code == 200
                 took.append(time.perf_counter() - began)
@@ -62,7 +64,7 @@ def test_beats_are_refused_in_time_while_postgresql_is_stopped_and_taken_afterwa
 ) -> None:
     server = int((own_postgres.sockets / "db" / "postmaster.pid").read_text().splitlines()[0])
     url = own_postgres.url(own_postgres.create_database())
-    with serving(tmp_path, CONFIG.format(storage=url)) as campus, httpx.Client(base_url=campus.url, timeout=patience(60)) as client:
+    with serving(tmp_path, CONFIG.format(storage=url)) as campus, patient.Client(base_url=campus.url, timeout=patience(60)) as client:
         monitor = client.post("/v1/recorder/monitors", json={"name": "agent", "alert_webhook": "https://localhost/hook"}).json()
         path = f"/v1/recorder/beat/{monitor['monitor_id']}/{monitor['secret']}"
         assert client.post(path, json={}).status_code == 200

@@ -16,7 +16,6 @@ from campus.http.edge import Edge
 from campus.http.protocol import LimitedProtocol
 from campus.http.server import bind, serve
 
-PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 
@@ -50,7 +49,7 @@ class Connection:
     async def rest(self) -> bytes:
         """Everything up to the end of the connection."""
         received = bytearray()
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             while True:
                 try:
                     received += await self.stream.receive()
@@ -60,7 +59,7 @@ class Connection:
     async def answer(self) -> Answer:
         """The next response, by its Content-Length."""
         received = bytearray()
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             while b"\r\n\r\n" not in received:
                 received += await self.stream.receive()
             head, _, body = received.partition(b"\r\n\r\n")
@@ -110,7 +109,7 @@ async def _serving(app: ASGIApp, *, protocol: type[LimitedProtocol] | None = Non
     async with anyio.create_task_group() as tasks:
         more = {name: value for name, value in options.items() if name == "trusted_proxies"}
         tasks.start_soon(lambda: serve(edge, listener, on_started=started.set, protocol=protocol, grace_seconds=2, **more))
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await started.wait()
         yield Served(port)
         tasks.cancel_scope.cancel()

@@ -21,7 +21,6 @@ from tests.http.conftest import Connection, Served
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = patience(20)
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NO_PROXIES: tuple[str, ...] = ()
 TIGHT = with_limits(connections_limit=6, connections_per_address=3, linger_seconds=0.2, head_seconds=60)
@@ -106,7 +105,7 @@ async def test_a_connection_that_is_answered_is_never_closed_for_another(serving
     async with serving(slow, protocol=TIGHT, trusted_proxies=NO_PROXIES) as served, AsyncExitStack() as stack:
         crowd = Crowd(served, stack)
         busy = [await crowd.joined(asks=False) for _ in range(3)]
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             for connection in busy:
                 await connection.send(GET % b"slow")
                 await begun.acquire()
@@ -147,16 +146,16 @@ async def test_of_many_refused_connections_few_are_kept_until_they_have_read_why
         await anyio.sleep_forever()
 
     begun = anyio.Event()
-    protocol = with_limits(connections_limit=1, linger_seconds=PATIENCE)
+    protocol = with_limits(connections_limit=1, linger_seconds=patience(20))
     async with serving(stuck, protocol=protocol) as served, AsyncExitStack() as stack:
         crowd = Crowd(served, stack)
         await (await crowd.joined(asks=False)).send(GET % b"")
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await begun.wait()
         answers = Counter()
         for _ in range(80):
             connection = await crowd.joined(asks=False)
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(patience(20)):
                 try:
                     answers[(await connection.stream.receive())[:12]] += 1
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
@@ -211,7 +210,7 @@ async def test_callers_that_do_not_read_have_no_more_connections_than_others(ser
         for _ in range(8):
             connection = await crowd.joined("127.0.0.2", asks=False)
             await connection.send(GET % b"once")
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(patience(20)):
                 await unread.written.acquire()
             await connection.send(more) if more else None
             await anyio.sleep(0.05)
@@ -224,13 +223,13 @@ async def test_calls_whose_callers_do_not_read_leave_room_for_others(serving) ->
         crowd = Crowd(served, stack)
         for number in b"123456":
             await (await crowd.joined(asks=False)).send(GET % b"%c" % number)
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(patience(20)):
                 await unread.written.acquire()
         await anyio.wait_all_tasks_blocked()
         assert unread.ended == ["/1", "/2", "/3", "/4"], "those that have waited longest"
     async with serving(unread, protocol=with_limits(unread_seconds=0.05)) as served, served.connected() as connection:
         await connection.send(GET % b"late")
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await unread.late.wait()
         assert len(await connection.rest()) < len(UNREAD), "what was not read in time is dropped"
 

@@ -16,11 +16,11 @@ from campus.http.edge import Edge
 from campus.http.heads import CACHED_RESPONSES, KeptHeads
 from campus.http.health import Health
 from campus.http.response import SecurityHeaders
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": ((b"content-length", b"5"),)}
-PATIENCE = patience(20)  # seconds after which a wait is given up: a bound, not an expectation
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -193,7 +193,7 @@ async def test_a_caller_that_leaves_is_no_error(serving, caplog) -> None:
             done.set()
 
     async with serving(app) as served:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             async with served.connected() as connection:
                 await connection.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
                 await begun.wait()
@@ -267,7 +267,7 @@ async def test_one_call_too_many_is_503_while_the_probes_still_answer(serving) -
     inside, release = anyio.Event(), anyio.Event()
     async with serving(app, calls=1, probes=Health(all_well).probes) as served, served.connected() as first:
         await first.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with anyio.fail_after(PATIENCE):  # for ever, if the limit were one lower
+        with anyio.fail_after(patience(20)):  # for ever, if the limit were one lower
             await inside.wait()
         refused, healthy = await served.get(), await served.get("/healthz")
         release.set()
@@ -321,7 +321,7 @@ async def test_where_the_server_knows_no_peer_nobody_is_believed() -> None:
         await Response(str(scope["client"]))(scope, receive, send)
 
     edge = Edge(app, public_url="http://localhost", port=80)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(from_nowhere), base_url="http://localhost") as client:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(from_nowhere), base_url="http://localhost") as client:
         assert (await client.get("/", headers={"X-Forwarded-For": "198.51.100.7"})).text == "None"
 
 

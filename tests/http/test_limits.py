@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from campus.http.edge import Edge
 from campus.http.limits import HELD_PER_ADDRESS
 from campus.http.waiting import PER_ADDRESS
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +107,7 @@ async def test_a_body_over_the_limit_is_413_under_any_server() -> None:
             yield b"x" * 100
 
     edge = Edge(length, public_url="http://campus.example", port=80, body_bytes=LIMIT)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://campus.example") as client:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(edge), base_url="http://campus.example") as client:
         answer = await client.post("/", content=chunks())
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
@@ -120,7 +121,7 @@ async def test_after_a_refused_body_the_connection_serves_the_next_request(servi
 
 
 async def test_a_large_upload_can_be_finished_and_its_refusal_read(serving) -> None:
-    async with serving(length, body_bytes=LIMIT) as served, httpx.AsyncClient() as client:
+    async with serving(length, body_bytes=LIMIT) as served, patient.AsyncClient() as client:
         answer = await client.post(served.url, content=b"x" * 3_000_000)
     assert answer.status_code == 413
 

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.anyio
 QUICK = with_limits(head_seconds=0.3, linger_seconds=0.2)
 HEAD_BYTES = 8_000
 SMALL = with_limits(head_bytes=HEAD_BYTES, linger_seconds=0.2)
-PATIENCE = patience(20)
-PATIENT = with_limits(linger_seconds=2 * PATIENCE)
+PATIENT = with_limits(linger_seconds=2 * patience(20))
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -192,7 +191,7 @@ async def test_a_caller_that_sends_ahead_and_leaves_makes_no_error(serving, capl
         done.set()
 
     async with serving(app) as served:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             async with served.connected() as connection:
                 await connection.send(GET % b"first" + GET % b"x" * 3)
                 await begun.wait()
@@ -221,7 +220,7 @@ async def test_a_request_sent_ahead_is_not_begun_before_the_response_to_the_one_
     large = Large()
     async with serving(large) as served, served.connected() as connection:
         await connection.send(GET % b"first" + b"GET /last HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n")
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await large.has_answered.wait()
         await anyio.sleep(0.2)
         assert large.asked == ["/first"]
@@ -233,7 +232,7 @@ async def test_who_sends_ahead_and_does_not_read_is_disconnected(serving) -> Non
     large = Large()
     async with serving(large, protocol=QUICK) as served, served.connected() as connection:
         await connection.send(GET % b"first" + GET % b"second")
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await large.has_answered.wait()
         await anyio.sleep(patience(1))
         assert (await connection.rest()).count(b"\0") == len(large.BODY)
@@ -273,7 +272,7 @@ async def test_a_broken_chunk_is_400_and_the_app_learns_that_the_caller_has_gone
 
     async with serving(app, protocol=PATIENT) as served, served.connected() as connection:
         await connection.send(CHUNK)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await begun.wait()
             await connection.send(b"nonsense\r\n")
             await done.wait()
@@ -293,7 +292,7 @@ async def test_a_broken_chunk_puts_no_second_answer_into_one_that_has_begun(serv
     begun = anyio.Event()
     async with serving(app, protocol=SMALL) as served, served.connected() as connection:
         await connection.send(CHUNK)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             await begun.wait()
         await connection.send(b"nonsense\r\n")
         answer = await connection.rest()
@@ -343,7 +342,7 @@ async def test_one_connection_too_many_is_refused_and_the_others_are_served(serv
     begun, release = anyio.Semaphore(0), anyio.Event()
     protocol = with_limits(connections_limit=2, linger_seconds=0.2)
     async with serving(app, protocol=protocol) as served, served.connected() as first, served.connected() as second:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             for connection in (first, second):
                 await connection.send(GET % b"one")
                 await begun.acquire()

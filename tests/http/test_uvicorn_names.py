@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 from httptools import HttpParserUpgrade
+from patience import patience
 from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -244,7 +245,7 @@ async def test_flow_says_whether_writing_is_paused_and_waits_until_it_is_not() -
         await asyncio.sleep(0)
         assert not waiting.done(), f"{RELEASE} does not wait in `flow.drain`"
         protocol.resume_writing()
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, patience(10))
 
 
 async def test_run_asgi_sends_by_the_method_that_a_subclass_has() -> None:

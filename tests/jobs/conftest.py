@@ -17,7 +17,6 @@ from campus.testing import Clock
 
 PACE = 0.005
 QUIET_LOOKS = 20
-PATIENCE = patience(100)
 """Seconds after which a wait fails."""
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -128,7 +127,7 @@ def until() -> Until:
     """Wait until something holds."""
 
     async def wait(condition: Callable[[], bool]) -> None:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(100)):
             while not condition():  # noqa: ASYNC110  # what is waited for is in a database, or a plain number
                 await anyio.sleep(PACE)
 
@@ -142,7 +141,7 @@ def settle(watches: list[Watch]) -> Callable[[], Awaitable[None]]:
     async def wait() -> None:
         for watch in watches:
             watch.reads = 0
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(100)):
             while not all(watch.is_quiet for watch in watches):  # noqa: ASYNC110  # a count of what others do
                 await anyio.sleep(PACE)
 

@@ -12,10 +12,11 @@ from time import monotonic, sleep
 import anyio
 import pytest
 from patience import patience
-from serving import asked, serving
+from serving import serving
 
 from campus.errors import JobFailed
 from campus.jobs import Report, run_in_process
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 FEEDS = "\n".join(f'{name}_url = "file:///nowhere/{name}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
@@ -107,9 +108,9 @@ def test_a_job_that_goes_on_when_it_is_cancelled_ends_after_its_parent_all_the_s
 
 def test_a_server_runs_the_refresh_in_another_process_and_shows_how_it_ended(tmp_path: Path) -> None:
     with serving(tmp_path, CVE) as campus:
-        wait_until(lambda: "cve.refresh failed" in asked(f"{campus.admin}/readyz").text)
-        assert re.search(r"cve\.refresh failed once: KEV: .*its mirror: file:///nowhere", asked(f"{campus.admin}/readyz").text)
-        assert 'campus_cve_refresh_total{outcome="failed"} 1.0' in asked(f"{campus.admin}/metrics").text
+        wait_until(lambda: "cve.refresh failed" in patient.get(f"{campus.admin}/readyz").text)
+        assert re.search(r"cve\.refresh failed once: KEV: .*its mirror: file:///nowhere", patient.get(f"{campus.admin}/readyz").text)
+        assert 'campus_cve_refresh_total{outcome="failed"} 1.0' in patient.get(f"{campus.admin}/metrics").text
         assert "job-process" not in campus.log
 
 

@@ -25,7 +25,6 @@ HOOK, PUBLIC = "hooks.good.dev", "93.184.215.14"
 URL = f"https://{HOOK}/in?token=1"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Kind: good\r\n\r\nfine"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
-PATIENCE = patience(20)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 LITTLE = patience(1)
 """Seconds for an exchange that is meant to run out of them."""
@@ -170,8 +169,8 @@ async def test_a_slow_answer_is_cut(
 ) -> None:
     async with open_receiver(answer) as receiver:
         web = open_client(names(), network({PUBLIC: receiver.port}), seconds=LITTLE)
-        with anyio.fail_after(PATIENCE), pytest.raises(httpx.TimeoutException):
-            await web.post(URL, content=b"x", timeout=PATIENCE)
+        with anyio.fail_after(patience(20)), pytest.raises(httpx.TimeoutException):
+            await web.post(URL, content=b"x", timeout=patience(20))
     assert receiver.connections == 1
 
 
@@ -186,7 +185,7 @@ async def test_of_an_endless_answer_four_kilobytes_are_read(
 ) -> None:
     async with open_receiver(endless_body) as receiver:
         web = open_client(names(), network({PUBLIC: receiver.port}))
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(20)):
             response = await web.post(URL)
     assert response.status_code == 500
     assert response.content == b"a" * 4096
@@ -203,7 +202,7 @@ async def test_an_endless_head_is_an_error(
 ) -> None:
     async with open_receiver(endless_head) as receiver:
         web = open_client(names(), network({PUBLIC: receiver.port}))
-        with anyio.fail_after(PATIENCE), pytest.raises(httpx.RemoteProtocolError):
+        with anyio.fail_after(patience(20)), pytest.raises(httpx.RemoteProtocolError):
             await web.post(URL)
 
 
@@ -289,7 +288,7 @@ async def test_name_servers_that_never_answer_are_given_up_and_take_no_more_thre
 
     def stuck(host: str, port: int) -> Sequence[str]:
         begun.append(host)
-        release.wait(PATIENCE)
+        release.wait(patience(20))
         return ["8.8.8.8"]
 
     lookup = Resolver(stuck, seconds=0.1, at_once=2, threads=3)
@@ -302,7 +301,7 @@ async def test_name_servers_that_never_answer_are_given_up_and_take_no_more_thre
         assert begun == ["0.dev", "1.dev", "2.dev"]
     finally:
         release.set()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(patience(20)):
         while not (found := await answers(lookup)):
             await anyio.lowlevel.checkpoint()
     assert found == ["8.8.8.8"]

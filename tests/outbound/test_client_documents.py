@@ -13,6 +13,7 @@ from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 
 from campus.connect.clients import Client, ClientDocuments, ClientRefused
 from campus.testing import open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 HOST, PUBLIC = "hooks.good.dev", "93.184.215.14"
@@ -33,7 +34,7 @@ async def test_a_client_with_a_document_is_let_in_by_its_url(
         web = open_client(names(), network({PUBLIC: receiver.port}))
         async with (
             open_campus(lock=make_lock(), web=web, tables={**CONNECT, "server": {"public_url": ORIGIN, "openapi": "lock"}}) as campus,
-            httpx.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http,
+            patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http,
         ):
             app = ChatApp(http, client_id=URL, callback=CALLBACK)
             page = await app.page()

@@ -21,7 +21,6 @@ from campus.outbound.http_clients import KeptConnections, guarded_client
 
 pytestmark = pytest.mark.anyio
 POSTS = 50
-ENOUGH = patience(60)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 
 
@@ -55,7 +54,7 @@ class Handler(BaseRequestHandler):
 
     def _wait(self) -> None:
         self.server.reached.append(None)
-        self.server.over.wait(10 * ENOUGH)
+        self.server.over.wait(10 * patience(60))
 
 
 @contextmanager
@@ -93,7 +92,7 @@ async def post_all(web: GuardedClient, server: Server, *, cancelled: bool) -> No
         for _ in range(POSTS):
             tasks.start_soon(posted, web, f"https://localhost:{server.server_address[1]}/hook")
         if cancelled:
-            with anyio.fail_after(ENOUGH):
+            with anyio.fail_after(patience(60)):
                 while len(server.reached) < POSTS:  # noqa: ASYNC110  # the server's threads ring no bell
                     await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
@@ -112,7 +111,7 @@ def open_sockets() -> set[str]:
 ENDS: dict[str, tuple[Callable[[str, int], Sequence[str]], float]] = {
     "out of time": (at_once, 0.5),
     "out of time after a slow lookup": (slowly, 1.0),
-    "cancelled": (at_once, 10 * ENOUGH),
+    "cancelled": (at_once, 10 * patience(60)),
 }
 
 

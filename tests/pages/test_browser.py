@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
 from fastmcp import Client
 from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
@@ -17,6 +16,8 @@ from pages.hostile import HOSTILE
 from patience import patience
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
+
+from tests import patient
 
 CONFIG = """
 [storage]
@@ -97,7 +98,7 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
         assert beat is not None
         address = beat[0].strip("'\"")
         page.get_by_role("navigation").get_by_role("link", name="Fleet").click()
-        httpx.get(address).raise_for_status()
+        patient.get(address).raise_for_status()
         state = page.locator("#fleet tbody .badge").first
         page.evaluate("window.notReloaded = true")
         expect(page.locator("#fleet .slots .good")).to_have_count(1, timeout=patience(15) * 1000)
@@ -183,13 +184,13 @@ def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_hold
     with open_page(browser) as page:
         headers = {"Authorization": f"Bearer {sign_in(page, served)}"}
         body = {"name": "watched", "alert_webhook": "http://127.0.0.1:9/hook"}
-        made = httpx.post(f"{served.url}/v1/recorder/monitors", json=body, headers=headers).json()
+        made = patient.post(f"{served.url}/v1/recorder/monitors", json=body, headers=headers).json()
         with page.expect_response("**/recorder/events?*"):
             page.goto(f"{served.url}/recorder/{made['monitor_id']}")
         pause = page.get_by_role("button", name="Pause")
         pause.focus()
         uptime = page.locator("#monitor .facts").first
-        httpx.get(made["beat_url"]).raise_for_status()
+        patient.get(made["beat_url"]).raise_for_status()
         expect(uptime).to_contain_text(", 1 beat")
         expect(pause).to_be_focused()
         see = """seen => {
@@ -198,7 +199,7 @@ def test_an_update_leaves_the_focus_where_it_is_and_a_page_that_nobody_sees_hold
         }"""
         with page.expect_event("requestfailed", lambda request: "/recorder/events" in request.url):
             page.evaluate(see, False)
-        httpx.get(made["beat_url"]).raise_for_status()
+        patient.get(made["beat_url"]).raise_for_status()
         page.evaluate(see, True)
         expect(uptime).to_contain_text(", 2 beats")
 
@@ -209,10 +210,10 @@ def test_hostile_names_texts_and_capsules_execute_nothing_and_break_no_layout(br
         monitors = []
         for text in HOSTILE:
             body = {"name": text[:100].replace("\u202e", ""), "alert_webhook": "http://127.0.0.1:9/hook"}
-            answer = httpx.post(f"{served.url}/v1/recorder/monitors", json=body, headers={"Authorization": f"Bearer {key}"})
+            answer = patient.post(f"{served.url}/v1/recorder/monitors", json=body, headers={"Authorization": f"Bearer {key}"})
             assert answer.status_code == 200, answer.text
             monitors.append(answer.json()["monitor_id"])
-            httpx.post(answer.json()["beat_url"], json={"capsule": {text: [text]}}).raise_for_status()
+            patient.post(answer.json()["beat_url"], json={"capsule": {text: [text]}}).raise_for_status()
         paths = ["/", "/docs/api", "/tools/harbour/find", "/recorder", "/keys", *(f"/recorder/{one}" for one in monitors)]
         paths += ["/cve", "/cve/CVE-2021-44228", "/cve/next", "/cve/report", "/cve/methodology"]
         for width in (NARROW, WIDE):
@@ -250,7 +251,7 @@ def test_an_operator_finds_what_is_wrong_runs_the_refresh_and_issues_a_key(brows
         held[0].continue_()
         page.unroute(f"{served.admin}/keys")
         key = page.locator("pre code").inner_text()
-        assert httpx.get(f"{served.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        assert patient.get(f"{served.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code == 200
         page.get_by_role("link", name="All keys").click()
         assert key not in page.content()
         for path in ("/", "/jobs", "/keys", "/payments", "/alerts", "/buildings"):

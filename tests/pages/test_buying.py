@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pages.browser_wallet import BrowserWallet
@@ -14,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
 from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
+from tests import patient
 
 CONFIG = """
 [storage]
@@ -85,7 +85,7 @@ def bought_key(page: Page) -> str:
 
 
 def opens(served: Served, key: str) -> int:
-    return httpx.get(f"{served.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code
+    return patient.get(f"{served.url}/v1/brief/today", headers={"Authorization": f"Bearer {key}"}).status_code
 
 
 def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(browser: Browser, served: Served, wallet: BrowserWallet) -> None:
@@ -122,8 +122,8 @@ def test_a_buyer_has_a_key_after_six_clicks_and_a_receipt_without_a_secret(brows
         transaction = page.locator(".receipt").inner_text().split("Transaction")[1].split()[0]
         receipt = wallet.portal.call(wallet.chain.rpc, "eth_getTransactionReceipt", transaction)
         assert int(receipt["status"], 16) == 1
-    assert httpx.get(f"{served.url}/keys/receipt").headers["location"] == "/keys?next=/keys/receipt"
-    told = httpx.get(f"{served.url}/keys/receipt", headers={"Authorization": f"Bearer {served.key('everything')}"})
+    assert patient.get(f"{served.url}/keys/receipt").headers["location"] == "/keys?next=/keys/receipt"
+    told = patient.get(f"{served.url}/keys/receipt", headers={"Authorization": f"Bearer {served.key('everything')}"})
     assert (transaction in told.text, told.headers["cache-control"]) == (False, "private, no-store")
 
 
@@ -160,7 +160,7 @@ def test_the_owner_of_a_key_renews_it_by_a_wallet_and_no_link_makes_anybody_rene
 ) -> None:
     wallet.fund(30)
     key = served.key("everything")
-    stranger = httpx.get(f"{served.url}/pricing/everything?renew=key_of_another", headers={"Accept": "text/html"})
+    stranger = patient.get(f"{served.url}/pricing/everything?renew=key_of_another", headers={"Accept": "text/html"})
     assert (stranger.status_code, stranger.headers["location"]) == (303, "/keys?next=/keys")
     with open_page(browser, viewport=NARROW) as page:
         wallet.open_in(page)
@@ -224,6 +224,6 @@ def test_without_a_shop_and_without_payments_the_card_says_whom_to_ask(browser: 
         page.goto(f"{campus.url}/pricing")
         expect(page.get_by_role("link", name="Ask for it")).to_have_attribute("href", "mailto:ada@campus.example")
         expect(page.locator("#pass")).to_contain_text("ada@campus.example")
-        assert httpx.get(f"{campus.url}/pricing/pass").status_code == 404
-        refused = httpx.get(f"{campus.url}/v1/brief/today").json()
+        assert patient.get(f"{campus.url}/pricing/pass").status_code == 404
+        refused = patient.get(f"{campus.url}/v1/brief/today").json()
         assert refused["unlock"][0]["get"] == "from the operator of this service: mailto:ada@campus.example"

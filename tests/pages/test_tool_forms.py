@@ -12,7 +12,6 @@ from html import unescape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import httpx
 import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import Tool, ToolResult
@@ -26,6 +25,7 @@ from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.testing import TestCampus, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
@@ -171,7 +171,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served: Served, tmp_path: Path) -> None:
     ship = "".join(HOSTILE[:4]) + " $(touch owned) \\ \n'\""
-    with httpx.Client(base_url=served.url, headers=HTML) as browser:
+    with patient.Client(base_url=served.url, headers=HTML) as browser:
         path = "/tools/harbour/find"
         token = re.search(r'name="form_token" value="(\w+)"', browser.get(path).text)
         assert token is not None

@@ -8,6 +8,7 @@ import httpx
 from campus.payments.chain import Chain, Transfer
 from campus.payments.payment import Payment, Sale
 from campus.payments.setup import LazyFacilitator
+from tests import patient
 from twins import Problem
 
 NETWORK, ADDRESS, NONCE = "eip155:8453", "0x" + "12" * 20, "0x" + "34" * 32
@@ -19,7 +20,7 @@ SALE = Sale("cve", "brief", "http", "https://campus.example/", ADDRESS, 1, REQUI
 async def main() -> None:
     """Ask both."""
     endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
-    async with httpx.AsyncClient(transport=endless) as client:
+    async with patient.AsyncClient(transport=endless) as client:
         facilitator = await LazyFacilitator(client, url="https://facilitator.example", network=NETWORK).loaded()
         verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(PAYMENT, SALE)
         chain = Chain(client, "https://node.example")

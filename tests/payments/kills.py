@@ -33,6 +33,7 @@ from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.storage import CoreTables, Databases
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of
+from tests import patient
 
 # one public address for all starts: what is paid for is a call at an address
 CONFIG = """
@@ -59,7 +60,6 @@ AT_FACILITATOR: Mapping[str, Any] = {
 }
 STALLED = {"storing": "settling", "noting": "settled"}
 """Points within a transaction, and the state that it gives the payment."""
-PATIENCE = patience(90)
 RECONCILED_WITHIN = 480.0
 """An authorization may be used for five minutes; the job of a process that was killed while it ran is leased for a minute more."""
 STALLING_ROWS = 200
@@ -110,14 +110,14 @@ class Scene:
             self.hits[point] += 1
             campus.process.kill()
             campus.process.wait()
-            call.join(PATIENCE)
+            call.join(patience(90))
         self.sent.append(sent)
         return sent
 
     def sign(self, campus: Served, point: str) -> Sent:
         """Ask for the terms, and sign a payment."""
         number = len(self.sent) + 1
-        answer = httpx.get(url_of(campus, number), timeout=20)
+        answer = patient.get(url_of(campus, number))
         assert answer.status_code == 402, answer.text
         signed = self.payer.payload(json.loads(b64decode(answer.headers["PAYMENT-REQUIRED"])))
         return Sent(number, point, headers_of(signed), signed["payload"]["authorization"]["nonce"])
@@ -126,7 +126,7 @@ class Scene:
         """Send the payment, to a campus that will be killed."""
         if is_read:
             try:
-                httpx.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=PATIENCE)
+                patient.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=patience(90))
             except httpx.TransportError:
                 return
             raise AssertionError(f"the campus answered before it came to {sent.point}")
@@ -136,7 +136,7 @@ class Scene:
             connection.sendall(f"GET {parts.path}?{parts.query} HTTP/1.1\r\n{head}\r\n".encode())
             connection.recv(1)
             (self.folder / "replied").touch()
-            campus.process.wait(PATIENCE)
+            campus.process.wait(patience(90))
 
     @contextmanager
     def blocked(self, point: str) -> Iterator[Callable[[], bool]]:
@@ -179,9 +179,9 @@ class Scene:
 
     def resend(self, campus: Served, sent: Sent) -> None:
         """Send the very same payment until it is answered; 409 says to come back, and nothing else may come."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience(90)
         while True:
-            answer = httpx.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=PATIENCE)
+            answer = patient.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=patience(90))
             if answer.status_code == 200:
                 break
             assert answer.status_code == 409, (sent, answer.text)
@@ -226,7 +226,7 @@ class Scene:
         return anyio.run(worked)
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience(90)
         while not condition():
             assert time.monotonic() < deadline, f"{what} was not reached; so far: {dict(self.hits)}"
             time.sleep(0.02)

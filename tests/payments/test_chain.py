@@ -17,6 +17,7 @@ from campus.payments.chain import Chain, Transfer, judge, proves, uses_nonce
 from campus.payments.node import Log, Receipt
 from campus.testing.payments import Chain as LocalChain
 from campus.testing.payments import Wallet, new_wallet
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
@@ -50,7 +51,7 @@ async def wallet(chain: LocalChain) -> Wallet:
 
 @pytest.fixture
 async def node(chain: LocalChain) -> AsyncIterator[Chain]:
-    async with httpx.AsyncClient() as client:
+    async with patient.AsyncClient() as client:
         yield Chain(client, chain.rpc_url)
 
 
@@ -81,7 +82,7 @@ async def test_it_is_found_far_back_in_small_ranges(chain: LocalChain, wallet: W
     transaction = await chain.transfer_with_authorization(one.payment)
     await chain.mine(30)
     asked: list[int] = []
-    async with httpx.AsyncClient(transport=Grudging(asked, most=4)) as client:
+    async with patient.AsyncClient(transport=Grudging(asked, most=4)) as client:
         outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert (outcome.state, outcome.transaction) == ("settled", transaction)
     assert max(asked) <= 500
@@ -114,7 +115,7 @@ async def test_the_search_ends_at_the_time_of_the_reservation(chain: LocalChain,
     await chain.advance(400)
     await chain.mine(20)
     asked: list[int] = []
-    async with httpx.AsyncClient(transport=Grudging(asked, most=1)) as client:
+    async with patient.AsyncClient(transport=Grudging(asked, most=1)) as client:
         assert (await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)).state == "unknown"
     assert 20 <= len([each for each in asked if each == 1]) <= 40
 
@@ -166,7 +167,7 @@ async def test_a_payment_of_last_week_is_concluded_with_few_calls(chain: LocalCh
     if is_made:
         await chain.transfer_with_authorization(one.payment)
     node = Counting(302_400, seconds_each=2)
-    async with httpx.AsyncClient(transport=node) as client:
+    async with patient.AsyncClient(transport=node) as client:
         outcome = await Chain(client, chain.rpc_url).outcome_of(one.transfer, since=start, now=LONG_AFTER)
     assert outcome.state == ("settled" if is_made else "refused")
     assert node.calls < 80
@@ -176,7 +177,7 @@ async def test_a_node_that_refuses_once_is_asked_for_whole_ranges_again(chain: L
     one = Authorization(chain, wallet, valid_before=await chain.time() + 300)
     asked: list[int] = []
     grudging = Grudging(asked, most=0)
-    async with httpx.AsyncClient(transport=grudging) as client:
+    async with patient.AsyncClient(transport=grudging) as client:
         node = Chain(client, chain.rpc_url)
         assert (await node.outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)).state == "unknown"
         assert "refuses eth_getLogs" in (node.trouble or "")
@@ -247,13 +248,13 @@ async def test_a_node_that_is_down_or_answers_nonsense_leaves_a_payment_unknown(
     answers += [json.dumps({"result": {"number": number, "timestamp": "0x1"}}) for number in (None, [], {}, 1.5, True)]
     answers.append('{"result": {"number": 1e999, "timestamp": 1}}')
     for text in answers:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _, text=text: httpx.Response(200, text=text))) as client:
+        async with patient.AsyncClient(transport=httpx.MockTransport(lambda _, text=text: httpx.Response(200, text=text))) as client:
             node = Chain(client, "https://user:secret@node.example/path-with-key")
             assert (await node.outcome_of(one.transfer, since=datetime.now(UTC), now=LONG_AFTER)).state == "unknown"
             assert "node.example" in (node.trouble or "")
             assert "secret" not in (node.trouble or "")
             assert "with-key" not in (node.trouble or "")
-    async with httpx.AsyncClient() as client:
+    async with patient.AsyncClient() as client:
         node = Chain(client, "http://127.0.0.1:9")
         assert (await node.outcome_of(one.transfer, since=datetime.now(UTC), now=LONG_AFTER)).state == "unknown"
         with pytest.raises(JobFailed, match="cannot be asked"):
@@ -283,7 +284,7 @@ async def test_logs_that_were_not_asked_for_or_cannot_be_read_leave_a_payment_un
         block = {"number": "0x10", "timestamp": hex(one.transfer.valid_before - 300)}
         return httpx.Response(200, json={"result": [LOG | changes] if call["method"] == "eth_getLogs" else block})
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+    async with patient.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         assert (
             await Chain(client, "https://node.example").outcome_of(one.transfer, since=await since(chain), now=LONG_AFTER)
         ).state == "unknown"

@@ -19,6 +19,7 @@ from serving import Served, serving
 
 from campus.testing import Frame
 from campus.testing.payments import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
+from tests import patient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("facilitator")]
 CONFIG = """
@@ -42,7 +43,6 @@ server = "payments.slow_tool:mcp"
 FRAMES: tuple[Frame, ...] = ("http", "mcp")
 FREE_CALL = -1
 """The number that is asked for when nobody pays."""
-PATIENCE_SECONDS = patience(90)
 """As clients wait."""
 QUIET: Mapping[str, Mapping[str, Any]] = {
     "500 after the charge": {"settle_status": 500},
@@ -129,7 +129,7 @@ async def open_stand(folder: Path, facilitator: Facilitator, wallet: Wallet) -> 
     environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(folder)}
     pay_to = new_wallet().address  # one wallet belongs to one database
     with serving(folder, CONFIG.format(**facilitator.table(pay_to)), environ=environ) as served:
-        async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_SECONDS) as http:
+        async with patient.AsyncClient(base_url=served.url, timeout=patience(90)) as http:
             yield Stand(served, folder, served.key("slow"), http, Payer(wallet), pay_to, count(1))
         compared = await anyio.to_thread.run_sync(served.command, "ledger", "reconcile")
         assert (compared.returncode, compared.stdout) == (0, "all is well\n"), "the ledger is the chain's, to the smallest unit"
@@ -183,11 +183,11 @@ async def test_while_it_hangs_only_paid_calls_wait_and_each_answer_says_whether_
         async with anyio.create_task_group() as tasks:
             for call in charged.items():
                 tasks.start_soon(pay, *call)
-            await after_the_charge.reached(len(FRAMES), seconds=PATIENCE_SECONDS)
+            await after_the_charge.reached(len(FRAMES), seconds=patience(90))
             at_the_check = hanging.enter_context(facilitator.hold("verify"))
             for call in unchecked.items():
                 tasks.start_soon(pay, *call)
-            await at_the_check.reached(len(FRAMES), seconds=PATIENCE_SECONDS)
+            await at_the_check.reached(len(FRAMES), seconds=patience(90))
             await stand.assert_the_rest_is_as_ever()
             assert answers == {}
     for number in unchecked.values():
@@ -253,7 +253,7 @@ async def test_a_payment_that_it_did_not_charge_gets_409_and_is_charged_once_whe
     await stand.assert_the_rest_is_as_ever()
     assert await chain.balance(stand.pay_to) == before
     facilitator.faults.clear()
-    with anyio.fail_after(PATIENCE_SECONDS):
+    with anyio.fail_after(patience(90)):
         for frame, (number, payment) in payments.items():
             while (said := await stand.pay(frame, number, payment)).status == 409:
                 pass  # the chain is slow on a busy machine

@@ -19,6 +19,7 @@ from tasks.lab import make_lab
 
 from campus.testing import ORIGIN, TestCampus, open_campus
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 PRICE = 20_000
@@ -190,7 +191,7 @@ async def test_after_kill_9_a_task_that_ran_is_interrupted_and_one_that_was_bein
 
     await anyio.to_thread.run_sync(killed)
     with serving(tmp_path, text, environ=environ) as campus:
-        async with httpx.AsyncClient(base_url=campus.url, timeout=20) as http:
+        async with patient.AsyncClient(base_url=campus.url) as http:
             for name, by in (("paid", {}), ("key", {"Authorization": f"Bearer {key}"})):
                 answer = await polled(http, begun[name], headers=by)
                 assert (answer.status_code, answer.json()["code"]) == (500, "task_interrupted")

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import anyio
 import anyio.to_thread
-import httpx
 import pytest
 from patience import patience
 from serving import Served, serving, write_config
 from x402.http.clients.httpx import PaymentError
 
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, open_relay
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 PAY_TO = "0x" + "22" * 20
@@ -171,8 +171,8 @@ async def test_a_payment_that_stays_unproven_is_reported_and_makes_calls_wait_un
             async def reported() -> tuple[str, str, str]:
                 """What the public /readyz, the operator's and `campus check` say of payments."""
                 await anyio.sleep(1.1)  # the readiness is kept for a second
-                public = httpx.get(f"{served.url}/readyz").json()["checks"]["payments"]
-                operators = httpx.get(f"{served.admin}/readyz").json()["checks"]["payments"]
+                public = patient.get(f"{served.url}/readyz").json()["checks"]["payments"]
+                operators = patient.get(f"{served.admin}/readyz").json()["checks"]["payments"]
                 checked = json.loads((await run(("check", "--json"))).out)
                 return public, " ".join(operators), " ".join(row["problem"] for row in checked if row["building"] == "[payments]")
 

@@ -19,6 +19,7 @@ from campus.asgi import open_app
 from campus.config import Config
 from campus.outbound.http_clients import EXCHANGE_SECONDS, GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, TestCampus
+from tests import patient
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 PRODUCTS = {name: {"scope": name, "price": "19", "term": "30 days"} for name in ("recorder", "cve", "all")}
@@ -79,7 +80,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
                     assemble(config, exclusive=False, clock=clock, elapsed=clock.elapsed, installed=installed, web=web)
                 )
                 app = await stack.enter_async_context(open_app(campus))
-                http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN))
+                http = await stack.enter_async_context(patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN))
                 yield Recorder(TestCampus(campus, app, http, frame, "recorder"), clock)
 
     return opened

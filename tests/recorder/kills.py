@@ -29,6 +29,7 @@ from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from campus import digest_of, in_transaction
 from campus.storage import Databases
+from tests import patient
 from tests.patience import patience
 
 CONFIG = """
@@ -309,7 +310,7 @@ def beat_until_killed(killed: KilledRecorder, *, first: int, seconds: float, rat
     Returns how many beats were acknowledged, and the number of the next one.
     """
     acknowledged, number = dict[str, int](), first
-    with killed.served() as campus, httpx.Client(timeout=5) as client:
+    with killed.served() as campus, patient.Client() as client:
         timer = threading.Timer(seconds, campus.process.kill)
         timer.start()
         try:

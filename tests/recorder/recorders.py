@@ -14,6 +14,7 @@ from buildings.recorder.runtime import sweep_now
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
 from campus import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
+from tests import patient
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Recorder:
     async def calling_from(self, address: str) -> AsyncIterator["Recorder"]:
         """The same recorder, called from another address."""
         transport = httpx.ASGITransport(self.campus.app, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+        async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as http:
             yield replace(self, campus=replace(self.campus, http=http))
 
     async def register(self, webhook: str | None = "https://localhost/hook", **arguments: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
+from patience import patience
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
@@ -90,7 +91,7 @@ async def test_keys_that_ended_long_ago_cost_no_writes(recorder: Recorder) -> No
     await recorder.pass_time(days=38)
     await recorder.campus.run("follow_keys")
     async with recorder.campus.site.storage.write():
-        with anyio.fail_after(5):
+        with anyio.fail_after(patience(5)):
             assert await follow_keys(recorder.campus.site) is False
 
 

@@ -11,6 +11,8 @@ from cve.test_makers import press
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
+from tests import patient
+
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 CONNECT = {"server": {"public_url": ORIGIN, "openapi": "recorder"}, "connect": {}}
 
@@ -18,7 +20,7 @@ CONNECT = {"server": {"public_url": ORIGIN, "openapi": "recorder"}, "connect": {
 @asynccontextmanager
 async def connected(recorder: Recorder, key: str) -> AsyncIterator[ChatApp]:
     """A client that a key let in to the recorder."""
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(recorder.campus.app), base_url=ORIGIN) as http:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(recorder.campus.app), base_url=ORIGIN) as http:
         app = ChatApp(http, building="recorder")
         assert "It may also make monitors. These go on when you disconnect it or your key is revoked" in (await app.page()).text
         await app.connect(key)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 from fastmcp import Client
 from patience import patience
 from recorder.receivers import Authority, Mailbox, Receiver
 from serving import Served, serving, start
 from standardwebhooks import Webhook
+
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 CONFIG = """
@@ -37,7 +38,6 @@ price = "19"
 term = "30 days"
 [buildings.recorder]
 """
-LONGEST_SECONDS = patience(20)
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def served(folder: Path, storage: str, authority: Authority, mailbox: Mailbox) -
 
 
 async def until(condition: Callable[[], Any], *, do: Callable[[], Awaitable[object]] | None = None) -> None:
-    with anyio.fail_after(LONGEST_SECONDS):
+    with anyio.fail_after(patience(20)):
         while not condition():
             if do is not None:
                 await do()
@@ -82,7 +82,7 @@ async def test_an_agent_that_stops_and_one_that_recovers_are_reported(
             await anyio.run_process(["sh", "-c", by_curl["cron"]])
             await anyio.run_process(["sh", "-c", by_mail["cron"]])
             await until(lambda: mailbox.messages)
-            async with httpx.AsyncClient() as reader:
+            async with patient.AsyncClient() as reader:
                 await reader.post(campus.url + re.sub("^https?://[^/]+", "", mailbox.link("confirm")))
             await until(lambda: receiver.types.count("monitor.dead") == 3 and len(mailbox.messages) == 2)
             await client.call_tool("heartbeat", who)
@@ -103,14 +103,14 @@ async def test_an_agent_that_stops_and_one_that_recovers_are_reported(
 async def test_the_cron_command_retries_while_the_service_restarts(tmp_path: Path, authority: Authority, mailbox: Mailbox) -> None:
     with served(tmp_path, "sqlite:data", authority, mailbox) as campus:
         arguments = {"name": "job", "alert_webhook": "https://localhost/hook"}
-        monitor = httpx.post(f"{campus.url}/v1/recorder/monitors", json=arguments).json()
+        monitor = patient.post(f"{campus.url}/v1/recorder/monitors", json=arguments).json()
         campus.process.kill()
         campus.process.wait()
         command = await anyio.open_process(["sh", "-c", monitor["cron"]], stderr=None)
         await anyio.sleep(0.5)
         assert command.returncode is None, "it gave up on a refused connection"
         again = start(campus.words, campus.environ)
-        with anyio.fail_after(LONGEST_SECONDS):
+        with anyio.fail_after(patience(20)):
             assert await command.wait() == 0
         again.terminate()
         again.wait(patience(20))
@@ -120,7 +120,7 @@ def test_a_key_has_eight_streams_of_events_which_end_when_the_server_stops(tmp_p
     without_mail = re.sub(r"\[mail\].*?(?=\[products)", "", CONFIG.format(storage="sqlite:data", mail_port=0), flags=re.DOTALL)
     with serving(tmp_path, without_mail) as campus, ExitStack() as open_streams:
         headers = {"Authorization": f"Bearer {campus.key('recorder')}"}
-        client = open_streams.enter_context(httpx.Client(base_url=campus.url, headers=headers, timeout=LONGEST_SECONDS, verify=False))
+        client = open_streams.enter_context(patient.Client(base_url=campus.url, headers=headers, timeout=patience(20)))
         streams = [open_streams.enter_context(client.stream("GET", "/recorder/events")) for _ in range(8)]
         lines = [stream.iter_lines() for stream in streams]
         for each in lines:
@@ -128,7 +128,7 @@ def test_a_key_has_eight_streams_of_events_which_end_when_the_server_stops(tmp_p
         refused = client.get("/recorder/events")
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
         streams[0].close()
-        deadline = time.monotonic() + LONGEST_SECONDS
+        deadline = time.monotonic() + patience(20)
         while time.monotonic() < deadline:
             with client.stream("GET", "/recorder/events") as again:
                 if again.status_code == 200:
@@ -138,5 +138,5 @@ def test_a_key_has_eight_streams_of_events_which_end_when_the_server_stops(tmp_p
         campus.process.send_signal(signal.SIGTERM)
         for each in lines[1:]:
             assert not [line for line in each if line.startswith("event")]
-        assert campus.process.wait(LONGEST_SECONDS) == 0
+        assert campus.process.wait(patience(20)) == 0
     assert "Traceback" not in campus.log

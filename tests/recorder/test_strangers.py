@@ -24,7 +24,6 @@ from campus.outbound.url_rules import UrlRules
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio
-PATIENCE = patience(60)
 """Seconds after which a wait is given up: a bound, not an expectation."""
 STRANGERS = 80
 NAMES = 24
@@ -40,7 +39,7 @@ async def delivering(recorder: Recorder) -> AsyncIterator[None]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(patience(60)):
         while not condition():  # noqa: ASYNC110  # what is waited for happens in a server, which rings no bell
             await anyio.sleep(0.02)
 
@@ -53,7 +52,7 @@ async def fail_all(recorder: Recorder, urls: Sequence[str], **arguments: Any) ->
 async def test_an_alert_overtakes_those_whose_receivers_never_answer(
     open_recorder: OpenRecorder, storage_url: str, authority: Authority, receiver: Receiver
 ) -> None:
-    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * patience(60))
     settings = {"monitors_per_host": 1_000}
     async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder:
         await fail_all(recorder, [receiver.url(f"/hung/{number}") for number in range(STRANGERS)])
@@ -69,7 +68,7 @@ async def test_an_alert_overtakes_those_whose_receivers_never_answer(
 async def test_targets_that_took_an_alert_before_do_not_wait_for_new_ones(
     open_recorder: OpenRecorder, storage_url: str, authority: Authority, receiver: Receiver
 ) -> None:
-    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * patience(60))
     settings = {"shared_hosts": ["localhost"], "deliveries": 16}
     async with open_recorder(storage=storage_url, web=patient, settings=settings) as recorder, AsyncExitStack() as stack:
         honest = await recorder.register(receiver.url("/honest"))
@@ -103,7 +102,7 @@ async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
     open_recorder: OpenRecorder, authority: Authority, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_module("campus.alerts.dispatcher"), "HURRIED_SECONDS", 2.0)
-    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * PATIENCE)
+    patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * patience(60))
     async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url("/hung")])
         async with delivering(recorder):
@@ -127,12 +126,12 @@ def stuck(authority: Authority, unanswered: list[str]) -> Iterator[GuardedClient
     def resolve(host: str, port: int) -> Sequence[str]:
         if host.startswith("hang"):
             unanswered.append(host)
-            release.wait(10 * PATIENCE)
+            release.wait(10 * patience(60))
             raise socket.gaierror("no answer")
         return system_resolver(host, port)
 
-    dial = GuardedNetwork(Resolver(resolve, seconds=10 * PATIENCE), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
-    yield GuardedClient(UrlRules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * PATIENCE)
+    dial = GuardedNetwork(Resolver(resolve, seconds=10 * patience(60)), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
+    yield GuardedClient(UrlRules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * patience(60))
     release.set()
 
 
@@ -146,7 +145,7 @@ async def test_unanswered_names_delay_no_delivery(
             tasks.start_soon(partial(stranger.call, "register_monitor", name="a", alert_webhook=f"https://hang{number}.good.dev/"))
         await until(lambda: len(unanswered) >= AT_ONCE)
         await recorder.beat(monitor, status="fail")
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(60)):
             assert await recorder.deliver() == 1
         assert receiver.types == ["monitor.failed"]
         tasks.cancel_scope.cancel()
@@ -160,7 +159,7 @@ async def test_unanswered_names_delay_no_other_callers_registration(
             url = f"https://hang{number}.good.dev/"
             tasks.start_soon(partial(recorder.call, "register_monitor", name="a", alert_webhook=url))
         await until(lambda: len(unanswered) >= CONCURRENT_CHECKS)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(patience(60)):
             assert "found or reached" not in str((await other.register(receiver.url()))["notes"])
         tasks.cancel_scope.cancel()
 

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 from commands import Command, command_of
+from patience import patience
 from serving import command, free_port, serving, write_config
 
 from campus import Building, Check, Site
 from campus.errors import StorageUnavailable
 from campus.testing import open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
@@ -83,12 +85,12 @@ def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path,
         with socket.create_connection(("127.0.0.1", httpx.URL(campus.url).port)) as connection:
             connection.sendall(b"GARBAGE\r\n\r\n")
             assert connection.recv(1024).startswith(b"HTTP/1.1 400 ")
-        metrics = httpx.get(f"{campus.admin}/metrics")
+        metrics = patient.get(f"{campus.admin}/metrics")
         assert (metrics.status_code, metrics.text.count('campus_connections_refused_total{code="invalid_http"} 1.0\n')) == (200, 1)
-        assert httpx.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
-        assert httpx.get(f"{campus.url}/metrics").status_code == 404
+        assert patient.get(f"{campus.admin}/readyz").json()["checks"]["storage"] == []
+        assert patient.get(f"{campus.url}/metrics").status_code == 404
         campus.process.send_signal(ended_by)
-        assert campus.process.wait(20) == 0
+        assert campus.process.wait(patience(20)) == 0
     for event in ("serving", "stopped"):
         assert campus.log.count(f": {event} listener=public url={campus.url}\n") == 1
         assert campus.log.count(f": {event} listener=operator url={campus.admin}\n") == 1
@@ -97,7 +99,7 @@ def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path,
 def test_the_operators_listener_takes_ipv6_in_brackets(tmp_path: Path) -> None:
     address = f"[::1]:{free_port()}"
     with serving(tmp_path, GATEWAY, admin=address) as campus:
-        assert httpx.get(f"http://{address}/readyz").json()["ok"] is True
+        assert patient.get(f"http://{address}/readyz").json()["ok"] is True
         assert f"http://{address}" in campus.log
 
 

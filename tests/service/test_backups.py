@@ -26,6 +26,7 @@ from patience import patience
 from serving import Served, command, free_port, serving, write_config
 
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
+from tests import patient
 from tests.conftest import Postgres
 from tests.forkserver import CAMPUS, ForkServer
 
@@ -149,7 +150,7 @@ async def bought(served: Served, payer: Payer) -> str:
 async def opens(served: Served, key: str) -> tuple[int, str]:
     """What a call over HTTP gets, which is the same over MCP."""
     headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=patience(20)) as client:
+    async with patient.AsyncClient(base_url=served.url, headers=headers) as client:
         answer = await client.get("/v1/wiki/page")
     async with Client(f"{served.url}/wiki/mcp", auth=key) as agent:
         called = await agent.call_tool("page", raise_on_error=False)
@@ -159,7 +160,7 @@ async def opens(served: Served, key: str) -> tuple[int, str]:
 
 async def beats_after(served: Served, path: str) -> int:
     """How many beats the monitor has after one more."""
-    async with httpx.AsyncClient(base_url=served.url, timeout=patience(20)) as client:
+    async with patient.AsyncClient(base_url=served.url) as client:
         answer = await client.post(path, json={"capsule": {"n": 1}})
     assert answer.status_code == 200, answer.text
     with closing(sqlite3.connect(served.config.parent / "data" / "recorder.db")) as database:
@@ -368,7 +369,7 @@ def bucket() -> Iterator[Mapping[str, str]]:
     server = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         transport = httpx.HTTPTransport(retries=8)
-        with httpx.Client(transport=transport, timeout=patience(20)) as client:
+        with patient.Client(transport=transport) as client:
             assert client.put(f"{environ['AWS_ENDPOINT_URL']}/vault").status_code == 200
         yield environ
     finally:

@@ -12,6 +12,7 @@ from fastmcp import FastMCP
 
 from campus import access, free, route
 from campus.testing import Clock, Frame, TestCampus, open_campus
+from tests import patient
 from tests.postgres_server import Postgres
 
 pytestmark = pytest.mark.anyio
@@ -90,7 +91,7 @@ async def test_each_ipv4_address_and_each_64_of_ipv6_is_a_caller() -> None:
         found = []
         for address in ("192.0.2.1", "192.0.2.2", "192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
             transport = httpx.ASGITransport(campus.app, client=(address, 1))
-            async with httpx.AsyncClient(transport=transport, base_url="http://campus.test") as http:
+            async with patient.AsyncClient(transport=transport, base_url="http://campus.test") as http:
                 found.append((await http.get("/v1/dice/look")).status_code)
         assert found == [200, 200, 429, 200, 429, 200]
 

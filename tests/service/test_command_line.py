@@ -16,10 +16,11 @@ from pkgutil import resolve_name
 import pytest
 from commands import Command, command_of
 from cyclopts import App
-from serving import asked, command, free_port, serving, write_config
+from serving import command, free_port, serving, write_config
 
 from campus.cli import ELSEWHERE, RUNNING, commands, running
 from campus.cli.options import show_pages
+from tests import patient
 
 SHOP = """
 from fastmcp import FastMCP
@@ -342,9 +343,9 @@ def test_a_second_server_on_the_same_data_is_refused_and_commands_work_beside_th
 
 def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[str, str]) -> None:
     with serving(tmp_path, '[buildings.shop]\nserver = "shop_of_a_stranger:mcp"\n', environ=environ) as campus:
-        assert asked(f"{campus.url}/v1/shop/ask?word=tide").json() == {"result": "tide"}
-        assert asked(f"{campus.url}/openapi.json").status_code == 404
-        assert "/v1/shop/ask" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
+        assert patient.get(f"{campus.url}/v1/shop/ask?word=tide").json() == {"result": "tide"}
+        assert patient.get(f"{campus.url}/openapi.json").status_code == 404
+        assert "/v1/shop/ask" in patient.get(f"{campus.url}/v1/openapi.json").json()["paths"]
 
 
 def test_an_impossible_data_directory_is_named(tmp_path: Path, environ: dict[str, str]) -> None:

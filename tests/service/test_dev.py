@@ -18,6 +18,8 @@ import pytest
 from patience import patience
 from serving import CAMPUS, free_port
 
+from tests import patient
+
 HELLO = """
 from campus import Building, access, free
 from fastmcp import FastMCP
@@ -78,7 +80,7 @@ class Developed:
 
     def answer(self) -> str:
         """What the tool answers now."""
-        answer = httpx.get(f"{self.url}/v1/hello/greet", timeout=patience(30))
+        answer = patient.get(f"{self.url}/v1/hello/greet")
         assert answer.status_code == 200, answer.text
         return str(answer.json()["result"])
 
@@ -114,7 +116,7 @@ class Calls(Thread):
         self.failures: list[str] = []
 
     def run(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=patience(30)) as client:
+        with patient.Client(base_url=self.url) as client:
             while not self.ended.is_set():
                 try:
                     answers = [client.get("/v1/hello/greet"), client.post("/hello/mcp", json=MCP_CALL, headers=MCP_HEADERS)]
@@ -167,10 +169,10 @@ def test_each_call_is_shown_and_a_key_opens_every_scope_until_the_end(tmp_path: 
         key = re.search(r"campus_live_\w+", dev.printed)
         assert key is not None
         bearer = {"Authorization": f"Bearer {key[0]}"}
-        assert httpx.get(f"{dev.url}/v1/hello/praise?name=Ada", timeout=patience(30)).status_code == 402
-        assert httpx.get(f"{dev.url}/v1/hello/praise?name=Ada", headers=bearer, timeout=patience(30)).status_code == 200
+        assert patient.get(f"{dev.url}/v1/hello/praise?name=Ada").status_code == 402
+        assert patient.get(f"{dev.url}/v1/hello/praise?name=Ada", headers=bearer).status_code == 200
         call = {**MCP_CALL, "params": {"name": "praise", "arguments": {"name": "Ada"}}}
-        httpx.post(f"{dev.url}/hello/mcp", json=call, headers=MCP_HEADERS, timeout=patience(30))
+        patient.post(f"{dev.url}/hello/mcp", json=call, headers=MCP_HEADERS)
         dev.wait(lambda: len(re.findall(r"hello\.praise", dev.printed)) >= 3, "the calls are shown")
         shown = [line.split(None, 1)[1] for line in dev.printed.splitlines() if "hello.praise" in line]
         refused, answered, over_mcp = (re.sub(r"[0-9.]+ ms", "N ms", line) for line in shown)

@@ -11,9 +11,10 @@ import mcp
 import pytest
 from commands import Command, command_of
 from fastmcp import Client
-from serving import Served, asked, free_port, serving
+from serving import Served, free_port, serving
 
 from campus.config import read_config
+from tests import patient
 from tests.service import foreign_sdk
 from tests.service.test_remote_building import CONFIG, REMOTE, remote
 from tests.service.test_remote_down import until
@@ -64,7 +65,7 @@ def without_meta(result: Any) -> Any:
 
 def until_started(campus: Served, servers: Iterable[str]) -> None:
     """Wait until the servers answer: on a busy machine their start takes longer than a call waits."""
-    until(lambda: all(asked(f"{campus.admin}/readyz").json()["checks"].get(name) == [] for name in servers), campus)
+    until(lambda: all(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name) == [] for name in servers), campus)
 
 
 async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_it(folder: Path) -> None:
@@ -91,9 +92,9 @@ async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_i
             (refused,) = (await through.call_tool("fail", {"how": "refused"})).content
             (by_own,) = (await own.call_tool("fail", {"how": "refused"})).content
             assert by_own.text in refused.text
-        found = asked(f"{campus.url}/v1/rivers/level?station=Basel").json()
+        found = patient.get(f"{campus.url}/v1/rivers/level?station=Basel").json()
         assert found == {"station": "Basel (Rhine)", "metres": 2.5}
-        failures = {how: asked(f"{campus.url}/v1/rivers/fail?how={how}") for how in ("refused", "protocol", "crash")}
+        failures = {how: patient.get(f"{campus.url}/v1/rivers/fail?how={how}") for how in ("refused", "protocol", "crash")}
         assert {how: (answer.status_code, answer.json()["code"]) for how, answer in failures.items()} == {
             "refused": (400, "tool_error"),
             "protocol": (400, "tool_error"),
@@ -101,7 +102,7 @@ async def test_a_server_of_the_sdk_is_served_in_process_as_its_own_client_sees_i
         }
         assert "the gauge is frozen" in failures["protocol"].text
         assert "hunter2" not in failures["crash"].text
-        assert asked(f"{campus.url}/v1/rivers/level").status_code == 422
+        assert patient.get(f"{campus.url}/v1/rivers/level").status_code == 422
 
 
 def mcp_reference() -> Any:
@@ -110,7 +111,7 @@ def mcp_reference() -> Any:
 
 async def test_the_lifespan_of_an_sdk_server_is_entered_once_and_its_state_is_kept_between_calls(folder: Path) -> None:
     with serving(folder, '[buildings.rivers]\nserver = "./rivers.py:mcp"\n') as campus:
-        counts = [asked(f"{campus.url}/v1/rivers/calls").json()["result"] for _ in range(2)]
+        counts = [patient.get(f"{campus.url}/v1/rivers/calls").json()["result"] for _ in range(2)]
         async with Client(f"{campus.url}/rivers/mcp") as client:
             counts.append((await client.call_tool("calls")).structured_content["result"])
     assert counts == [1, 2, 3]
@@ -120,7 +121,7 @@ async def test_the_lifespan_of_an_sdk_server_is_entered_once_and_its_state_is_ke
 def test_a_factory_takes_the_keys_of_its_table_and_a_wrong_one_is_named(folder: Path, run: Command) -> None:
     table = '[buildings.rivers]\nserver = "./rivers.py:make"\nriver = "Elbe"\n'
     with serving(folder, table) as campus:
-        assert asked(f"{campus.url}/v1/rivers/level?station=Dresden").json()["station"] == "Dresden (Elbe)"
+        assert patient.get(f"{campus.url}/v1/rivers/level?station=Dresden").json()["station"] == "Dresden (Elbe)"
     (folder / "campus.toml").write_text(table + "depth = 3\n")
     answer = run("check")
     assert (answer.code, answer.err) == (
@@ -147,14 +148,14 @@ async def test_servers_of_a_clients_configuration_are_served_and_what_they_write
     tables = imported[imported.index("\n[buildings.sdk]") :]
     with remote(port), serving(folder, tables) as campus:
         until_started(campus, servers)
-        assert asked(f"{campus.url}/v1/sdk/level?station=Basel").json() == {"station": "Basel (Rhine)", "metres": 2.5}
+        assert patient.get(f"{campus.url}/v1/sdk/level?station=Basel").json() == {"station": "Basel (Rhine)", "metres": 2.5}
         for name in ("fast", "far"):
-            assert asked(f"{campus.url}/v1/{name}/tide?port=Brest").json() == {"result": "high at Brest"}
+            assert patient.get(f"{campus.url}/v1/{name}/tide?port=Brest").json() == {"result": "high at Brest"}
             async with Client(f"{campus.url}/{name}/mcp") as client:
                 assert (await client.call_tool("tide", {"port": "Brest"})).data == "high at Brest"
-        assert "/v1/wiki/search_wikipedia" in asked(f"{campus.url}/wiki/openapi.json").json()["paths"]
+        assert "/v1/wiki/search_wikipedia" in patient.get(f"{campus.url}/wiki/openapi.json").json()["paths"]
         until(lambda: 'stderr building=fast line="tide tables are loaded [31m"' in campus.log, campus)
-        assert asked(f"{campus.url}/v1/sdk/fail?how=crash").status_code == 502
+        assert patient.get(f"{campus.url}/v1/sdk/fail?how=crash").status_code == 502
         until(lambda: "building=sdk" in campus.log, campus)  # the traceback of the crash
 
 
@@ -168,17 +169,17 @@ async def test_a_remote_that_lists_other_tools_is_served_with_these_at_their_pri
     text = CONFIG.format(port=port)
 
     def tide() -> int:
-        return asked(f"{campus.url}/v1/tide?port=Brest").status_code
+        return patient.get(f"{campus.url}/v1/tide?port=Brest").status_code
 
     with serving(tmp_path, text[: text.index("tools =")] + prices) as campus:
         with remote(port):
             until(lambda: tide() == 200, campus)
-            assert asked(f"{campus.url}/v1/tides/ebb").status_code == 404
+            assert patient.get(f"{campus.url}/v1/tides/ebb").status_code == 404
         assert tide() == 503  # from now on it is probed each second
         with remote(port, REMOTE.replace("mcp.run(", f"{EBB}\nmcp.run(")):
-            until(lambda: asked(f"{campus.url}/v1/tides/ebb").status_code == 402, campus)
+            until(lambda: patient.get(f"{campus.url}/v1/tides/ebb").status_code == 402, campus)
             assert tide() == 200
-            assert "/v1/tides/ebb" in asked(f"{campus.url}/tides/openapi.json").json()["paths"]
+            assert "/v1/tides/ebb" in patient.get(f"{campus.url}/tides/openapi.json").json()["paths"]
             async with Client(f"{campus.url}/tides/mcp") as client:
                 assert {tool.name for tool in await client.list_tools()} == {"tide", "ebb"}
                 assert (await client.call_tool_mcp("ebb", {})).structured_content["code"] == "access_required"
@@ -186,11 +187,11 @@ async def test_a_remote_that_lists_other_tools_is_served_with_these_at_their_pri
         without = REMOTE[: REMOTE.index("@mcp.tool")] + EBB + REMOTE[REMOTE.index("mcp.run(") :]
         with remote(port, without):
             finding = "names 'tide', but no tool has that name"
-            until(lambda: finding in str(asked(f"{campus.admin}/readyz").json()["checks"]["tides"]), campus)
-            assert asked(f"{campus.url}/v1/tides/ebb").status_code == 402
+            until(lambda: finding in str(patient.get(f"{campus.admin}/readyz").json()["checks"]["tides"]), campus)
+            assert patient.get(f"{campus.url}/v1/tides/ebb").status_code == 402
         with remote(port):
-            until(lambda: asked(f"{campus.url}/v1/tides/ebb").status_code == 404, campus)
-            until(lambda: asked(f"{campus.admin}/readyz").json()["checks"]["tides"] == [], campus)
+            until(lambda: patient.get(f"{campus.url}/v1/tides/ebb").status_code == 404, campus)
+            until(lambda: patient.get(f"{campus.admin}/readyz").json()["checks"]["tides"] == [], campus)
 
 
 def test_an_answer_that_takes_longer_than_the_servers_timeout_is_a_504(tmp_path: Path) -> None:
@@ -198,6 +199,6 @@ def test_an_answer_that_takes_longer_than_the_servers_timeout_is_a_504(tmp_path:
     server = f'{{ command = "{sys.executable}", args = ["{tmp_path}/slow.py"], timeout = 2000 }}'
     with serving(tmp_path, f"[buildings.slow]\nserver = {server}\n") as campus:
         until_started(campus, ["slow"])
-        answer = asked(f"{campus.url}/v1/slow/wait")
+        answer = patient.get(f"{campus.url}/v1/slow/wait")
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
         assert read_config(campus.config, {}).buildings["slow"].server

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from commands import Command, command_of
 from patience import patience
-from serving import Served, asked, free_port, wait_until_it_answers
+from serving import Served, free_port, wait_until_it_answers
 
 from campus.config import read_config
+from tests import patient
 
 ROOT = Path(__file__).parents[2]
 HELLO = """
@@ -125,7 +126,7 @@ def test_the_wheel_has_the_three_packages_and_serves_without_the_repository(tmp_
     served = Served(f"http://127.0.0.1:{port}", tmp_path / "served.toml", process, (), environ, "")
     try:
         wait_until_it_answers(served)
-        assert "list_buildings" in asked(f"{served.url}/v1/gateway").text
+        assert "list_buildings" in patient.get(f"{served.url}/v1/gateway").text
         assert str(ROOT) not in served.log
     finally:
         process.terminate()

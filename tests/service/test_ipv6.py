@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 from fastmcp import Client
 from patience import patience
-from serving import asked, serving
+from serving import serving
 
 from campus.config import Config
 from campus.http.protocol import CONNECTIONS_PER_ADDRESS, HEAD_SECONDS
+from tests import patient
 
 GATEWAY = '[buildings.gateway]\npath = "/"\n'
 
@@ -22,23 +23,23 @@ pytestmark = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this ma
 @pytest.mark.anyio
 async def test_the_loopback_address_of_ipv6_is_served_and_linked_to_in_brackets(tmp_path: Path) -> None:
     with serving(tmp_path, GATEWAY, words=["--host", "::1"], host="[::1]") as campus:
-        listed = asked(f"{campus.url}/v1/gateway/list_buildings").json()
+        listed = patient.get(f"{campus.url}/v1/gateway/list_buildings").json()
         assert f"{campus.url}/mcp" in str(listed), listed
-        assert asked(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": campus.url}]
+        assert patient.get(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": campus.url}]
         assert f"url={campus.url}" in campus.log
         async with Client(f"{campus.url}/mcp") as client:
             assert f"{campus.url}/mcp" in str((await client.call_tool("list_buildings")).structured_content)
-        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "[0:0:0:0:0:0:0:1]"}).status_code == 200
-        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "[2001:db8::1]"}).status_code == 421
+        assert patient.get(f"{campus.url}/v1/gateway", headers={"Host": "[0:0:0:0:0:0:0:1]"}).status_code == 200
+        assert patient.get(f"{campus.url}/v1/gateway", headers={"Host": "[2001:db8::1]"}).status_code == 421
 
 
 def test_all_addresses_of_ipv6_are_served_and_those_of_ipv4_too(tmp_path: Path) -> None:
     with serving(tmp_path, GATEWAY, words=["--host", "::"]) as campus:
         port = urlsplit(campus.url).port
         for host in ("127.0.0.1", "[::1]", "localhost"):
-            assert asked(f"http://{host}:{port}/v1/gateway").status_code == 200, host
-        assert asked(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": f"http://[::]:{port}"}]
-        assert asked(f"{campus.url}/v1/gateway", headers={"Host": "rebound.example"}).status_code == 421
+            assert patient.get(f"http://{host}:{port}/v1/gateway").status_code == 200, host
+        assert patient.get(f"{campus.url}/v1/openapi.json").json()["servers"] == [{"url": f"http://[::]:{port}"}]
+        assert patient.get(f"{campus.url}/v1/gateway", headers={"Host": "rebound.example"}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
@@ -51,7 +52,7 @@ def test_idle_connections_of_one_address_shut_out_nobody_and_no_proxy_is_trusted
     with serving(tmp_path, f"trusted_proxies = []\n{GATEWAY}") as campus, ExitStack() as stack:
         there = ("127.0.0.1", urlsplit(campus.url).port or 0)
         idle = [stack.enter_context(socket.create_connection(there, timeout=patience(20))) for _ in range(CONNECTIONS_PER_ADDRESS + 40)]
-        assert asked(f"{campus.url}/v1/gateway").status_code == 200
+        assert patient.get(f"{campus.url}/v1/gateway").status_code == 200
         give_up_at = monotonic() + HEAD_SECONDS / 2  # long before their time for a head is over
         while len(closed := [number for number, each in enumerate(idle) if is_closed(each)]) < 40 and monotonic() < give_up_at:
             sleep(0.05)

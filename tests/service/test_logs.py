@@ -9,15 +9,15 @@ from pathlib import Path
 from time import monotonic, sleep
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 from patience import patience
-from serving import Served, asked, serving
+from serving import Served, serving
 
 from campus.observability import OneLine, OneObject
 from campus.observability.logs import Repeats
+from tests import patient
 
 BROKEN = """
 from fastmcp import FastMCP
@@ -87,8 +87,8 @@ def test_a_campus_that_logs_in_json_logs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "broken_building.py").write_text(BROKEN)
     words = ["--access-log", "--log-format", "json"]
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=words) as campus:
-        assert asked(f"{campus.url}/v1/broken/fail").status_code == 500
-        assert asked(f"{campus.url}/v1/broken/forget").status_code == 200
+        assert patient.get(f"{campus.url}/v1/broken/fail").status_code == 500
+        assert patient.get(f"{campus.url}/v1/broken/forget").status_code == 200
         wait_for(campus, '"status": 500')
         wait_for(campus, "never awaited")
     lines = [json.loads(line) for line in campus.log.splitlines()]
@@ -113,7 +113,7 @@ def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was
             "MCP-Protocol-Version": "2025-11-25",
             "X-Request-Id": "told-to-the-caller",
         }
-        answer = httpx.post(f"{campus.url}/broken/mcp", json=body, headers=headers, timeout=patience(10))
+        answer = patient.post(f"{campus.url}/broken/mcp", json=body, headers=headers)
         assert "told-to-the-caller" in answer.text
         wait_for(campus, "a tool failed")
     failed = [one for one in map(json.loads, campus.log.splitlines()) if "the reason" in one.get("exception", "")]
@@ -150,7 +150,7 @@ def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=["--access-log"]) as campus:
         hang_up(campus)
         assert "Traceback" not in campus.log
-        assert asked(f"{campus.url}/v1/broken/fail").status_code == 500
+        assert patient.get(f"{campus.url}/v1/broken/fail").status_code == 500
         assert campus.log.count("Traceback") == 1
         assert "RuntimeError: the reason" in campus.log
 
@@ -170,7 +170,7 @@ async def test_the_access_log_has_the_callers_address_and_the_template_of_each_r
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=["--access-log"]) as campus:
         headers = {"X-Forwarded-For": "2001:db8::7"}
         for path in ("/v1/broken/refuse", "/v1/broken", "/errors/s3cr3t", "/s3cr3t"):
-            asked(f"{campus.url}{path}", headers=headers)
+            patient.get(f"{campus.url}{path}", headers=headers)
         async with Client(f"{campus.url}/broken/mcp") as client:
             await client.call_tool("refuse", raise_on_error=False)
         wait_for(campus, "route=broken:refuse")

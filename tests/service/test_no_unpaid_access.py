@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 import twins
 from campus import Building
 from campus.testing import ORIGIN, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 SENTINEL = "paid-for-and-delivered"
@@ -38,7 +39,7 @@ def spellings(path: str) -> Iterable[str]:
 async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
     """Every request without access whose answer contains paid content."""
     found = []
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as client:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as client:
         for path in paths:
             for spelling in spellings(path):
                 for method in METHODS:

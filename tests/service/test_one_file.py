@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from commands import Command, command_of
 from forkserver import CAMPUS, shared
 from patience import patience
-from serving import Served, asked, free_port, serving, wait_until_it_answers
+from serving import Served, free_port, serving, wait_until_it_answers
+
+from tests import patient
 
 HELLO = """
 from fastmcp import FastMCP
@@ -82,8 +83,8 @@ def served(folder: Path, place: str) -> Iterator[Served]:
 def test_one_file_or_a_folder_with_one_server_is_served_at_once(tmp_path: Path, place: str) -> None:
     written(tmp_path, hello=HELLO, words='GREETING = "good day"\n')
     with served(tmp_path, str(tmp_path / place)) as campus:
-        assert asked(f"{campus.url}/v1/hello/greet?name=Ada").json() == {"result": "good day Ada"}
-        assert asked(f"{campus.url}/openapi.json").json()["paths"].keys() == {"/v1/hello/greet"}
+        assert patient.get(f"{campus.url}/v1/hello/greet?name=Ada").json() == {"result": "good day Ada"}
+        assert patient.get(f"{campus.url}/openapi.json").json()["paths"].keys() == {"/v1/hello/greet"}
     assert (tmp_path / "data/campus.db").exists()
 
 
@@ -91,7 +92,7 @@ def test_a_file_is_named_in_campus_toml_relative_to_it(tmp_path: Path) -> None:
     written(tmp_path, hello_of_two=BUILDING)
     text = '[buildings.hello]\nserver = "./hello_of_two.py:hello"\ngreeting = "hej"\n'
     with serving(tmp_path, text) as campus:
-        assert httpx.post(f"{campus.url}/v1/hello/greet", timeout=patience(20)).json() == {"result": "hej"}
+        assert patient.post(f"{campus.url}/v1/hello/greet").json() == {"result": "hej"}
 
 
 def test_check_and_tools_read_one_file_too_and_a_packages_folder(tmp_path: Path, run: Command) -> None:

@@ -5,10 +5,11 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-import httpx
 import pytest
 from fastmcp import Client
-from serving import asked, serving
+from serving import serving
+
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +54,8 @@ async def test_without_a_private_name_of_a_library_campus_serves_and_says_what_i
     tmp_path: Path, package: str, name: str, said: str
 ) -> None:
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": without(package, name, tmp_path)}, fresh=True) as campus:
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 2
-        made = httpx.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR)
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 2
+        made = patient.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR)
         async with Client(f"{campus.url}/recorder/mcp") as client:
             beaten = await client.call_tool("heartbeat", {name: made.json()[name] for name in ("monitor_id", "secret")})
     assert (made.status_code, beaten.is_error) == (200, False), made.text

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import mcp_types
 import pytest
 from fastmcp import Client, Context, FastMCP
@@ -17,6 +16,7 @@ from mcp_oracle import LEGACY, MODERN, P, request_of
 
 from campus import access
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}
@@ -100,7 +100,7 @@ async def test_a_building_with_sessions_lets_tools_ask_older_clients_and_a_sessi
     async with open_campus(inn=make_inn(), settings={"sessions": True}) as campus, listening(campus.app, lifespan="off") as base:
         keys = [await campus.key("inn"), await campus.key("inn"), None]
         transport = StreamableHttpTransport(f"{base}/inn/mcp", headers={"Authorization": f"Bearer {keys[0]}"})
-        async with Client(transport, mode="legacy", elicitation_handler=agree) as client, httpx.AsyncClient() as http:
+        async with Client(transport, mode="legacy", elicitation_handler=agree) as client, patient.AsyncClient() as http:
             assert "data=True" in (await client.call_tool("confirm")).data
             session = {"mcp-session-id": transport.get_session_id()}
             found = []

@@ -23,11 +23,10 @@ from campus.checks import clock_findings
 from campus.core import utc_now
 from campus.storage import CoreTables, Databases
 from campus.testing import TestCampus, open_campus
+from tests import patient
 from tests.conftest import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
-
-PATIENCE = patience(60)
 
 
 @asynccontextmanager
@@ -97,13 +96,13 @@ async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:
 
 
 def storage_of(campus: Served) -> tuple[int, list[str]]:
-    answer = httpx.get(f"{campus.admin}/readyz", timeout=patience(30))
+    answer = patient.get(f"{campus.admin}/readyz")
     return answer.status_code, answer.json()["checks"]["storage"]
 
 
 def until(campus: Served, status: int) -> list[str]:
     """The findings, once /readyz has the status."""
-    give_up_at = monotonic() + PATIENCE
+    give_up_at = monotonic() + patience(60)
     while (found := storage_of(campus))[0] != status:
         assert monotonic() < give_up_at, (found, campus.log)
         sleep(0.2)
@@ -126,7 +125,7 @@ def test_a_building_whose_database_cannot_grow_is_not_ready_until_it_can(tmp_pat
         resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (size, hard))
         [sentence] = until(campus, 503)
         assert "recorder.db" in sentence
-        assert httpx.get(f"{campus.url}/readyz", timeout=patience(30)).json()["checks"]["storage"] == "failed"
-        assert httpx.get(f"{campus.url}/v1/recorder").status_code == 200
+        assert patient.get(f"{campus.url}/readyz").json()["checks"]["storage"] == "failed"
+        assert patient.get(f"{campus.url}/v1/recorder").status_code == 200
         resource.prlimit(campus.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert until(campus, 200) == []

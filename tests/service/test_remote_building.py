@@ -12,9 +12,9 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
-from serving import asked, free_port, serving
+from serving import free_port, serving
 
-from tests import forkserver
+from tests import forkserver, patient
 from tests.forkserver import Forked
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ def remote(port: int, source: str = REMOTE) -> Iterator[Forked]:
         deadline = monotonic() + patience(30)
         while monotonic() < deadline:
             try:
-                asked(f"http://127.0.0.1:{port}/mcp")
+                patient.get(f"http://127.0.0.1:{port}/mcp")
                 break
             except httpx.TransportError:
                 sleep(0.05)
@@ -66,10 +66,10 @@ async def over_mcp(url: str) -> Any:
 async def test_a_remote_building_is_served_and_its_absence_is_reported_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
     with remote(port) as elsewhere, serving(tmp_path, CONFIG.format(port=port)) as campus:
-        assert asked(f"{campus.url}/v1/tide?port=Brest").json() == await over_mcp(campus.url) == {"result": "high at Brest"}
+        assert patient.get(f"{campus.url}/v1/tide?port=Brest").json() == await over_mcp(campus.url) == {"result": "high at Brest"}
         elsewhere.kill()
         elsewhere.wait()
-        answer, tool_answer = asked(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
+        answer, tool_answer = patient.get(f"{campus.url}/v1/tide?port=Brest"), await over_mcp(campus.url)
         assert (answer.status_code, answer.json()["code"]) == (tool_answer["status"], tool_answer["code"]) == (503, "upstream_unavailable")
         assert "HTTP Request" not in campus.log
 
@@ -94,7 +94,7 @@ async def test_a_callers_key_and_headers_do_not_reach_the_server_of_somebody_els
     text = f'[buildings.nosy]\nserver = {{ url = "http://127.0.0.1:{port}/mcp", headers = {{ x-ours = "yes" }} }}\n'
     sent = {"Authorization": "Bearer campus_live_secret", "Idempotency-Key": "a-secret-of-the-caller", "X-Payment": "signed"}
     with remote(port, NOSY), serving(tmp_path, text) as campus:
-        over_http = asked(f"{campus.url}/v1/nosy/seen", headers=sent).json()["result"]
+        over_http = patient.get(f"{campus.url}/v1/nosy/seen", headers=sent).json()["result"]
         async with Client(StreamableHttpTransport(f"{campus.url}/nosy/mcp", headers=sent)) as client:
             over_mcp = (await client.call_tool("seen")).data
     for seen in (over_http, over_mcp):

@@ -15,7 +15,7 @@ import pytest
 from commands import command_of
 from fastmcp import Client, FastMCP
 from patience import patience
-from serving import Served, asked, free_port, serving, write_config
+from serving import Served, free_port, serving, write_config
 
 from campus import Building, Page, Request, Response, Site, free
 from campus.asgi import Endpoints
@@ -24,6 +24,7 @@ from campus.http.edge import Edge
 from campus.tasks.runner import open_tasks
 from campus.tasks.store import TaskStore
 from campus.testing import open_campus
+from tests import patient
 from tests.service.test_remote_building import CONFIG, REMOTE, remote
 
 pytestmark = pytest.mark.anyio
@@ -49,23 +50,22 @@ def tide(port: str) -> str:
 
 mcp.run(transport="stdio", show_banner=False)
 """
-PATIENCE = patience(90)
 
 
 def until(answers: Callable[[], bool], served: Served) -> None:
     """Ask until `answers` is true; fail with the log if it never is."""
-    give_up_at = time.monotonic() + PATIENCE
+    give_up_at = time.monotonic() + patience(90)
     while not answers():
         assert time.monotonic() < give_up_at, served.log
         time.sleep(0.1)
 
 
 def tide(served: Served) -> httpx.Response:
-    return asked(f"{served.url}/v1/tide?port=Brest")
+    return patient.get(f"{served.url}/v1/tide?port=Brest")
 
 
 def findings(served: Served) -> list[str]:
-    found: list[str] = asked(f"{served.admin}/readyz").json()["checks"]["tides"]
+    found: list[str] = patient.get(f"{served.admin}/readyz").json()["checks"]["tides"]
     return found
 
 
@@ -79,11 +79,11 @@ async def called(served: Served, **arguments: Any) -> Any:
 async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
-        assert asked(f"{campus.url}/tides/mcp/server-card").status_code == 503
-        assert "tides" not in asked(f"{campus.url}/llms.txt").text
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        assert patient.get(f"{campus.url}/tides/mcp/server-card").status_code == 503
+        assert "tides" not in patient.get(f"{campus.url}/llms.txt").text
         for path in ("/v1/tide?port=Brest", "/v1/tides/anything", "/v1/tides"):
-            answer = asked(campus.url + path)
+            answer = patient.get(campus.url + path)
             assert (answer.status_code, answer.json()["code"]) == (503, "upstream_unavailable"), path
             assert answer.headers["retry-after"]
         assert (await called(campus, port="Brest"))["status"] == 503
@@ -92,21 +92,21 @@ async def test_a_remote_that_is_down_at_start_is_opened_when_it_answers(tmp_path
                 await client.list_tools()
         (sentence,) = findings(campus)
         assert f"http://127.0.0.1:{port}" in sentence
-        assert asked(f"{campus.url}/readyz").status_code == 200
+        assert patient.get(f"{campus.url}/readyz").status_code == 200
         with remote(port):
             until(lambda: tide(campus).status_code == 200, campus)
             assert tide(campus).json() == {"result": "high at Brest"}
             async with Client(f"{campus.url}/tides/mcp") as client:
                 assert [tool.name for tool in await client.list_tools()] == ["tide"]
                 assert (await client.call_tool("tide", {"port": "Brest"})).data == "high at Brest"
-            listed = asked(f"{campus.url}/v1/gateway/list_buildings").json()["buildings"]
+            listed = patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["buildings"]
             assert [one["name"] for one in listed] == ["gateway", "tides"]
-            assert "/v1/tide" in asked(f"{campus.url}/tides/openapi.json").json()["paths"]
-            assert "/v1/tide" in asked(f"{campus.url}/v1/openapi.json").json()["paths"]
-            assert asked(f"{campus.url}/tides/mcp/server-card").json()["remotes"][0]["url"] == f"{campus.url}/tides/mcp"
+            assert "/v1/tide" in patient.get(f"{campus.url}/tides/openapi.json").json()["paths"]
+            assert "/v1/tide" in patient.get(f"{campus.url}/v1/openapi.json").json()["paths"]
+            assert patient.get(f"{campus.url}/tides/mcp/server-card").json()["remotes"][0]["url"] == f"{campus.url}/tides/mcp"
             for document in ("llms.txt", "connect", ".well-known/ai-catalog.json"):
-                assert f"{campus.url}/tides/mcp" in asked(f"{campus.url}/{document}").text
-            assert asked(f"{campus.url}/v1/tides").json()["ok"]
+                assert f"{campus.url}/tides/mcp" in patient.get(f"{campus.url}/{document}").text
+            assert patient.get(f"{campus.url}/v1/tides").json()["ok"]
             until(lambda: findings(campus) == [], campus)  # findings are cached for a second
 
 
@@ -130,10 +130,10 @@ async def test_a_remote_that_goes_down_later_keeps_its_tools_listed_and_comes_ba
 async def test_what_a_remote_refuses_is_the_same_over_both_frames(tmp_path: Path) -> None:
     port = free_port()
     with remote(port), serving(tmp_path, CONFIG.format(port=port)) as campus:
-        wrong, over_mcp = asked(f"{campus.url}/v1/tide"), await called(campus)
+        wrong, over_mcp = patient.get(f"{campus.url}/v1/tide"), await called(campus)
         assert (wrong.status_code, wrong.json()["code"]) == (over_mcp["status"], over_mcp["code"]) == (422, "invalid_request")
         assert "port" in wrong.text
-        dry, over_mcp = asked(f"{campus.url}/v1/tide?port=Paris"), await called(campus, port="Paris")
+        dry, over_mcp = patient.get(f"{campus.url}/v1/tide?port=Paris"), await called(campus, port="Paris")
         assert (dry.status_code, dry.json()["code"]) == (over_mcp["status"], over_mcp["code"]) == (400, "tool_error")
         assert dry.json()["detail"] == over_mcp["detail"] == "Paris has no sea"
 
@@ -143,7 +143,7 @@ def test_a_late_building_whose_routes_are_taken_is_reported_and_stops_nothing(tm
     text = OTHERS + CONFIG.format(port=port).replace("GET /v1/tide", "GET /v1/gateway/list_buildings")
     with serving(tmp_path, text) as campus, remote(port):
         until(lambda: "give one of them a different route" in " ".join(findings(campus)), campus)
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
 
 class Unlisted(Page):
@@ -181,7 +181,7 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
         await stack.enter_async_context(endpoints.closed(quay.loaded))
         endpoints.route()
         app = Edge(endpoints, public_url="http://campus.test", port=80)
-        http = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://campus.test"))
+        http = await stack.enter_async_context(patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://campus.test"))
         broken = replace(quay.loaded, building=replace(quay.loaded.building, pages=[Unlisted("GET /board", board)]))
         assert "its tools cannot be served (RuntimeError)" in str(await endpoints._add(replace(quay, loaded=broken), stack))
         assert [one.name for one in without.plan.directory.buildings()] == [one.name for one in without.plan.opened] == ["harbour"]
@@ -205,7 +205,7 @@ def test_a_late_building_whose_schemas_cannot_be_documented_is_reported_and_stop
     with serving(tmp_path, OTHERS + CONFIG.format(port=port)) as campus:
         with remote(port, listing('"integer"')):
             until(lambda: "the schemas of its tools cannot be read" in " ".join(findings(campus)), campus)
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
 
 
 async def test_a_pattern_that_only_javascript_reads_is_left_to_its_server(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ async def test_a_pattern_that_only_javascript_reads_is_left_to_its_server(tmp_pa
 def test_a_command_that_cannot_be_started_leaves_the_rest_to_be_served(tmp_path: Path) -> None:
     text = OTHERS + '[buildings.tides]\nserver = { command = "/nowhere/tides-server", args = ["--token", "hush"] }\n'
     with serving(tmp_path, text) as campus:
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").status_code == 200
-        assert asked(f"{campus.url}/v1/tides/tide").status_code == 503
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").status_code == 200
+        assert patient.get(f"{campus.url}/v1/tides/tide").status_code == 503
         (sentence,) = findings(campus)
         assert "/nowhere/tides-server" in sentence
         assert "hush" not in sentence + campus.log

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import pytest
-from serving import Served, asked, command, free_port, serving, write_config
+from serving import Served, command, free_port, serving, write_config
 
+from tests import patient
 from tests.conftest import Postgres
 
 CAMPUS = """
@@ -80,7 +80,7 @@ def release(folder: Path, storage: str, *, steps: int, column: str, value: str) 
 
 def added(served: Served, name: str) -> Sequence[str]:
     """All names, after one was added."""
-    answer = httpx.post(f"{served.url}/v1/shop/items", json={"name": name})
+    answer = patient.post(f"{served.url}/v1/shop/items", json={"name": name})
     assert answer.status_code == 200, (answer.text, served.log)
     return list(answer.json()["result"])
 
@@ -109,7 +109,7 @@ def test_the_release_before_serves_beside_the_new_one_until_the_tables_are_contr
             assert after.command("check").stderr == ""
     with serving(*old) as again, serving(*new) as after:  # as when the upgrade is taken back, or a process of the old release dies
         assert added(again, "e") == [*"abcde"]
-        assert asked(f"{after.admin}/readyz").json()["ok"]
+        assert patient.get(f"{after.admin}/readyz").json()["ok"]
     with serving(*new) as after:
         assert "migrated building=shop from_step=0002 to_step=0003" in migrated(after.config, "--contract")
         assert added(after, "f") == [*"abcdef"]

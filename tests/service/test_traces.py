@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Thread
 
 import anyio
-import httpx
 from fastmcp import Client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from serving import serving
+
+from tests import patient
 
 CONFIG = """
 [storage]
@@ -64,9 +65,9 @@ def test_each_call_is_one_trace_from_the_edge_to_its_statements_and_none_tells_a
             key = served.key("all")
             bearer = {"Authorization": f"Bearer {key}", "traceparent": f"00-{callers_trace}-00f067aa0ba902b7-00"}
             monitor = {"name": name, "period_minutes": 60, "alert_webhook": "https://hooks.slack.com/x"}
-            made = httpx.post(f"{served.url}/v1/recorder/monitors", json=monitor, headers=bearer, timeout=30)
+            made = patient.post(f"{served.url}/v1/recorder/monitors", json=monitor, headers=bearer)
             assert made.status_code == 200, made.text
-            assert httpx.get(f"{served.url}/v1/no/such?token=s3cret").status_code == 404
+            assert patient.get(f"{served.url}/v1/no/such?token=s3cret").status_code == 404
             anyio.run(call_over_mcp, served.url, key)
     by_id = {span.span_id: span for span in spans}
     roots = {span.name: span for span in spans if span.parent_span_id not in by_id}
@@ -91,11 +92,11 @@ def test_a_caller_decides_what_is_traced_only_where_the_sampler_follows_parents(
             (folder := tmp_path / sampler).mkdir()
             with serving(folder, CONFIG, environ=environ) as served:
                 for header in (sampled, other, "nonsense"):
-                    assert httpx.get(f"{served.url}/v1/gateway", headers={"traceparent": header}).status_code == 200
+                    assert patient.get(f"{served.url}/v1/gateway", headers={"traceparent": header}).status_code == 200
         assert {span.trace_id.hex() for span in spans if span.name.startswith("GET")} == followed
 
 
 def test_calls_are_answered_while_the_collector_is_away(tmp_path: Path) -> None:
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_SAMPLER_ARG": "1"}
     with serving(tmp_path, CONFIG, environ=environ) as served:
-        assert [httpx.get(f"{served.url}/v1/gateway").status_code for _ in range(3)] == [200] * 3
+        assert [patient.get(f"{served.url}/v1/gateway").status_code for _ in range(3)] == [200] * 3

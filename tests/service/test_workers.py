@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
 from fastmcp import Client
 from patience import patience
-from serving import Served, asked, command, free_port, serving, write_config
+from serving import Served, command, free_port, serving, write_config
 
+from tests import patient
 from tests.conftest import Postgres
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ def processes(served: Served, *, count: int) -> set[str]:
     until = time.monotonic() + patience(60)
     while len(found) < count:
         assert time.monotonic() < until, served.log
-        answer = asked(f"{served.url}/v1/shop/edition")
+        answer = patient.get(f"{served.url}/v1/shop/edition")
         assert answer.status_code == 200, answer.text
         found.add(answer.json()["result"].split()[1])
     return found
@@ -83,7 +83,7 @@ async def test_two_reloads_refuse_no_call_and_bring_new_code_and_configuration(t
     with serving(tmp_path, write_edition(tmp_path, 1, storage), words=["--workers", "2"]) as served:
         url, port = f"{served.url}/v1/shop/edition", int(served.url.rpartition(":")[2])
         async with (
-            httpx.AsyncClient(timeout=patience(20)) as kept,
+            patient.AsyncClient() as kept,
             Client(f"{served.url}/shop/mcp") as mcp,
             anyio.create_task_group() as tasks,
         ):
@@ -92,7 +92,7 @@ async def test_two_reloads_refuse_no_call_and_bring_new_code_and_configuration(t
                 return str((await kept.get(url)).raise_for_status().json()["result"])
 
             async def over_a_new_connection() -> str:
-                async with httpx.AsyncClient(timeout=patience(20), verify=False) as client:
+                async with patient.AsyncClient() as client:
                     return str((await client.get(url)).raise_for_status().json()["result"])
 
             async def over_mcp() -> str:
@@ -114,7 +114,7 @@ async def test_two_reloads_refuse_no_call_and_bring_new_code_and_configuration(t
             while any(len(answers[name]) < seen[name] + 3 for name in seen):  # noqa: ASYNC110  # the callers go on
                 await anyio.sleep(0.05)
             tasks.cancel_scope.cancel()
-        assert "edition 3" in asked(f"{served.url}/tools", headers={"Accept": "text/html"}, follow_redirects=True).text
+        assert "edition 3" in patient.get(f"{served.url}/tools", headers={"Accept": "text/html"}, follow_redirects=True).text
     for name, each in answers.items():
         editions = [answer.split()[0] for answer in each]
         assert set(editions) == {"1", "2", "3"}, name
@@ -125,7 +125,7 @@ async def test_two_reloads_refuse_no_call_and_bring_new_code_and_configuration(t
 async def test_a_worker_that_dies_is_replaced_and_a_wrong_configuration_changes_nothing(tmp_path: Path, storage: str) -> None:
     with serving(tmp_path, write_edition(tmp_path, 1, storage), words=["--workers", "2"]) as served:
         before = processes(served, count=2)
-        page = asked(f"{served.admin}/metrics").text
+        page = patient.get(f"{served.admin}/metrics").text
         answered = re.findall(r'campus_requests_total{method="GET",route="/v1/shop/edition",status="200",worker="(\d)"}', page)
         assert sorted(answered) == ["1", "2"]
         assert 'campus_check_findings{check="storage"} 0.0' in page

@@ -27,6 +27,7 @@ from tasks.lab import make_lab
 from campus import access, free
 from campus.errors import LoadError
 from campus.testing import Clock, TestCampus, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 TASKS = {f"{P}clientCapabilities": {"extensions": {f"{P}tasks": {}}}}
@@ -70,7 +71,7 @@ async def seen_by_a_client(url: str, folder: Path) -> dict[str, Any]:
 async def asked(url: str, method: str, params: Mapping[str, Any], *, meta: Any = None, key: str | None = None) -> Any:
     """The result or the error of a request of the current protocol."""
     request = request_of(method, MODERN, method, dict(params), meta=meta or {}, headers={"authorization": f"Bearer {key}" if key else None})
-    async with httpx.AsyncClient() as client:
+    async with patient.AsyncClient() as client:
         text = (await client.post(url, content=request.body, headers=dict(request.headers))).text
     message = json.loads(text.rpartition("data: ")[2])
     return message.get("result") or message["error"]

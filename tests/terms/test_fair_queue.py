@@ -14,6 +14,7 @@ from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 from campus.payments.facilitator import X402Facilitator
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 WORTHLESS = 64
@@ -23,7 +24,7 @@ AT_ONCE = 16
 
 def at(paid_campus: PaidCampus, address: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(paid_campus.campus.app, client=(address, 4000))
-    return httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120))
+    return patient.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120))
 
 
 async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:

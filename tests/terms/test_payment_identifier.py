@@ -21,6 +21,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, terms_of
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 DOCUMENT = Path(__file__).parents[2] / "docs" / "x402-clients.md"
@@ -62,7 +63,7 @@ async def test_a_lost_answer_is_found_by_a_new_payment_with_the_same_identifier_
         again = await offer(paid_campus, frame, identified(paid_campus.payer, terms, identifier))
         assert (again, await paid_campus.earned()) == ((200, bought), 20_000), "charged a second time for a lost answer"
         transport = httpx.ASGITransport(paid_campus.campus.app, client=("192.0.2.8", 4000))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
+        async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
             found = await elsewhere.get(PATH, headers=headers_of(identified(paid_campus.payer, terms, identifier)))
             assert (found.status_code, found.json(), await paid_campus.earned()) == (200, bought, 20_000)
         status, _ = await offer(paid_campus, frame, identified(other, terms, identifier))
@@ -122,7 +123,7 @@ async def test_the_declaration_is_x402s_and_the_documented_client_fills_it_in() 
         assert documented is not None
         exec(documented[1], names)
         transport = x402_httpx_transport(names["client"], httpx.ASGITransport(paid_campus.campus.app))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as as_documented:
+        async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as as_documented:
             first, again = [await as_documented.get(PATH) for _ in range(2)]
         assert (first.status_code, first.headers["payment-response"]) == (200, again.headers["payment-response"])
         assert await paid_campus.earned() == 60_000

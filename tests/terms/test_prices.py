@@ -22,6 +22,7 @@ from campus.asgi import open_app
 from campus.config import Config
 from campus.pricing import Price, access_of
 from campus.testing import ORIGIN
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ async def shipped(folder: Path, **tables: Any) -> AsyncIterator[tuple[Campus, ht
     async with (
         assemble(config, exclusive=False) as campus,
         open_app(campus) as app,
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
+        patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
     ):
         yield campus, http
 

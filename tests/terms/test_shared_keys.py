@@ -11,6 +11,7 @@ from terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 from campus.idempotency_keys import weakness_of
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 BUY = "/v1/seller/buy"
@@ -65,7 +66,7 @@ async def test_a_key_alone_finds_a_purchase_only_from_the_address_that_bought(fr
         assert (status, (await call(paid_campus, frame, STRONG))[0]) == (200, 200)
         other = await second_payer(paid_campus)
         transport = httpx.ASGITransport(paid_campus.campus.app, client=("192.0.2.8", 4000))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
+        async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as elsewhere:
             asked = await elsewhere.get(PATH, headers={"Idempotency-Key": STRONG})
             assert (asked.status_code, asked.json()["code"]) == (402, "access_required"), "another's answer, for nothing"
             for payer, earned in ((other, 40_000), (paid_campus.payer, 40_000)):
@@ -115,7 +116,7 @@ async def test_an_answer_without_a_key_is_returned_again_only_to_the_address_tha
     async with open_paid_campus() as paid_campus:
 
         def at(address: str) -> httpx.AsyncClient:
-            return httpx.AsyncClient(transport=httpx.ASGITransport(paid_campus.campus.app, client=(address, 4000)), base_url=ORIGIN)
+            return patient.AsyncClient(transport=httpx.ASGITransport(paid_campus.campus.app, client=(address, 4000)), base_url=ORIGIN)
 
         async with at("192.0.2.7") as buyer, at("192.0.2.8") as watcher, at("2001:db8:1:2::7") as six, at("2001:db8:1:2::8") as its_other:
             payment = headers_of(paid_campus.payer.payload(await paid_campus.terms()))
@@ -139,7 +140,7 @@ async def test_over_mcp_too_an_answer_without_a_key_stays_with_the_address_that_
         payment = paid_campus.payer.payload(await paid_campus.terms())
         assert not (await client.call_tool("text_of", DAY, meta={PAYMENT: payment}, raise_on_error=False)).is_error
         transport = httpx.ASGITransport(paid_campus.campus.app, client=("192.0.2.8", 4000))
-        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as watcher:
+        async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as watcher:
             refused = await watcher.get(PATH, headers=headers_of(payment))
         assert refused.json()["code"] == "payment_used_elsewhere"
         assert await paid_campus.earned() == 20_000

@@ -11,6 +11,7 @@ from terms.paid_campus import PATH, PaidCampus, open_paid_campus
 from campus.payments.queue import QueueLimits
 from campus.testing import ORIGIN
 from campus.testing.payments import Payer, headers_of, new_wallet
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 LIMITS = QueueLimits()
@@ -18,7 +19,7 @@ LIMITS = QueueLimits()
 
 async def sent_from(paid_campus: PaidCampus, address: str, payment: Mapping[str, Any]) -> tuple[int, str | None]:
     transport = httpx.ASGITransport(paid_campus.campus.app, client=(address, 4000))
-    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120)) as client:
+    async with patient.AsyncClient(transport=transport, base_url=ORIGIN, timeout=patience(120)) as client:
         answer = await client.get(PATH, headers=headers_of(payment))
     return answer.status_code, answer.json().get("code")
 

@@ -10,6 +10,7 @@ from patience import patience
 
 from campus.testing import evm
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
+from tests import patient
 
 PRICE = 20_000
 
@@ -39,7 +40,7 @@ class Seller:
         """Have a payment verified or settled; `seconds` is the time to answer, once it is connected."""
         body = {"x402Version": 2, "paymentPayload": payment, "paymentRequirements": self.terms["accepts"][0]}
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        async with httpx.AsyncClient(timeout=httpx.Timeout(seconds, connect=patience(20)), headers=headers) as client:
+        async with patient.AsyncClient(timeout=httpx.Timeout(seconds, connect=patience(20)), headers=headers) as client:
             return await client.post(f"{self.facilitator.url}/{operation}", json=body)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
-import httpx
 import pytest
 from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
 from patience import patience
 from serving import Served, serving
+
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 WATERS = [
@@ -71,7 +72,7 @@ def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_directory_shows_both_and_no_price_that_cannot_be_paid(served: Served) -> None:
-    buildings = {one["name"]: one for one in httpx.get(f"{served.url}/v1/gateway/list_buildings").json()["buildings"]}
+    buildings = {one["name"]: one for one in patient.get(f"{served.url}/v1/gateway/list_buildings").json()["buildings"]}
     assert list(buildings) == ["gateway", "cve", "tides", "wiki"]
     assert {tool["name"]: (tool["tier"], tool["price"]) for tool in buildings["tides"]["tools"]} == {
         "day_of": ("key", None),
@@ -87,16 +88,16 @@ def test_the_directory_shows_both_and_no_price_that_cannot_be_paid(served: Serve
 
 @pytest.mark.parametrize("path", ["/llms.txt", "/sitemap.xml", "/.well-known/api-catalog", "/.well-known/ai-catalog.json", "/connect", "/"])
 def test_every_document_for_machines_has_the_strangers_building(served: Served, path: str) -> None:
-    text = httpx.get(f"{served.url}{path}").text
+    text = patient.get(f"{served.url}{path}").text
     assert f"{served.url}/tides/mcp" in text or f"{served.url}/tools/tides/day_of" in text
 
 
 def test_the_strangers_server_has_a_card_an_icon_and_a_server_json(served: Served) -> None:
-    card = httpx.get(f"{served.url}/tides/mcp/server-card").json()
+    card = patient.get(f"{served.url}/tides/mcp/server-card").json()
     assert (card["title"], card["description"]) == ("Tide tables", "High and low water, by port and day, from the harbour's own list.")
-    assert httpx.get(card["icons"][0]["src"]).headers["content-type"] == "image/png"
-    assert httpx.get(f"{served.url}/tides/server.json").json()["remotes"][0]["headers"][0]["isSecret"] is True
-    page = httpx.get(f"{served.url}/v1/tides", headers={"Accept": "text/markdown"}).text
+    assert patient.get(card["icons"][0]["src"]).headers["content-type"] == "image/png"
+    assert patient.get(f"{served.url}/tides/server.json").json()["remotes"][0]["headers"][0]["isSecret"] is True
+    page = patient.get(f"{served.url}/v1/tides", headers={"Accept": "text/markdown"}).text
     assert page.startswith("[All tools](/docs/api)\n\n# Tide tables\n")
 
 
@@ -104,9 +105,9 @@ async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served)
     ran = served.command("run", "tides.refresh")
     assert ran.returncode == 0, ran.stderr
     url = f"{served.url}/v1/tides/brest/2026-01-02"
-    assert httpx.get(url).status_code == 402
+    assert patient.get(url).status_code == 402
     key = served.key("tides")
-    answer = httpx.get(url, headers={"Authorization": f"Bearer {key}"}).json()
+    answer = patient.get(url, headers={"Authorization": f"Bearer {key}"}).json()
     assert answer == {
         "port": "brest",
         "day": "2026-01-02",
@@ -115,28 +116,28 @@ async def test_the_strangers_paid_tool_reads_what_its_job_stored(served: Served)
     async with Client(f"{served.url}/tides/mcp", auth=BearerAuth(key)) as client:
         result = await client.call_tool("day_of", {"port": "brest", "day": "2026-01-02"})
         assert result.structured_content == answer
-    refusal = httpx.get(f"{served.url}/v1/tides/brest/2030-01-01", headers={"Authorization": f"Bearer {key}"})
+    refusal = patient.get(f"{served.url}/v1/tides/brest/2030-01-01", headers={"Authorization": f"Bearer {key}"})
     assert (refusal.status_code, refusal.json()["code"]) == (404, "no_tides")
 
 
 def test_the_strangers_service_sees_what_its_job_stored_in_another_process(served: Served) -> None:
     served.command("run", "tides.refresh")
     deadline = monotonic() + patience(20)
-    while "brest" not in httpx.get(f"{served.url}/v1/tides/ports").text:
+    while "brest" not in patient.get(f"{served.url}/v1/tides/ports").text:
         assert monotonic() < deadline
         sleep(0.05)
 
 
 def test_the_strangers_page_and_check_are_asked(served: Served) -> None:
     served.command("run", "tides.refresh")
-    page = httpx.get(f"{served.url}/v1/tides/brest/board")
+    page = patient.get(f"{served.url}/v1/tides/brest/board")
     assert page.text.splitlines() == ["2026-01-02   61 6.2", "2026-01-02  430 1.4"]
-    assert "tides" in httpx.get(f"{served.url}/readyz").json()["checks"]
+    assert "tides" in patient.get(f"{served.url}/readyz").json()["checks"]
 
 
 def test_the_strangers_page_stands_in_the_layout_with_its_own_template_and_macro(served: Served) -> None:
     served.command("run", "tides.refresh")
-    with httpx.Client(base_url=served.url, headers={"Accept": "text/html"}) as browser:
+    with patient.Client(base_url=served.url, headers={"Accept": "text/html"}) as browser:
         page = browser.get("/tides/brest")
         assert page.status_code == 200, page.text
         assert '<nav aria-label="Main">' in page.text
@@ -148,8 +149,8 @@ def test_the_strangers_page_stands_in_the_layout_with_its_own_template_and_macro
         assert browser.post("/tides/brest", data={"form_token": token[1]}).text == "noted for brest"
         missing = browser.get("/tides/nowhere")
         assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    assert httpx.get(f"{served.url}/tides/brest").json()["waters"][0] == {"minute": 61, "metres": 6.2}
-    markdown = httpx.get(f"{served.url}/tides/brest", headers={"Accept": "text/markdown"}).text
+    assert patient.get(f"{served.url}/tides/brest").json()["waters"][0] == {"minute": 61, "metres": 6.2}
+    markdown = patient.get(f"{served.url}/tides/brest", headers={"Accept": "text/markdown"}).text
     rows = ["| Minute | Height |", "| --- | --- |", "| 61 | 6.2 m |", "| 430 | 1.4 m |"]
     assert markdown.splitlines() == ["# Tides of brest", "", "**Waters**", "", *rows]
 
@@ -166,7 +167,7 @@ async def test_the_public_server_is_paid_for_and_reached_by_both_frames(served: 
             assert hidden.is_error
         if path:
             body = {"surplus": 1}
-            answer = httpx.post(f"{served.url}{path}", json=body, headers={"Authorization": f"Bearer {key}"})
+            answer = patient.post(f"{served.url}{path}", json=body, headers={"Authorization": f"Bearer {key}"})
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
         else:
-            assert httpx.get(f"{served.url}/v1/wiki/article/Brest").status_code == 402
+            assert patient.get(f"{served.url}/v1/wiki/article/Brest").status_code == 402

@@ -16,6 +16,7 @@ from fastmcp.tools.base import ToolResult
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 
+from tests import patient
 from twins import attach
 
 
@@ -39,7 +40,7 @@ async def open_fronts(server: FastMCP[Any]) -> AsyncIterator[Fronts]:
     transport = httpx.ASGITransport(app, raise_app_exceptions=True)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as http,
+        patient.AsyncClient(transport=transport, base_url="http://test") as http,
         Client(server) as mcp,
     ):
         yield Fronts(app, http, mcp)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fastmcp import FastMCP
 
+from tests import patient
 from twins import attach, operations_of, route
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +47,7 @@ async def test_only_a_tool_that_declares_it_takes_more_than_64_kib_and_none_take
     app = attach(readers(), stateless=True, direct_mcp=mode)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", headers=HEADERS) as http,
+        patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", headers=HEADERS) as http,
     ):
 
         async def post(path: str, body: bytes) -> httpx.Response:

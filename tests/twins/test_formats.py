@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
+from tests import patient
 from twins import attach, openapi, operations_of, route
 from twins.http.formats import preferred
 
@@ -61,7 +62,7 @@ async def test_an_etag_belongs_to_one_format() -> None:
         return Lines(count=1)
 
     app = attach(server)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
         json, text = [await http.get("/v1/lines", headers={"Accept": accept}) for accept in ("application/json", "text/csv")]
         known = {"If-None-Match": json.headers["etag"]}
         again, other = [await http.get("/v1/lines", headers={"Accept": accept} | known) for accept in ("application/json", "text/csv")]
@@ -79,7 +80,7 @@ async def test_every_body_but_json_is_the_text() -> None:
         return Lines(count=text.count("\n"))
 
     app = attach(server)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
         for kind, count in {"application/jsonl": 1, "application/sarif+json": 1, "": 1, "Application/JSON ; charset=utf-8": 0}.items():
             answer = await http.post("/v1/lines", content=b'{"text": ""}\n', headers={"Content-Type": kind})
             assert answer.json() == {"count": count}

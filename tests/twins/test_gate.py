@@ -9,6 +9,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from starlette.types import Receive, Scope, Send
 
+from tests import patient
 from twins import Answer, Call, Problem, Twins, route
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +39,7 @@ async def client_of(gate: Any, ran: list[Any], **options: Any) -> httpx.AsyncCli
         scope["request_id"] = "r-1"
         await endpoint(scope, receive, send)
 
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+    return patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
 
 async def closed(call: Call) -> Answer:

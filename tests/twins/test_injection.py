@@ -11,6 +11,7 @@ from fastmcp.dependencies import CurrentRequest, Depends, Shared
 from fastmcp.server.dependencies import get_http_headers
 from starlette.requests import Request
 
+from tests import patient
 from twins import Answer, Call, Problem, RequestDependency, Twins, route
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +75,7 @@ async def test_a_dependency_that_names_a_key_of_the_scope_gets_what_the_gate_put
         return await call.answer()
 
     twin = (await Twins.open(one_tool(where), gate=gate)).table.entries[0].app
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(twin), base_url="http://test") as http:
+    async with patient.AsyncClient(transport=httpx.ASGITransport(twin), base_url="http://test") as http:
         assert (await http.get("/tool", headers={"X-Tenant": "acme"})).json() == {"result": "acme"}
         assert (await http.get("/tool")).json()["detail"] == "Tenant is known only in an HTTP request; call this tool over HTTP"
 

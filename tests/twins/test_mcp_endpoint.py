@@ -21,10 +21,12 @@ from fastmcp.server.middleware import Middleware
 from listening import listening
 from mcp_oracle import ANSWERED_BY, LEGACY, MODERN, Request, request_of
 from mcp_types import InputRequiredResult
+from patience import patience
 from pydantic import BaseModel, Field
 from starlette.types import Message, Receive, Scope, Send
 from wikipedia_mcp.server import create_server
 
+from tests import patient
 from twins import ArgumentChecker, Begun, DirectMcp, attach, operations_of
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +48,7 @@ def call_of(tool: str, version: str | None = MODERN, /, **arguments: Any) -> Req
 
 
 async def post(base: str, request: Request) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=base) as http:
+    async with patient.AsyncClient(base_url=base) as http:
         return await http.post("/mcp", content=request.body, headers=request.headers)
 
 
@@ -109,7 +111,7 @@ async def test_a_caller_who_hangs_up_cancels_the_tool(version: str) -> None:
 
     async with direct(mcp) as base:
         await hang_up(base, call_of("slow", version), after=begun)
-        with anyio.fail_after(10):
+        with anyio.fail_after(patience(10)):
             await ended.wait()
 
 
@@ -134,7 +136,7 @@ async def test_a_tool_that_never_waited_is_cancelled_from_its_first_wait_on() ->
         assert (await post(base, call_of("fetch", number=0, seconds=0))).json()["result"]["structuredContent"] == {"result": 0}
         for number, seconds in ((1, 1.0), (2, 60)):
             await hang_up(base, call_of("fetch", number=number, seconds=seconds), after=begun[number])
-            with anyio.fail_after(10):
+            with anyio.fail_after(patience(10)):
                 while number not in ended:  # noqa: ASYNC110  # an event for each would say no more
                     await anyio.sleep(0.01)
     assert ended == {1: "by itself", 2: "cancelled"}
@@ -355,7 +357,7 @@ async def test_what_a_tool_sends_after_its_answer_is_dropped() -> None:
         request = request_of("leave", MODERN, "tools/call", {"name": "leave", "arguments": {}}, meta={"progressToken": 1})
         answer = await post(base, request)
         assert answer.json()["result"]["structuredContent"] == {"result": 1}
-        with anyio.fail_after(10):
+        with anyio.fail_after(patience(10)):
             await sent.wait()
 
 
