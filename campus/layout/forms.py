@@ -69,12 +69,21 @@ class Cookies:
         """Delete one of the two."""
         response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
 
+    @staticmethod
+    def sent(request: Request, name: str) -> str | None:
+        """The cookie of this name that the request carries, the last of several; None without one.
+
+        The two have no quotes. Python's own parser, behind `request.cookies`, takes a second for 30 KB of them before 3.11.10 and 3.12.6.
+        """
+        found = re.findall(rf"(?:^|;) *{re.escape(name)}=([^;]*)", ";".join(request.headers.getlist("cookie")))
+        return found[-1].strip() if found else None
+
     def secret_of(self, request: Request) -> str | None:
         """The secret that the tokens of a request are derived from: the session's if there is one.
 
         Then no other counts: without https a page at another port of the host can set the cookie of forms, and so knows its token.
         """
-        found = (request.cookies.get(name, "") for name in (self.session, self.form))
+        found = (self.sent(request, name) or "" for name in (self.session, self.form))
         return next((value for value in found if SECRET_LENGTH <= len(value) <= 2 * SECRET_LENGTH), None)
 
 

@@ -71,7 +71,7 @@ class Rendering:
     @property
     def signed_in(self) -> bool:
         """Whether the visitor came with a session, which may have ended meanwhile."""
-        return self.request is not None and "cookie" in self.request.headers and self.cookies.session in self.request.cookies
+        return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
     def form_token(self) -> str:
         """A token for one form of this page."""

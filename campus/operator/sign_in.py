@@ -92,7 +92,8 @@ class SignIn:
 
     def session_of(self, request: Request) -> str:
         """The id of the session that the request's cookie claims."""
-        return request.cookies.get(self._pages.layout.cookies_of(request).session, "")
+        cookies = self._pages.layout.cookies_of(request)
+        return cookies.sent(request, cookies.session) or ""
 
     def check(self, session_id: str) -> None:
         """Problem 401 once a session is over."""

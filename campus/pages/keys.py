@@ -97,7 +97,7 @@ class KeyPages:
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         cookies = self.pages.layout.cookies
-        opened = await self.sessions.open(found.key, instead_of=request.cookies.get(cookies.session))
+        opened = await self.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
         cookies.remove(response, cookies.form)
@@ -107,7 +107,7 @@ class KeyPages:
         """Close the session."""
         cookies = self.pages.layout.cookies
         await checked_form(request, cookies)
-        await self.sessions.close(request.cookies.get(cookies.session, ""))
+        await self.sessions.close(cookies.sent(request, cookies.session) or "")
         response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.remove(response, cookies.session)
         return response
@@ -170,7 +170,6 @@ class KeyPages:
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
             renewals=[product for product in self.directory.products if product.scope == key.scope],
             seller=self.directory.seller(),
-            by_cookie=self.pages.layout.cookies.session in request.cookies,
         )
 
 
