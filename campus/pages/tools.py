@@ -37,6 +37,8 @@ from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
+LONGEST_PREFILLED = 2_000
+"""Characters of a value in the page's address that fill a field; longer ones leave it empty."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class ToolPages:
     async def tool(self, request: Request) -> Response:
         """One tool; what stands in the query fills the form."""
         shown = self._found(request)
-        values = {name: value for name, value in request.query_params.items() if name in shown.operation.by_name}
+        sent = request.query_params.items()
+        values = {name: value for name, value in sent if name in shown.operation.by_name and len(value) <= LONGEST_PREFILLED}
         await self.visitors.credential(request)
         return self._page(request, shown, values)
 
