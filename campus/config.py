@@ -273,6 +273,14 @@ class Config(Table):
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
 
     @property
+    def operators_proxies(self) -> tuple[str, ...]:
+        """The proxies that the operator's listener trusts: those that campus.toml names, and none by default.
+
+        Whoever is on this machine could otherwise name another address for each guess of the password.
+        """
+        return self.server.trusted_proxies if "trusted_proxies" in self.server.model_fields_set else ()
+
+    @property
     def connect_url(self) -> str | None:
         """The address below which connected clients come in, without a slash at its end; None without [connect]."""
         return None if self.connect is None else self.connect.url or f"{self.url}/connect"

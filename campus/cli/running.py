@@ -116,13 +116,15 @@ async def serve_campus(
                 tasks.start_soon(_settle, campus)
                 on_serving(campus)
 
-            served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
-                tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
+                proxies = settings.operators_proxies
+                served = partial(serve_app, trusted_proxies=proxies, name="operator", grace_seconds=1, takes_signals=False)
+                tasks.start_soon(served, open_admin(campus), operators)
             with traced(app, settings.server.name) as outermost:
-                await served(
+                await serve_app(
                     outermost,
                     listener,
+                    trusted_proxies=settings.server.trusted_proxies,
                     on_started=started,
                     on_stopping=campus.stopping.set,
                     requests=campus.metrics.requests,

@@ -9,6 +9,7 @@ import re
 import secrets
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -197,7 +198,8 @@ async def _read_files(headers: Headers, body: bytes) -> dict[str, str]:
         yield body
 
     try:
-        found = await FilesParser(headers, sent(), max_files=MAX_FILES, max_fields=MAX_FIELDS, max_part_size=len(body)).parse()
+        async with aclosing(sent()) as parts:
+            found = await FilesParser(headers, parts, max_files=MAX_FILES, max_fields=MAX_FIELDS, max_part_size=len(body)).parse()
     except (MultiPartException, ValueError, KeyError) as error:
         raise Problem(422, "invalid_request", f"The form cannot be read: {error}; send it from its page.") from None
     fields: dict[str, str] = {}

@@ -35,9 +35,21 @@ TABLES: Mapping[str, Any] = {
     "server": {"public_url": ORIGIN, "openapi": "cve"},
     "connect": {},
     "limits": {"free": "off", "unpaid": "off", "keyed": "off"},
-    "payments": {"network": "eip155:84532", "pay_to": f"0x{'1' * 40}", "facilitator_url": "http://127.0.0.1:9", "rpc_url": "http://127.0.0.1:9"},
+    "payments": {
+        "network": "eip155:84532",
+        "pay_to": f"0x{'1' * 40}",
+        "facilitator_url": "http://127.0.0.1:9",
+        "rpc_url": "http://127.0.0.1:9",
+    },
 }
-REAL = {"{building}": "harbour", "{tool}": "find", "{cve_id}": "CVE-2021-44228", "{day}": "2026-11-20", "{date}": "2026-11-20", "{code}": "x"}
+REAL = {
+    "{building}": "harbour",
+    "{tool}": "find",
+    "{cve_id}": "CVE-2021-44228",
+    "{day}": "2026-11-20",
+    "{date}": "2026-11-20",
+    "{code}": "x",
+}
 """What stands in paths; other placeholders are replaced by their names."""
 
 
@@ -69,9 +81,26 @@ TEXTS = {
     "base64": filled("W1tb"),
 }
 """Worst texts, for headers, for parts of paths, and for parameters of a Content-Type."""
-READ_ON_THE_WAY = ("host", "origin", "x-forwarded-for", "x-forwarded-proto", "access-control-request-headers", "traceparent", "x-request-id")
+READ_ON_THE_WAY = (
+    "host",
+    "origin",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "access-control-request-headers",
+    "traceparent",
+    "x-request-id",
+)
 READ_BY_PAGES = ("cookie", "if-none-match", "accept-language", "prefer", "last-event-id", "referer", "sec-fetch-site", "x-forwarded-for")
-READ_BY_TOOLS = ("accept", "authorization", "payment-signature", "x-payment", "idempotency-key", "mcp-session-id", "mcp-param-day", "mcp-name")
+READ_BY_TOOLS = (
+    "accept",
+    "authorization",
+    "payment-signature",
+    "x-payment",
+    "idempotency-key",
+    "mcp-session-id",
+    "mcp-param-day",
+    "mcp-name",
+)
 REPEATED = {
     "headers": [(f"x{number}", "") for number in range(HEAD // 9)],
     "cookies": [("cookie", "a=b")] * (HEAD // 13),
@@ -167,7 +196,11 @@ def requests_to(path: str, methods: Sequence[str], own: Headers) -> Iterator[Ite
     html, markdown = ("accept", "text/html"), ("accept", "text/markdown")
     token = f"form_token={new_token(SECRET)}"
     if path in ("/", "/v1/harbour/find", "/harbour/mcp"):
-        yield (Worst(f"{name}: {kind}", method, plain, headers=[(name, text), html]) for name in READ_ON_THE_WAY for kind, text in TEXTS.items())
+        yield (
+            Worst(f"{name}: {kind}", method, plain, headers=[(name, text), html])
+            for name in READ_ON_THE_WAY
+            for kind, text in TEXTS.items()
+        )
     for names in (READ_BY_PAGES, *([READ_BY_TOOLS] if path.startswith("/v1/") or path.endswith("/mcp") else [])):
         yield (Worst(f"headers: {kind}", method, plain, headers=[html, *((name, text) for name in names)]) for kind, text in TEXTS.items())
     yield (Worst(f"many {kind}", method, plain, headers=[*headers, html]) for kind, headers in REPEATED.items())
@@ -201,7 +234,9 @@ def messages_to(path: str, tools: Sequence[str]) -> Iterator[Iterable[Worst]]:
                 heads = [*plain, version, *([("mcp-method", method), ("mcp-name", name)] if modern else [])]
                 message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**meta, **params, **named, "arguments": 0}})
                 begin = message[: message.rindex("0")]
-                yield (Worst(f"{method} {name} {kind}", "POST", path, "", heads, f"{begin}{text}}}}}".encode()) for kind, text in JSONS.items())
+                yield (
+                    Worst(f"{method} {name} {kind}", "POST", path, "", heads, f"{begin}{text}}}}}".encode()) for kind, text in JSONS.items()
+                )
     yield (Worst(f"message: {kind}", "POST", path, "", plain, text.encode()) for kind, text in JSONS.items())
     yield [Worst("batch", "POST", path, "", plain, b"[" + b'{"jsonrpc":"2.0","id":1,"method":"ping"},' * 1_500 + b"{}]")]
 
@@ -329,11 +364,15 @@ async def test_no_request_holds_the_loop_for_long_or_leaves_much_in_memory(campu
 async def test_neither_does_one_to_the_operators_listener(campus: TestCampus) -> None:
     app: Any = open_admin(campus.service)
     own = [("cookie", f"campus_operator_form={SECRET}")]
-    walk = await walk_of(app, lambda: (kind for path, methods in routes_of(app._app.entries).items() for kind in requests_to(path, methods, own)))
+    walk = await walk_of(
+        app, lambda: (kind for path, methods in routes_of(app._app.entries).items() for kind in requests_to(path, methods, own))
+    )
     assert (walk.too_slow, walk.kept, walk.failed) == ([], [], [])
 
 
-async def test_the_walk_finds_pythons_parser_of_cookies_or_that_parser_is_quick(campus: TestCampus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_walk_finds_pythons_parser_of_cookies_or_that_parser_is_quick(
+    campus: TestCampus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began = time.thread_time()
     _ = Request({"type": "http", "headers": [(b"cookie", TEXTS["quotes"].encode())]}).cookies
     is_slow = time.thread_time() - began > LONGEST_SECONDS

@@ -98,7 +98,10 @@ def without_tracking(query: bytes, *, known: Collection[str]) -> bytes:
 
 
 def _query_texts(query: bytes, known: Mapping[str, Parameter], *, is_link: bool) -> dict[str, list[str]]:
-    """The texts of each name. Problem 422 for too many, before any is read. A link's tracking parameters are removed only if a name is unknown or something cannot be read."""
+    """The texts of each name. Problem 422 for too many, before any is read.
+
+    A link's tracking parameters are removed only if a name is unknown or something cannot be read.
+    """
     if query.count(b"&") >= MOST_PAIRS:
         raise Problem(422, "invalid_request", f"the query string has more than {MOST_PAIRS:,} parameters; send fewer")
     try:
