@@ -284,7 +284,8 @@ class Endpoints:
             await RECONNECTS.sleep(failures)
             try:
                 plan = self._campus.plan
-                return await open_server(loaded, per_call=plan.pricing is not None, url=plan.config.url, seconds=LATE_SECONDS)
+                per_call, config = plan.pricing is not None, plan.config
+                return await open_server(loaded, per_call=per_call, url=config.url, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +28,7 @@ from pydantic_core import ErrorDetails
 from campus.addresses import (
     LOOPBACK_PROXIES,
     Listen,
+    is_loopback,
     read_listen,
     read_listening_host,
     read_network,
@@ -271,6 +273,11 @@ class Config(Table):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody but this machine, and who listens in on its networks, was given an address of the service."""
+        return self.server.public_url is None or is_loopback(urlsplit(self.server.public_url).hostname or "")
 
     @property
     def operators_proxies(self) -> tuple[str, ...]:

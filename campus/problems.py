@@ -55,6 +55,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "head_too_large": "The request line and headers are larger than this service accepts.",
     "invalid_http": "The request is not valid HTTP/1.1, or of another version of HTTP.",
     "invalid_host": "The request has no Host header, or more than one.",
+    "origin_refused": "The service has no https address, and no web page but its own and those of its machine may call it.",
     "misdirected_request": "The host of the request is not served here.",
     "input_required": "The tool asks its caller a question, which is in input_requests. Answer it over MCP: HTTP cannot carry the answer.",
     "tool_error": "The tool refused the call; `detail` says why.",
