@@ -67,8 +67,7 @@ def _report(reports: socket.socket, campus: Campus) -> None:
     access.handlers, access.propagate = [CallLines(campus.plan.opened)], False
     url = campus.plan.config.url
     served = [f"{one.name} at {url}{one.mcp_path}: {', '.join(one.operations)}" for one in campus.plan.opened]
-    strangers = ", ".join(open_to_strangers(campus.plan))
-    served += [f"everybody who reaches it may call, without a key: {strangers}"] if strangers else []
+    served += [f"everybody may call without a key: {strangers}"] if (strangers := open_to_strangers(campus.plan)) else []
     send_report(reports, {"served": [*served, *(f"{one.name} cannot be reached" for one in campus.plan.closed)]})
 
 

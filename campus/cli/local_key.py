@@ -17,19 +17,12 @@ KEY = Product("local", "all", "0", Term(12, "months"))
 FILE = "local.key"
 
 
-def open_to_strangers(plan: Plan) -> list[str]:
-    """The tools that may change something and that everybody may call."""
-    return [
-        f"{one.name}.{name}"
-        for one in plan.opened
-        for name, tool in one.tools.items()
-        if one.offers[name].access.is_free and not (tool.annotations and tool.annotations.read_only_hint)
-    ]
-
-
-def open_to_the_key(plan: Plan) -> list[str]:
-    """The tools that take the printed key because nobody declared who may call them."""
-    return [f"{one.name}.{name}" for one in plan.opened for name in one.tools if one.offers[name].access is LOCAL_KEY]
+def open_to_strangers(plan: Plan) -> str:
+    """The tools that may change something and that everybody may call; empty if there are none."""
+    tools = ((one, name, tool.annotations) for one in plan.opened for name, tool in one.tools.items())
+    return ", ".join(
+        f"{one.name}.{name}" for one, name, said in tools if one.offers[name].access.is_free and not (said and said.read_only_hint)
+    )
 
 
 async def announce(plan: Plan, core: Core) -> None:
@@ -37,14 +30,14 @@ async def announce(plan: Plan, core: Core) -> None:
     if not plan.config.is_local:
         return
     if strangers := open_to_strangers(plan):
-        print(f"everybody who reaches {plan.config.url} may call: {', '.join(strangers)}", flush=True)
-    if keyed := open_to_the_key(plan):
-        print(f"key for {', '.join(keyed)}: {await kept_key(plan.config, core)}", flush=True)
+        print(f"everybody who reaches {plan.config.url} may call: {strangers}", flush=True)
+    if keyed := ", ".join(f"{one.name}.{name}" for one in plan.opened for name in one.tools if one.offers[name].access is LOCAL_KEY):
+        print(f"key for {keyed}: {await kept_key(plan.config, core)}", flush=True)
 
 
 async def kept_key(config: Config, core: Core) -> str:
     """The token of the key that the last start kept, or of a new one. If it cannot be written, the next start makes another."""
-    file = _folder(config, core) / FILE
+    file = (Path(core.databases.place_of("campus")).parent if core.databases.is_single_process else config.folder) / FILE
     with suppress(OSError, UnicodeDecodeError):
         token = file.read_text(encoding="ascii").strip()
         if (await core.keys.tokens.find(token)).state == "valid":
@@ -55,7 +48,3 @@ async def kept_key(config: Config, core: Core) -> str:
         file.touch(mode=0o600)
         file.write_text(f"{issued.token}\n", encoding="ascii")
     return issued.token
-
-
-def _folder(config: Config, core: Core) -> Path:
-    return Path(core.databases.place_of("campus")).parent if core.databases.is_single_process else config.folder

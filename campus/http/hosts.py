@@ -1,6 +1,4 @@
-"""Which Host and Origin headers are accepted: protections against DNS rebinding and against web pages of others. And which proxies may
-name the caller in X-Forwarded-For.
-"""
+"""Which Host and Origin headers are accepted, against DNS rebinding and web pages of others; and which proxies may name the caller."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

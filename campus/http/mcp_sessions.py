@@ -1,6 +1,5 @@
 """Sessions of MCP clients of versions with a handshake: how many each caller may keep open, where a building keeps them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
@@ -17,22 +16,21 @@ IDLE_SECONDS = 1_800.0
 """A session without a request for this time is over."""
 WITH_KEY, PER_KEY = 8_000, 200
 WITHOUT_KEY, PER_ADDRESS = 2_000, 50
-"""Sessions of all buildings in this process: of all callers with a key, or without one, and of one. Each takes some 40 KB."""
-SESSION_ID, VERSION = b"mcp-session-id", b"mcp-protocol-version"
+"""Sessions of all buildings in this process, of all callers with a key, or without one, and of one. Each takes some 40 KB."""
+OLD_VERSIONS = ("", *HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 @dataclass(slots=True)
 class OpenSession:
-    """A session, the shares that it takes from, and the requests that run in it."""
+    """A session, and the share that it takes from."""
 
     shares: Counts[str]
     holder: str
-    running: int = 1
-    idle_since: float = 0.0
+    used_at: float
 
 
 class McpSessions:
-    """The open sessions of one process. Those without a key have a room of their own, and take none of those with one."""
+    """The open sessions of one process. Those without a key have a room of their own, and take none from those with one."""
 
     def __init__(self) -> None:
         self._with_key: Counts[str] = Counts(WITH_KEY, PER_KEY)
@@ -40,89 +38,57 @@ class McpSessions:
         self._open: dict[str, OpenSession] = {}
 
     def around(self, app: ASGIApp) -> ASGIApp:
-        """An MCP server that keeps sessions, in which each caller has its share. The request's principal is known."""
+        """An MCP server that keeps sessions, in which each caller has its share. It runs where the request's principal is known."""
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = dict(scope.get("headers", ()))
-            if (sent := headers.get(SESSION_ID)) is not None:
-                await self._continue(sent.decode("latin-1"), app, scope, receive, send)
-            elif scope["type"] == "http" and headers.get(VERSION, b"").decode("latin-1") in ("", *HANDSHAKE_PROTOCOL_VERSIONS):
-                await self._begin(app, scope, receive, send)
-            else:
+            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            user = scope.get(USER)
+            shares = self._with_key if user else self._without_key
+            holder: str = user.access_token.client_id if user else network_of((scope.get("client") or ("",))[0])
+            if (known := headers.get(b"mcp-session-id")) is not None:
+                session = self._open.get(known)
+                is_own = session is not None and session.shares is shares and session.holder == holder
+                await app(scope, receive, self._ending(send, known, scope["method"]) if is_own else send)
+            elif headers.get(b"mcp-protocol-version", "") not in OLD_VERSIONS:
                 await app(scope, receive, send)
+            elif shares.has_room(holder) or (self._forget_ended() and shares.has_room(holder)):
+                with shares.added(holder):  # until it is known whether this opens one
+                    await app(scope, receive, self._opening(send, shares, holder))
+            else:
+                await send_problem(send, _too_many(), scope.get("request_id"))
 
         return counted
 
-    async def _begin(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        shares, holder = self._shares_of(scope)
-        if not shares.has_room(holder):
-            self._forget_ended()
-        if not shares.has_room(holder):
-            await send_problem(send, _too_many(), scope.get("request_id"))
-            return
-        shares.add(holder)
-        session = OpenSession(shares, holder)
-        opened: list[str] = []
+    def _opening(self, send: Send, shares: Counts[str], holder: str) -> Send:
+        async def noted(message: Message) -> None:
+            opened = dict(message.get("headers", ())).get(b"mcp-session-id") if message.get("status", 400) < 400 else None
+            if opened is not None:
+                shares.add(holder)
+                self._open[opened.decode("latin-1")] = OpenSession(shares, holder, anyio.current_time())
+            await send(message)
 
-        def began(message: Message) -> None:
-            if message["status"] < 400 and (found := dict(message.get("headers", ())).get(SESSION_ID)) is not None:
-                opened.append(found.decode("latin-1"))
-                self._open[opened[0]] = session
+        return noted
 
-        try:
-            await app(scope, receive, _noting(send, began))
-        finally:
-            self._rest(session)
-            if not opened:
-                shares.remove(holder)
-
-    async def _continue(self, session_id: str, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        session = self._open.get(session_id)
-        shares, holder = self._shares_of(scope)
-        if session is None or session.shares is not shares or session.holder != holder:  # the server says that there is none
-            await app(scope, receive, send)
-            return
-        is_over = False
-
-        def began(message: Message) -> None:
-            nonlocal is_over
-            is_over = message["status"] == 404 or (scope["method"] == "DELETE" and message["status"] < 400)
-
-        session.running += 1
-        try:
-            await app(scope, receive, _noting(send, began))
-        finally:
-            self._rest(session)
-            if is_over:
+    def _ending(self, send: Send, session_id: str, method: str) -> Send:
+        async def noted(message: Message) -> None:
+            status = message.get("status")
+            if status == 404 or (method == "DELETE" and status is not None and status < 400):
                 self._end(session_id)
+            elif (session := self._open.get(session_id)) is not None:
+                session.used_at = anyio.current_time()
+            await send(message)
 
-    def _shares_of(self, scope: Scope) -> tuple[Counts[str], str]:
-        if (user := scope.get(USER)) is not None:
-            return self._with_key, user.access_token.client_id
-        return self._without_key, network_of((scope.get("client") or ("",))[0])
+        return noted
 
-    def _forget_ended(self) -> None:
+    def _forget_ended(self) -> bool:
         over = anyio.current_time() - IDLE_SECONDS
-        for session_id in [each for each, session in self._open.items() if not session.running and session.idle_since <= over]:
+        for session_id in [each for each, session in self._open.items() if session.used_at <= over]:
             self._end(session_id)
+        return True
 
     def _end(self, session_id: str) -> None:
         if (session := self._open.pop(session_id, None)) is not None:
             session.shares.remove(session.holder)
-
-    @staticmethod
-    def _rest(session: OpenSession) -> None:
-        session.running -= 1
-        session.idle_since = anyio.current_time()
-
-
-def _noting(send: Send, began: Callable[[Message], None]) -> Send:
-    async def noted(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            began(message)
-        await send(message)
-
-    return noted
 
 
 def _too_many() -> Problem:
