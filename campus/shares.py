@@ -17,7 +17,7 @@ from heapq import nsmallest
 from ipaddress import IPv6Network
 from itertools import chain, islice
 from math import ceil, inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -56,7 +56,7 @@ def wider_than(name: str) -> Mapping[int, str]:
     return {bits: f"{before}{network.supernet(new_prefix=bits)}" for bits in WIDER_HELD}
 
 
-def shares_of(holder: Holder) -> Sequence[tuple[Holder, int]]:
+def shares_of(holder: Any) -> Sequence[tuple[Any, int]]:
     """Whose shares a holder takes from, itself first, and how many times as large each is as that of one."""
     if not isinstance(holder, str) or not holder.endswith(NARROWEST):
         return ((holder, 1),)

@@ -13,7 +13,7 @@ from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.pricing import LOCAL_KEY
 
-KEY = Product("local", "all", "0", Term(12, "months"))
+KEY = Product("local", "all", "0", Term(12, "month"))
 FILE = "local.key"
 
 
