@@ -49,7 +49,7 @@ class LimitsTable(Table):
     """[limits]: how many calls a minute all processes together answer; further ones get 429. "off" takes a limit away."""
 
     free: CallsAMinute = 600
-    """The calls a minute of free tools without a key, from one address: an IPv6 /64; four times as many from its /48, sixteen from its /32."""
+    """The calls a minute of free tools without a key, from one address or IPv6 /64 (its /48: four times, its /32: sixteen)."""
     keyed: CallsAMinute = 6_000
     """The calls a minute with one key, and with those that replaced it; also of free tools."""
     unpaid: CallsAMinute = 600
