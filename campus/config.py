@@ -276,8 +276,9 @@ class Config(Table):
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody but this machine, and who listens in on its networks, was given an address of the service."""
-        return self.server.public_url is None or is_loopback(urlsplit(self.server.public_url).hostname or "")
+        """Whether the service has no address that was given to others."""
+        url = urlsplit(self.server.public_url or "")
+        return url.scheme != "https" and (not url.hostname or is_loopback(url.hostname))
 
     @property
     def operators_proxies(self) -> tuple[str, ...]:
