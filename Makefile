@@ -70,9 +70,10 @@ docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a 
 reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
 
-compat: $(MCP1_STAMP)     ## all tests on the oldest and on the newest allowed versions, each in an environment of its own; needs uv
+compat: $(MCP1_STAMP)     ## all tests on the oldest Python and versions, and on the newest versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
-		uv venv -q --clear --python $(BIN)/python $(VENV)/$$versions; \
+		case $$versions in lowest*) python=3.11 ;; *) python=$(BIN)/python ;; esac; \
+		uv venv -q --clear --python $$python $(VENV)/$$versions; \
 		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain,s3,pictures]'; \
 		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain,s3,pictures]' --group dev; \
 		$(VENV)/$$versions/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \

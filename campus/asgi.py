@@ -27,12 +27,13 @@ from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import CampusError, LoadError, Unreachable, unwrapped_errors
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
+from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.jobs.scheduler import process_name
 from campus.keys.request_states import RequestStateKeys
 from campus.layout.renderer import Link, Pages
-from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
 from campus.pages.keys import PATH as KEYS
+from campus.pages.keys import SignInLimit
 from campus.pages.pricing import PATH as PRICING
 from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
@@ -46,7 +47,6 @@ from campus.paywall.principal import Principals
 from campus.paywall.selling import Selling
 from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
-from campus.shares import TokenBuckets
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
 from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, ToolOnServer, Twins, serve_schemas
@@ -95,7 +95,8 @@ def open_admin(campus: Campus) -> ASGIApp:
     """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
     server = campus.plan.config.server
     password = campus.plan.config.operator_password
-    served = partial(admin_app, campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=server.trusted_proxies)
+    proxies = campus.plan.config.operators_proxies
+    served = partial(admin_app, campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=proxies)
     if password is None:
         return served()
     from campus.operator.routes import operators_pages  # 50 ms, spared where nobody can sign in
@@ -116,9 +117,10 @@ class Endpoints:
         self._visitors = Visitors(
             self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self._sign_ins = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), campus.core.now)
+        self._sign_ins = SignInLimit(campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
+        self._mcp_sessions = McpSessions()
         self._servers: dict[str, ASGIApp] = {}
         self._twins: dict[str, Twins] = {}
         self._table = RouteTable()
@@ -140,7 +142,8 @@ class Endpoints:
         seal_request_states(opened.server, states, opened.name)
 
         def around(app: ASGIApp) -> ASGIApp:
-            return states.kept_current(Principals(app, self._paywall, gate.scopes))
+            kept = self._mcp_sessions.around(app) if opened.loaded.table.sessions else app
+            return states.kept_current(Principals(kept, self._paywall, gate.scopes))
 
         async with open_mcp(opened, mcp_gate, around, direct_mcp=campus.plan.config.server.direct_mcp) as app:
             before = (
@@ -281,7 +284,8 @@ class Endpoints:
             await RECONNECTS.sleep(failures)
             try:
                 plan = self._campus.plan
-                return await open_server(loaded, per_call=plan.pricing is not None, url=plan.config.url, seconds=LATE_SECONDS)
+                per_call, config = plan.pricing is not None, plan.config
+                return await open_server(loaded, per_call=per_call, url=config.url, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served
@@ -347,7 +351,13 @@ async def open_mcp(
     """
     await serve_schemas(opened.server)
     stateless = not opened.loaded.table.sessions
-    app = opened.server.http_app(path=opened.mcp_path, stateless_http=stateless, json_response=False, host_origin_protection=False)
+    app = opened.server.http_app(
+        path=opened.mcp_path,
+        stateless_http=stateless,
+        json_response=False,
+        host_origin_protection=False,
+        session_idle_timeout=IDLE_SECONDS,
+    )
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(app.router.lifespan_context(app))

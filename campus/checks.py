@@ -202,7 +202,9 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
-        if access_of(tool.meta) is None and not (tool.annotations and tool.annotations.read_only_hint)
+        if access_of(tool.meta) is None
+        and opened.offers[name].access.is_free
+        and not (tool.annotations and tool.annotations.read_only_hint)
     ]
     if not writing:
         return []

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +28,7 @@ from pydantic_core import ErrorDetails
 from campus.addresses import (
     LOOPBACK_PROXIES,
     Listen,
+    is_loopback,
     read_listen,
     read_listening_host,
     read_network,
@@ -271,6 +273,20 @@ class Config(Table):
     def url(self) -> str:
         """The public address, without a slash at its end."""
         return self.server.public_url or f"http://{url_host(self.server.host)}:{self.server.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the service has no address that was given to others."""
+        url = urlsplit(self.server.public_url or "")
+        return url.scheme != "https" and (not url.hostname or is_loopback(url.hostname))
+
+    @property
+    def operators_proxies(self) -> tuple[str, ...]:
+        """The proxies that the operator's listener trusts: those that campus.toml names, and none by default.
+
+        Whoever is on this machine could otherwise name another address for each guess of the password.
+        """
+        return self.server.trusted_proxies if "trusted_proxies" in self.server.model_fields_set else ()
 
     @property
     def connect_url(self) -> str | None:

@@ -49,11 +49,11 @@ class LimitsTable(Table):
     """[limits]: how many calls a minute all processes together answer; further ones get 429. "off" takes a limit away."""
 
     free: CallsAMinute = 600
-    """The calls a minute of free tools without a key, from one address (an IPv6 /64)."""
+    """The calls a minute of free tools without a key, from one address or IPv6 /64 (its /48: four times, its /32: sixteen)."""
     keyed: CallsAMinute = 6_000
     """The calls a minute with one key, and with those that replaced it; also of free tools."""
     unpaid: CallsAMinute = 600
-    """The calls a minute that bring neither a valid key nor a payment for a tool that is not free, from one address (an IPv6 /64)."""
+    """The calls a minute that bring neither a valid key nor a payment for a tool that is not free, from one address, as for `free`."""
     building: CallsAMinute = "off"
     """The calls a minute of one building by all callers together, to leave room for other buildings; one caller can use it up."""
 

@@ -61,6 +61,12 @@ class Access:
 
 
 FREE = Access()
+LOCAL_KEY = Access(
+    key="opens",
+    advice="It may change something, and nobody declared who may call it: while this campus has no public_url for others, it takes the key"
+    " that `campus serve` and `campus dev` print. Its author declares it with free() or access(), the operator in campus.toml.",
+)
+"""The access of a tool without one that is not annotated read-only, on a campus for its machine alone."""
 
 
 def access(

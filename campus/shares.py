@@ -2,17 +2,22 @@
 
 `Counts` bound what is held. In `Places` those that wait make room for others. A `FairQueue` grants turns in rounds. `TokenBuckets` bound
 what is done in a minute. Each is of one process.
+
+A holder that is the /64 of an IPv6 address also takes from the shares of its /48 and its /32, which are a few times as large: who has
+one of those could else come from 65,536 networks, or from four billion.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from heapq import nsmallest
+from ipaddress import IPv6Network
 from itertools import chain, islice
 from math import ceil, inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -28,10 +33,34 @@ ROUNDING = 1e-4
 MAX_NAMES = 20_000
 """Buckets in memory. The least recently used one beyond that is dropped; at its next use it starts full."""
 
+NARROWEST = "/64"
+"""How the name of a holder ends that is such a network, as addresses.network_of names it."""
+SENDER = "net:"
+"""What stands before the network in the name of a sender of alerts."""
+WIDER_HELD = {48: 2, 32: 3}
+"""Of what is held, how many times the share of one holder its /48 and its /32 may have: none of them all that there is."""
+WIDER_DONE = {48: 4, 32: 16}
+"""Of what is done in a minute: a provider's customers may share a /32."""
+
 Holder = TypeVar("Holder")
 Member = TypeVar("Member")
 Name = TypeVar("Name")
 Value = TypeVar("Value")
+
+
+@lru_cache(maxsize=4_096)
+def wider_than(name: str) -> Mapping[int, str]:
+    """The names of the wider networks of a /64, by the lengths of their prefixes; what stands before the network stays."""
+    network = IPv6Network(name.removeprefix(SENDER))
+    before = SENDER if name.startswith(SENDER) else ""
+    return {bits: f"{before}{network.supernet(new_prefix=bits)}" for bits in WIDER_HELD}
+
+
+def shares_of(holder: Any) -> Sequence[tuple[Any, int]]:
+    """Whose shares a holder takes from, itself first, and how many times as large each is as that of one."""
+    if not isinstance(holder, str) or not holder.endswith(NARROWEST):
+        return ((holder, 1),)
+    return ((holder, 1), *((name, WIDER_HELD[bits]) for bits, name in wider_than(holder).items()))
 
 
 class LatestEntries(OrderedDict[Name, Value]):
@@ -66,19 +95,25 @@ class Counts(Generic[Holder]):
 
     def has_room(self, holder: Holder, size: int = 1) -> bool:
         """Whether a holder may have so much more."""
-        return self.total + size <= self.limit and self[holder] + size <= self.per_holder
+        return self.total + size <= self.limit and self.has_share(holder, size)
+
+    def has_share(self, holder: Holder, size: int = 1) -> bool:
+        """Whether a holder has so much left of its share, whatever there is in all."""
+        return all(self[each] + size <= self.per_holder * times for each, times in shares_of(holder))
 
     def add(self, holder: Holder, size: int = 1) -> None:
         """Count more of a holder, also if there is no room."""
         self.total += size
-        self._by_holder[holder] = self[holder] + size
+        for each, _ in shares_of(holder):
+            self._by_holder[each] = self[each] + size
 
     def remove(self, holder: Holder, size: int = 1) -> None:
         """Count less of a holder."""
         self.total -= size
-        self._by_holder[holder] -= size
-        if not self._by_holder[holder]:
-            del self._by_holder[holder]
+        for each, _ in shares_of(holder):
+            self._by_holder[each] -= size
+            if not self._by_holder[each]:
+                del self._by_holder[each]
 
     @contextmanager
     def added(self, holder: Holder) -> Iterator[None]:
@@ -112,14 +147,16 @@ class Places(Generic[Member]):
 
     def take(self, member: Member, holder: str | None) -> bool:
         """Make room for a member and count it; False if none waits that could make room."""
-        if holder is not None and len(self._members.get(holder, ())) >= self._per_holder and not self._end_longest(holder):
-            return False
+        for each, times in shares_of(holder) if holder is not None else ():
+            if len(self._members.get(each, ())) >= self._per_holder * times and not self._end_longest(each):
+                return False
         if len(self) >= self._limit and not (self._end_of_the_largest() or self._end_without_holder()):
             return False
         self._holders[member] = holder
-        members = self._members.setdefault(holder, {})
-        members[member] = None
-        self._resized(holder, len(members) - 1, len(members))
+        for each, _ in shares_of(holder):
+            self._members.setdefault(each, {})[member] = None
+        size = len(self._members[holder])
+        self._resized(holder, size - 1, size)
         return True
 
     def release(self, member: Member) -> None:
@@ -127,11 +164,13 @@ class Places(Generic[Member]):
         if member not in self._holders:
             return
         holder = self._holders.pop(member)
-        members = self._members[holder]
-        del members[member]
-        self._resized(holder, len(members) + 1, len(members))
-        if not members:
-            del self._members[holder]
+        size = len(self._members[holder])
+        self._resized(holder, size, size - 1)
+        for each, _ in shares_of(holder):
+            members = self._members[each]
+            del members[member]
+            if not members:
+                del self._members[each]
 
     def _end_longest(self, holder: str) -> bool:
         """End the member of a holder that has waited longest; False when none waits."""
@@ -235,6 +274,8 @@ class _Bucket:
     tokens: float
     at: float
     tail: float
+    times: int = 1
+    """How many times the tokens of one name it has."""
 
 
 class TokenBuckets:
@@ -251,8 +292,8 @@ class TokenBuckets:
 
     def left(self, name: str, now: datetime) -> float:
         """The tokens that are left."""
-        bucket = self._buckets.get(name)
-        return self.per_minute if bucket is None else self._refilled(bucket, now.timestamp())
+        at = now.timestamp()
+        return min(self.per_minute if (bucket := self._buckets.get(each)) is None else self._refilled(bucket, at) for each in _named(name))
 
     def take(self, name: str, now: datetime) -> bool:
         """Take a token; returns False if there is none."""
@@ -260,6 +301,13 @@ class TokenBuckets:
 
     def spend(self, name: str, at: float) -> float:
         """Take a token at this second of any clock. Returns the tokens that are left; if there was none, what is missing, below zero."""
+        wider: Sequence[_Bucket] = ()
+        least = inf
+        if name.endswith(NARROWEST):
+            wider = [self._used(wide, at, WIDER_DONE[bits]) for bits, wide in wider_than(name).items()]
+            least = min(self._refilled(bucket, at) for bucket in wider) - 1
+            if least < -ROUNDING:
+                return least
         bucket = self._used(name, at)
         tokens = self._refilled(bucket, at)
         bucket.at = at
@@ -267,7 +315,9 @@ class TokenBuckets:
         if -ROUNDING < left < 0:
             left = 0.0
         bucket.tokens = tokens if left < 0 else left
-        return left
+        for wide in wider if left >= 0 else ():
+            wide.tokens, wide.at = max(self._refilled(wide, at) - 1, 0.0), at
+        return min(left, max(least, 0.0))
 
     def replace(self, name: str, at: float, tokens: float) -> None:
         """Set the tokens that were left at this second; below zero is a debt."""
@@ -292,10 +342,10 @@ class TokenBuckets:
         bucket.tail = at + wait
         return now + timedelta(seconds=wait)
 
-    def _used(self, name: str, at: float) -> _Bucket:
+    def _used(self, name: str, at: float, times: int = 1) -> _Bucket:
         bucket = self._buckets.get(name)
         if bucket is None:
-            bucket = self._buckets[name] = _Bucket(self.per_minute, at, at - MINUTE)
+            bucket = self._buckets[name] = _Bucket(self.per_minute * times, at, at - MINUTE, times)
         else:
             self._buckets.move_to_end(name)
         return bucket
@@ -304,4 +354,8 @@ class TokenBuckets:
         if at < bucket.at:  # the clock was set back: the tokens are kept, so that nobody waits until it shows the old time again
             bucket.tail -= bucket.at - at
             bucket.at = at
-        return min(self.per_minute, bucket.tokens + (at - bucket.at) * self.per_minute / MINUTE)
+        return min(self.per_minute * bucket.times, bucket.tokens + (at - bucket.at) * self.per_minute * bucket.times / MINUTE)
+
+
+def _named(name: str) -> Sequence[str]:
+    return (name, *wider_than(name).values()) if name.endswith(NARROWEST) else (name,)

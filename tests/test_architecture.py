@@ -41,6 +41,16 @@ def test_no_data_of_a_log_line_has_a_name_that_logging_refuses() -> None:
     assert names.isdisjoint(vars(logging.makeLogRecord({})) | {"message": "", "asctime": ""})
 
 
+def test_no_module_has_python_parse_the_cookies_of_strangers() -> None:
+    for path in FILES:
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        assert not [each for each in nodes if isinstance(each, ast.ImportFrom | ast.Import) and "cookies" in ast.unparse(each)], path
+        read = [ast.unparse(each.value) for each in nodes if isinstance(each, ast.Attribute) and each.attr == "cookies"]
+        assert not [each for each in read if each.endswith(("request", "Request(scope)"))], (
+            f"{path}: use Cookies.sent of campus.layout.forms"
+        )
+
+
 PLANTED = {
     "twins/http/routes.py": "from campus import Problem",
     "campus/storage/errors.py": "from campus import app",

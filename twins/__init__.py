@@ -21,7 +21,7 @@ from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, s
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
-from twins.http.responses import Answer, etag_of, json_answer, or_not_modified, problem_answer, send_answer
+from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
 from twins.http.routes import ANY, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
@@ -70,6 +70,7 @@ __all__ = [
     "is_refusal",
     "json_answer",
     "kept_alive",
+    "known_etags",
     "log_failure",
     "openapi",
     "operation_of",

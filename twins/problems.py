@@ -11,7 +11,7 @@ from typing import Any
 from fastmcp.exceptions import ToolError
 
 MOST_ERRORS = 20
-MOST_UNKNOWN = 1_000
+MOST_UNKNOWN = 100
 LONGEST_NAME = 80
 NOUNS = {"arguments": "argument", "body": "body member", "query": "query parameter", "path": "path parameter"}
 WHOLES = {"arguments": "the arguments", "body": "the body", "query": "the query string", "path": "the path"}

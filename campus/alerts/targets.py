@@ -11,6 +11,7 @@ from sqlalchemy import Row
 from campus.alerts.message import Channel
 from campus.alerts.retries import LONGEST_FAILING
 from campus.observability import utc_text
+from campus.shares import SENDER
 
 TargetState = Literal["ready", "untested", "unconfirmed", "failing", "disabled"]
 """Whether alerts reach a target: what a tool of the building shows of it."""
@@ -24,7 +25,7 @@ def masked_address(address: str) -> str:
 
 def sender_of(lineage: str | None, network: str) -> str:
     """The name under which limits count a caller: its key's lineage, or without a key its network (Caller.network)."""
-    return f"key:{lineage}" if lineage is not None else f"net:{network}"
+    return f"key:{lineage}" if lineage is not None else f"{SENDER}{network}"
 
 
 @dataclass(frozen=True)

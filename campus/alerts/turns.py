@@ -99,8 +99,8 @@ class UnderWay:
         heapify(turns)
         chosen: list[Lane] = []
         while turns and self.free(health) > 0 and len(chosen) < most:
-            under_way, _, sender = heappop(turns)
-            if under_way >= self.limits.sender:
+            _, _, sender = heappop(turns)
+            if not self.by_sender.has_room(sender):
                 continue
             queue = queues[sender]
             _, lane = queue.popleft()

@@ -20,7 +20,7 @@ from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.layout.apps import SCHEME as APPS
-from campus.pricing import FREE, META, Access, Offer, access_of
+from campus.pricing import FREE, LOCAL_KEY, META, Access, Offer, access_of
 from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
@@ -40,8 +40,18 @@ class ToolOverrides(Transform):
     twin_safe = True
     """Every caller gets the same tools, so calls may run without the server."""
 
-    def __init__(self, building: str, scope: str, table: BuildingTable, *, per_call: bool, synthetic: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        building: str,
+        scope: str,
+        table: BuildingTable,
+        *,
+        per_call: bool,
+        is_local: bool = False,
+        synthetic: frozenset[str] = frozenset(),
+    ) -> None:
         self._building = building
+        self._is_local = is_local
         self._synthetic = synthetic
         self._scope = scope
         self._per_call = per_call
@@ -94,7 +104,7 @@ class ToolOverrides(Transform):
         return shown.model_copy(update={"description": with_requirements(shown, self._offer(shown).needs(per_call=self._per_call))})
 
     def _offer(self, tool: Tool) -> Offer:
-        return offer_of(self._building, self._scope, tool.name, declared_access(self._building, tool))
+        return offer_of(self._building, self._scope, tool, declared_access(self._building, tool), is_local=self._is_local)
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         return [shown for tool in tools if (shown := self.apply(tool))]
@@ -181,12 +191,14 @@ def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
     return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
 
 
-async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None = None, seconds: float = 10.0) -> OpenBuilding:
+async def open_server(
+    loaded: LoadedBuilding, *, per_call: bool, url: str | None = None, seconds: float = 10.0, is_local: bool = False
+) -> OpenBuilding:
     """Open a server over the author's tools, which are not changed; LoadError when a tool cannot be served.
 
-    `per_call` says whether payments are accepted here. `url` is the service's address: where a server has no website and no icon of
-    its own, clients are shown those of the service. Raises Unreachable when the tools belong to another server that does
-    not answer within `seconds`.
+    `per_call` says whether payments are accepted here, `is_local` whether the campus is for its machine alone. `url` is the service's
+    address: where a server has no website and no icon of its own, clients are shown those of the service. Raises Unreachable when the
+    tools belong to another server that does not answer within `seconds`.
     """
     name = loaded.name
     if loaded.remote is not None:
@@ -201,7 +213,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
             f"[buildings.{name}.tools] gives {priced[0]!r} a price or a key rule, but {priced[0]} is a tool of tool search or code mode,"
             " whose calls cost what the tools that they reach cost; set the prices of those"
         )
-    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, synthetic=synthetic)
+    overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, is_local=is_local, synthetic=synthetic)
     server = server_over(author, overrides, url=url, exposed=loaded.table.expose)
     try:
         operations = {operation.name: operation for operation in await operations_of(server, name=name, gated=True)}
@@ -218,7 +230,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, url: str | None
     if unmatched := overrides.unmatched():
         there_are = ", ".join(sorted(operations))
         raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
-    offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()})
+    offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()}, is_local=is_local)
     if selling := [each for each, offer in offers.items() if offer.access.sells and operations[each].tool.task_config.supports_tasks()]:
         raise LoadError(
             f"tool {selling[0]!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
@@ -260,7 +272,7 @@ def put_first(server: FastMCP[Any], middleware: Middleware) -> None:
     server.middleware.insert(0, middleware)
 
 
-def offers_of(building: str, scope: str, tools: Mapping[str, Tool]) -> dict[str, Offer]:
+def offers_of(building: str, scope: str, tools: Mapping[str, Tool], *, is_local: bool = False) -> dict[str, Offer]:
     """Every tool's offer. If one tool declares its access, all must: no tool is free because a declaration was forgotten."""
     declared = {name: declared_access(building, tool) for name, tool in tools.items()}
     missing = sorted(name for name, access in declared.items() if access is None)
@@ -269,12 +281,13 @@ def offers_of(building: str, scope: str, tools: Mapping[str, Tool]) -> dict[str,
             f"in building {building!r} {', '.join(missing)} declare neither access() nor free(), while other tools do; "
             f"declare it in the tool's meta, or in [buildings.{building}.tools]"
         )
-    return {name: offer_of(building, scope, name, access) for name, access in declared.items()}
+    return {name: offer_of(building, scope, tools[name], access, is_local=is_local) for name, access in declared.items()}
 
 
-def offer_of(building: str, scope: str, tool: str, access: Access | None) -> Offer:
+def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:
     """A tool's offer: with the scope that the tool declares, else its building's."""
-    return Offer(building, tool, access or FREE, (access and access.scope) or scope)
+    undeclared = LOCAL_KEY if is_local and not (tool.annotations and tool.annotations.read_only_hint) else FREE
+    return Offer(building, tool.name, access or undeclared, (access and access.scope) or scope)
 
 
 def with_requirements(tool: Tool, needs: str) -> str:

@@ -21,6 +21,7 @@ import uvloop  # noqa: F401
 
 from campus.app import Campus
 from campus.catalog.server import OpenBuilding
+from campus.cli.local_key import open_to_strangers
 from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
@@ -66,6 +67,7 @@ def _report(reports: socket.socket, campus: Campus) -> None:
     access.handlers, access.propagate = [CallLines(campus.plan.opened)], False
     url = campus.plan.config.url
     served = [f"{one.name} at {url}{one.mcp_path}: {', '.join(one.operations)}" for one in campus.plan.opened]
+    served += [f"everybody may call without a key: {strangers}"] if (strangers := open_to_strangers(campus.plan)) else []
     send_report(reports, {"served": [*served, *(f"{one.name} cannot be reached" for one in campus.plan.closed)]})
 
 

@@ -25,6 +25,7 @@ from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
 from campus.checks import unpayable_note
+from campus.cli.local_key import announce
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
@@ -78,7 +79,8 @@ def serve(
         supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
-    anyio.run(serve_campus, settings, partial(job_command, config, settings, logged), backend_options={"use_uvloop": True})
+    served = partial(serve_campus, announces=True)
+    anyio.run(served, settings, partial(job_command, config, settings, logged), backend_options={"use_uvloop": True})
 
 
 async def serve_campus(
@@ -89,6 +91,7 @@ async def serve_campus(
     operators: socket.socket | None = None,
     on_serving: Callable[[Campus], None] = lambda _: None,
     metrics: Metrics | None = None,
+    announces: bool = False,
 ) -> None:
     """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
     with ExitStack() as sockets:
@@ -109,6 +112,8 @@ async def serve_campus(
                     "database": campus.core.databases.place_of("campus"),
                 },
             )
+            if announces:
+                await announce(campus.plan, campus.core)
             tasks.start_soon(campus.run_jobs)
             tasks.start_soon(campus.run_services)
 
@@ -116,13 +121,15 @@ async def serve_campus(
                 tasks.start_soon(_settle, campus)
                 on_serving(campus)
 
-            served = partial(serve_app, trusted_proxies=settings.server.trusted_proxies)
             if operators:
-                tasks.start_soon(partial(served, open_admin(campus), operators, name="operator", grace_seconds=1, takes_signals=False))
+                proxies = settings.operators_proxies
+                served = partial(serve_app, trusted_proxies=proxies, name="operator", grace_seconds=1, takes_signals=False)
+                tasks.start_soon(served, open_admin(campus), operators)
             with traced(app, settings.server.name) as outermost:
-                await served(
+                await serve_app(
                     outermost,
                     listener,
+                    trusted_proxies=settings.server.trusted_proxies,
                     on_started=started,
                     on_stopping=campus.stopping.set,
                     requests=campus.metrics.requests,

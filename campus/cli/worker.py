@@ -44,6 +44,7 @@ def worker(
                 operators=None if operators is None else socket.socket(fileno=operators),
                 on_serving=lambda _: send_report(channel, {"served": settings.url}),
                 metrics=WorkerMetrics(folder, number),
+                announces=number == 1,
             )
             anyio.run(serving, backend_options={"use_uvloop": True})
         except CampusError as error:

@@ -75,13 +75,15 @@ class Edge:
 
         `more_urls` are addresses of further hosts that are served.
 
-        `cross_origin` lets web pages of any origin read the responses; without it browsers allow that to the app's own pages only.
+        `cross_origin` lets web pages of any origin read the responses if the public URL is https; otherwise those of origins that are
+        not this machine's or the service's own are refused. Without it browsers allow reading to the app's own pages only.
         With a `problem_page` a browser receives every problem as a page. X-Forwarded-For is read when a connection comes from an
         address or network of `trusted_proxies`. `requests` counts them.
         """
         self._app = app
         self._cors_app = with_cors(app) if cross_origin else app
         self._hosts = Hosts(public_url, *more_urls, port=port)
+        self._is_local = cross_origin and not public_url.startswith("https://")
         self._headers = SecurityHeaders(public_url)
         self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
@@ -104,7 +106,8 @@ class Edge:
         held: HeldBody | None = None
         if b"x-forwarded-for" in headers or b"x-forwarded-proto" in headers:
             await self._proxies.read(scope)
-        response = self._response_to(scope, headers, send)
+        refusal = self._hosts.origin_problem(headers) if self._is_local and b"origin" in headers else None
+        response = self._response_to(scope, headers, send, is_readable=b"origin" in headers and refusal is None)
         context = context_of(scope)
         started_at = perf_counter()
         self._requests.running += 1
@@ -114,7 +117,7 @@ class Edge:
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
                 await response.refuse(too_many_calls())
-            elif problem := self._hosts.problem(scope, headers) or (with_body and body_problem(headers, self._body_bytes)):
+            elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
             else:
                 if with_body and not is_small(scope, headers):
@@ -134,11 +137,11 @@ class Edge:
             if access.isEnabledFor(logging.INFO):
                 self._log_access(scope, headers, response, seconds)
 
-    def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send) -> OutgoingResponse:
-        """The response to be sent, under the request's id."""
+    def _response_to(self, scope: Scope, headers: Mapping[bytes, bytes], send: Send, *, is_readable: bool) -> OutgoingResponse:
+        """The response to be sent, under the request's id; `is_readable` by a page of the request's Origin."""
         sent_id = headers.get(b"x-request-id")
         scope["request_id"] = request_id = request_id_of(sent_id, self._new_id) if sent_id else self._new_id()
-        security = self._cors_headers if b"origin" in headers else self._headers
+        security = self._cors_headers if is_readable else self._headers
         if self._problem_page is not None and (form := page_form(headers.get(b"accept"))) is not None:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
         return OutgoingResponse(send, security, request_id, context_of(scope))

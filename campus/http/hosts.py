@@ -1,4 +1,4 @@
-"""Which Host headers are accepted, as a protection against DNS rebinding; and which proxies may name the caller in X-Forwarded-For."""
+"""Which Host and Origin headers are accepted, against DNS rebinding and web pages of others; and which proxies may name the caller."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +14,7 @@ from twins import Problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 HOST = re.compile(rb"(\[[0-9a-f:.]+\]|[a-z0-9_-][a-z0-9._-]*?)\.?(?::[0-9]{0,5})?", re.IGNORECASE)
+LOCAL_ORIGIN = re.compile(rb"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 SCHEMES = ("http", "https")
 MAPPED_BITS = 96
 CACHED_ADDRESSES = 4_096  # as many as the middleware caches
@@ -26,6 +27,7 @@ class Hosts:
     def __init__(self, *public_urls: str, port: int) -> None:
         """`port` is the one that is listened on; it only makes the usual spellings quick to recognise."""
         public = [urlsplit(url) for url in public_urls]
+        self._origins = frozenset(url.lower().encode("latin-1") for url in public_urls)
         self._names = frozenset({*(url_host(one.hostname or "localhost") for one in public), *LOOPBACK})
         ports = {"", f":{port}"} | {f":{one.port}" for one in public if one.port}
         self._usual = frozenset((name + end).encode("latin-1") for name in self._names for end in ports)
@@ -37,6 +39,17 @@ class Hosts:
             return Problem(400, "invalid_host", "The request has more than one Host header; send one.")
         host = headers.get(b"host")
         return None if host in self._usual else self._problem_of_unusual(scope, host)
+
+    def origin_problem(self, headers: Mapping[bytes, bytes]) -> Problem | None:
+        """Why a web page of this origin may not call, else None: a page of the Host itself, which is checked apart, of a public URL,
+        or of a program on this machine, as MCP's own SDKs allow it.
+        """
+        origin = headers[b"origin"].lower()
+        own = {b"%b://%b" % (scheme, headers.get(b"host", b"").lower()) for scheme in (b"http", b"https")}
+        if origin in self._origins or origin in own or LOCAL_ORIGIN.fullmatch(origin):
+            return None
+        detail = "Web pages of that origin may not call this service, whose address is local. The operator sets an https public_url."
+        return Problem(403, "origin_refused", detail)
 
     def _problem_of_unusual(self, scope: Scope, host: bytes | None) -> Problem | None:
         if host is None:

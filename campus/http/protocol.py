@@ -144,6 +144,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """Called by the parser. Blanks after the value are no part of it (RFC 9110, 5.5); httptools leaves them in."""
         name = name.lower()
         value = value.rstrip(b" \t")
+        if name == b"transfer-encoding" and value.lower() != b"chunked":  # a proxy in front may see another end of the body
+            self._problem = Problem(400, "invalid_http", "Transfer-Encoding is not chunked alone; send the body as it is, or chunked.")
+            raise ParserStop
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
@@ -161,6 +164,9 @@ class LimitedProtocol(HttpToolsProtocol):
         parser = self.parser
         scope["method"] = parser.get_method().decode("ascii")
         if (version := parser.get_http_version()) != "1.1":
+            if version != "1.0":
+                self._problem = Problem(505, "invalid_http", f"HTTP/{version} is not spoken here; send HTTP/1.1.")
+                raise ParserStop
             scope["http_version"] = version
         if parser.should_upgrade():
             return  # the head is parsed again without the offer

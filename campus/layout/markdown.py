@@ -12,7 +12,9 @@ MARKDOWN_ONLY = "data-markdown"
 """The attribute of what is hidden in HTML and stands in the Markdown form, such as the arguments, which a form shows in HTML."""
 CARDS = "cards"
 """The class of lists whose items are blocks with headings: they get no marks."""
-SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
+SPECIAL = str.maketrans({each: f"\\{each}" for each in r"\`*_[]<>|"})
+FORMS = re.compile(r"<form\b.*?</form>", re.DOTALL)
+"""Left out before anything is read: a field may hold a long text that the visitor typed."""
 BACKTICKS = re.compile(r"`+")
 IN_LINKS = "%/:?#@!$&'*+,;=[]~"
 """Characters of an address that stay as they are; parentheses and blanks would end the link."""
@@ -21,7 +23,7 @@ IN_LINKS = "%/:?#@!$&'*+,;=[]~"
 def markdown_of(html: str) -> str:
     """The Markdown of a page."""
     parser = _Converter()
-    parser.feed(html)
+    parser.feed(FORMS.sub("", html))
     parser.close()
     lines = [line.rstrip() for line in "".join(parser.parts).split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -71,7 +73,7 @@ class _Converter(HTMLParser):
         elif self._code:
             self.parts.append(" ".join(data.split()).replace("`", "'"))
         else:
-            text = SPECIAL.sub(r"\\\1", re.sub(r"\s+", " ", data))
+            text = re.sub(r"\s+", " ", data).translate(SPECIAL)
             self.parts.append(text.lstrip() if self._at_line_start() else text)
 
     def _open(self, tag: str, given: dict[str, str | None]) -> None:

@@ -29,7 +29,7 @@ from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
-from twins import Problem, etag_of
+from twins import Problem, etag_of, known_etags
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -71,7 +71,7 @@ class Rendering:
     @property
     def signed_in(self) -> bool:
         """Whether the visitor came with a session, which may have ended meanwhile."""
-        return self.request is not None and "cookie" in self.request.headers and self.cookies.session in self.request.cookies
+        return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
     def form_token(self) -> str:
         """A token for one form of this page."""
@@ -302,8 +302,7 @@ def _asks_for_picture(request: Request) -> bool:
 def _unless_known(response: Response, request: Request) -> Response:
     """The response with an ETag, or 304 to a caller that has it."""
     etag = response.headers["ETag"] = etag_of(bytes(response.body))
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if known.isdisjoint((etag, "*")):
+    if known_etags(request.scope).isdisjoint((etag.encode(), b"*")):
         return response
     headers = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
     return Response(status_code=304, headers=headers)

@@ -19,8 +19,7 @@ from campus.operator.overview import OverviewPage, jobs_of
 from campus.operator.pages import OperatorPages
 from campus.operator.payments import PaymentPages
 from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
-from campus.pages.keys import ATTEMPTS_PER_MINUTE, SignInLimit
-from campus.shares import TokenBuckets
+from campus.pages.keys import SignInLimit
 from twins import Problem, RouteEntry
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -45,7 +44,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     url = f"http://{config.server.admin or 'localhost'}"
     layout = Layout(config.server.name, url, campus.layout.sent, navigation=(*NAVIGATION, Link(config.url, "Public site")), operator=True)
     templates = layout.pages_of([TEMPLATES])
-    limit = SignInLimit(TokenBuckets(ATTEMPTS_PER_MINUTE), now)
+    limit = SignInLimit(now)
     sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.core.audit_log)
     overview = OverviewPage(campus, templates)
     pages = OperatorPages(campus, templates)

@@ -32,8 +32,7 @@ class OperatorSessions:
     """The sessions of this process, by the digest of their ids. They need no database, and end with the process, as the password does.
 
     A session ends after twelve hours. Beyond `MOST_SESSIONS` the oldest ends. Passwords are checked one at a time, in a thread, at a
-    cost that bounds how fast many addresses guess, and in the order of their arrival, so that guesses delay the right one and never
-    shut it out.
+    cost that bounds how fast many addresses guess, and in the order of their arrival.
     """
 
     def __init__(self, password: str, *, now: Callable[[], datetime]) -> None:
@@ -92,7 +91,8 @@ class SignIn:
 
     def session_of(self, request: Request) -> str:
         """The id of the session that the request's cookie claims."""
-        return request.cookies.get(self._pages.layout.cookies_of(request).session, "")
+        cookies = self._pages.layout.cookies_of(request)
+        return cookies.sent(request, cookies.session) or ""
 
     def check(self, session_id: str) -> None:
         """Problem 401 once a session is over."""

@@ -4,14 +4,14 @@ The key itself is sent once, in the body of a form, and is in no address, page, 
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from campus.addresses import network_of
+from campus.addresses import LOOPBACK_PROXIES, network_of
 from campus.caller import Credential, Key
 from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
@@ -30,6 +30,8 @@ USAGE_DAYS = 7
 """How many days of its calls are shown, today included."""
 ATTEMPTS_PER_MINUTE = 10
 """Of one address, or with one key."""
+ATTEMPTS_IN_ALL = 60
+"""Of all addresses with nothing that is valid: at one listener, and for the operator as one account."""
 WHY_NOT = {
     "unknown": "This key is unknown; check that it was copied completely.",
     "expired": "This key has expired.",
@@ -39,14 +41,18 @@ WHY_NOT = {
 
 @dataclass(frozen=True)
 class SignInLimit:
-    """How often an address may try to sign in, an IPv6 address with its /64."""
+    """How often an address may try to sign in at one listener, an IPv6 address with its networks, and how often all together."""
 
-    attempts: TokenBuckets
     now: Callable[[], datetime]
+    attempts: TokenBuckets = field(default_factory=lambda: TokenBuckets(ATTEMPTS_PER_MINUTE))
+    in_all: TokenBuckets = field(default_factory=lambda: TokenBuckets(ATTEMPTS_IN_ALL))
 
     def check(self, request: Request) -> None:
         """Count an attempt of the request's address. Problem 429 if there were too many."""
-        self._count(self.attempts, network_of(request.client.host if request.client else ""), "came from your address")
+        address = request.client.host if request.client else ""
+        self._count(self.attempts, network_of(address), "came from your address")
+        if address not in LOOPBACK_PROXIES:  # who is on the machine is not shut out by those elsewhere
+            self._count(self.in_all, "", "come from everywhere at the moment")
 
     def check_key(self, request: Request, found: Credential) -> None:
         """Count an attempt with a key: with a valid one for that key, so that nobody is shut out by who tries others at the same address.
@@ -97,7 +103,7 @@ class KeyPages:
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         cookies = self.pages.layout.cookies
-        opened = await self.sessions.open(found.key, instead_of=request.cookies.get(cookies.session))
+        opened = await self.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
         cookies.remove(response, cookies.form)
@@ -107,7 +113,7 @@ class KeyPages:
         """Close the session."""
         cookies = self.pages.layout.cookies
         await checked_form(request, cookies)
-        await self.sessions.close(request.cookies.get(cookies.session, ""))
+        await self.sessions.close(cookies.sent(request, cookies.session) or "")
         response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.remove(response, cookies.session)
         return response
@@ -170,7 +176,6 @@ class KeyPages:
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
             renewals=[product for product in self.directory.products if product.scope == key.scope],
             seller=self.directory.seller(),
-            by_cookie=self.pages.layout.cookies.session in request.cookies,
         )
 
 

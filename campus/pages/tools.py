@@ -37,6 +37,10 @@ from twins import Answer, Operation, Problem
 
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
+LONGEST_TARGET = 30_000
+"""Characters of the address of a call: over the network none has more."""
+LONGEST_SAMPLED = 4_000
+"""Characters of the values that the samples of a call contain; with more of them they show an example."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,11 @@ class ToolPages:
         if missing := missing_in_path(shown.operation, arguments):
             problem = Problem(422, "invalid_request", f"fill in {' and '.join(missing)}: the address of the call contains it")
             answered = _refused(problem)
+        elif len((call := call_of(shown.operation, arguments)).target) > LONGEST_TARGET:
+            answered = _refused(Problem(422, "invalid_request", "these values are too long for the address of a call; shorten them"))
         else:
             started = perf_counter()
-            answer = await self.visitors.respond(call_of(shown.operation, arguments), request)
+            answer = await self.visitors.respond(call, request)
             answered = _answered(answer, (perf_counter() - started) * 1000)
         return self._page(request, shown, values, answered)
 
@@ -115,7 +121,10 @@ class ToolPages:
         operation = shown.operation
         entry = shown.entry
         arguments = arguments_of(operation, values)
-        chosen = read_values(arguments) if answered else example_values(arguments, operation.route.any_of)
+        if sum(map(len, values.values())) <= LONGEST_SAMPLED:
+            chosen = read_values(arguments) if answered else example_values(arguments, operation.route.any_of)
+        else:  # several samples would repeat it
+            chosen = example_values(arguments_of(operation, {}), operation.route.any_of)
         mcp = f"{self.directory.url}{building.mcp_path}"
         with_key = not entry.free and entry.key_scope is not None
         return self.pages.page(

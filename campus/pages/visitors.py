@@ -48,7 +48,7 @@ class Visitors:
         if (found := context.credential) is None:
             if (token := bearer(request.scope)) is not None:
                 found = await self.keys.tokens.find(token)
-            elif session_id := request.cookies.get(self.cookies.session):
+            elif session_id := self.cookies.sent(request, self.cookies.session):
                 found = await self.sessions.find(session_id)
             else:
                 found = ABSENT

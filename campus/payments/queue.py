@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from campus.payments.states import RETRY_AFTER, in_flight
-from campus.shares import Counts, FairQueue, TokenBuckets
+from campus.shares import Counts, FairQueue, TokenBuckets, shares_of
 from twins import Problem
 
 Authorization = tuple[str, str]
@@ -59,7 +59,8 @@ class PaymentQueue:
     def call(self, client: str, authorization: Authorization) -> Iterator[None]:
         """Count a call with a payment. Problem 429 for one call too many of the address, 409 `payment_in_flight` for one copy too many."""
         is_full = self._of_client.total >= self._limits.calls
-        if self._of_client[client] >= (self._limits.calls_per_client_then if is_full else self._limits.calls_per_client):
+        most = self._limits.calls_per_client_then if is_full else self._limits.calls_per_client
+        if any(self._of_client[each] >= most * times for each, times in shares_of(client)):
             raise too_many_of_one()
         is_copy = self._calls[authorization] > 0
         if is_copy and not self._copies.has_room(client):

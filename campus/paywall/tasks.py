@@ -55,6 +55,8 @@ LARGEST_RESULT = 1 << 20
 SETTLING_SECONDS = 60
 """How long before the end of a payment's authorization its task is stopped: it is charged after that."""
 ID_LENGTH = 32
+LONGEST_PREFERENCE = 1_000
+"""How many bytes of a Prefer header are read."""
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed"}
 """What callers are told of a task's state, where it is another word."""
 log = logging.getLogger(__name__)
@@ -347,7 +349,7 @@ def stored_reachable() -> Iterator[None]:
 
 def prefers_async(scope: Scope) -> bool:
     """Whether the request asks to be answered before the tool has run: RFC 7240's `Prefer: respond-async`."""
-    sent = b",".join(value for name, value in scope["headers"] if name == b"prefer").lower()
+    sent = b",".join(value for name, value in scope["headers"] if name == b"prefer")[:LONGEST_PREFERENCE].lower()
     return any(part.partition(b";")[0].strip() == b"respond-async" for part in sent.split(b","))
 
 

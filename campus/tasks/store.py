@@ -25,6 +25,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.payments.payment import receipt_of
 from campus.payments.tables import PaymentRow
 from campus.payments.wire import RECEIPT_META
+from campus.shares import Counts
 from campus.storage import Lease, Storage, is_held
 from campus.tasks.tables import TaskRow
 from twins import Problem
@@ -117,17 +118,18 @@ class TaskStore:
     async def _check_limits(self, session: AsyncSession, task: TaskRow) -> None:
         limits = self._limits
         share = 1 if task.owner or task.payment else 2  # those who bring nothing leave half of the room to others
-        counted = select(func.count()).select_from(TaskRow)
-        runs = IS_OPEN & (col(TaskRow.lease_until) > self.now())
-        own = col(TaskRow.started_by) == task.started_by
+        running: Counts[str] = Counts(limits.running_in_all // share, limits.running)
+        kept: Counts[str] = Counts(limits.kept_in_all // share, limits.kept)
         is_unpaid = col(TaskRow.purchase).is_(None)  # what was charged is kept as any paid answer, however much it is
-        if (await session.exec(counted.where(runs, own))).one() >= limits.running:
+        for counts, those in ((running, IS_OPEN & (col(TaskRow.lease_until) > self.now())), (kept, is_unpaid)):
+            rows = select(TaskRow.started_by, func.count()).where(those).group_by(col(TaskRow.started_by))
+            for holder, number in await session.exec(rows):
+                counts.add(holder, number)
+        if not running.has_share(task.started_by):
             raise too_many_tasks(f"{limits.running} of your tasks are running; wait until one has ended, or cancel one", 5)
-        if (await session.exec(counted.where(own, is_unpaid))).one() >= limits.kept:
+        if not kept.has_share(task.started_by):
             raise too_many_tasks(f"the results of your last {limits.kept} tasks are being kept; try again when the first is deleted", 60)
-        kept = (await session.exec(counted.where(is_unpaid))).one()
-        running = (await session.exec(counted.where(runs))).one()
-        if kept >= limits.kept_in_all // share or running >= limits.running_in_all // share:
+        if not (kept.has_room(task.started_by) and running.has_room(task.started_by)):
             raise Problem(503, "tasks_busy", "Too many tasks are running or kept; try again soon.", headers={"Retry-After": "30"})
 
     async def _changed(self, task_id: str, before: Collection[str], **values: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Pages of other origins."""
+"""Pages of other origins: any of them where the service has an https address, its own alone where it has not."""
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 pytestmark = pytest.mark.anyio
 
 PAGE = "Origin: https://page.example"
+PUBLIC = "https://localhost"
 ASKED = "authorization, content-type, mcp-protocol-version, mcp-param-day, payment-signature, x-payment, idempotency-key, if-none-match"
 
 
@@ -19,13 +20,13 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def test_without_an_origin_nothing_of_cors_shows(serving) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         answer = await served.get()
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_every_origin_may_read_the_answer_and_the_headers_that_matter(serving) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         answer = await served.get("/", PAGE)
     assert answer.headers["access-control-allow-origin"] == "*"
     assert "access-control-allow-credentials" not in answer.headers
@@ -37,7 +38,7 @@ async def test_every_origin_may_read_the_answer_and_the_headers_that_matter(serv
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT", "PATCH", "HEAD"])
 async def test_a_preflight_allows_the_method_and_the_headers_that_agents_send(serving, method: str) -> None:
     preflight = [PAGE, f"Access-Control-Request-Method: {method}", f"Access-Control-Request-Headers: {ASKED}"]
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         answer = await served.get("/mcp", *preflight, method="OPTIONS")
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == "*"
@@ -46,14 +47,14 @@ async def test_a_preflight_allows_the_method_and_the_headers_that_agents_send(se
 
 
 async def test_options_that_is_no_preflight_reaches_the_app(serving) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         assert (await served.get("/", method="OPTIONS")).body == b"OPTIONS"
         assert (await served.get("/", PAGE, method="OPTIONS")).body == b"OPTIONS"
 
 
 async def test_a_public_page_may_not_reach_into_a_private_network(serving) -> None:
     preflight = [PAGE, "Access-Control-Request-Method: POST", "Access-Control-Request-Private-Network: true"]
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         answer = await served.get("/mcp", *preflight, method="OPTIONS")
     assert answer.status == 400
     assert "access-control-allow-private-network" not in answer.headers
@@ -64,7 +65,7 @@ async def test_a_public_page_may_not_reach_into_a_private_network(serving) -> No
     [("/crash", "localhost", "X-A: b", 500), ("/", "evil.example", "X-A: b", 421), ("/", "localhost", "Content-Length: 2000000", 413)],
 )
 async def test_a_page_can_read_why_it_is_refused(serving, path: str, host: str, more: str, status: int) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         answer = await served.get(path, PAGE, more, host=host)
     assert answer.status == status
     assert answer.headers["access-control-allow-origin"] == "*"
@@ -72,10 +73,51 @@ async def test_a_page_can_read_why_it_is_refused(serving, path: str, host: str, 
 
 @pytest.mark.parametrize("headers", [(), (PAGE,)], ids=["without an origin", "with one"])
 async def test_what_caches_may_keep_says_that_it_varies_by_origin(serving, headers: tuple[str, ...]) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         assert (await served.get("/kept", *headers)).headers["vary"].lower() == "origin"
 
 
 async def test_what_caches_may_not_keep_does_not_vary(serving) -> None:
-    async with serving(app) as served:
+    async with serving(app, public_url=PUBLIC) as served:
         assert "vary" not in (await served.get("/")).headers
+
+
+FOREIGN = (
+    "https://evil.example",
+    "null",
+    "http://localhost.evil.example",
+    "http://127.0.0.1.evil.example:80",
+    "file://",
+    "http://localhost@evil.example",
+)
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+async def test_a_service_without_an_https_address_refuses_pages_of_others_before_anything_runs(serving, origin: str) -> None:
+    ran = []
+
+    async def seen(scope: Scope, receive: Receive, send: Send) -> None:
+        ran.append(scope["method"])
+        await app(scope, receive, send)
+
+    preflight = ["Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type"]
+    async with serving(seen) as served:
+        answers = [
+            await served.get("/mcp", f"Origin: {origin}"),
+            await served.get("/mcp", f"Origin: {origin}", "Content-Length: 0", method="POST"),
+            await served.get("/mcp", f"Origin: {origin}", *preflight, method="OPTIONS"),
+        ]
+    for answer in answers:
+        assert (answer.status, answer.json()["code"]) == (403, "origin_refused")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert ran == []
+
+
+async def test_its_own_pages_and_those_of_the_machine_may_call_it(serving) -> None:
+    async with serving(app) as served:
+        for origin in (f"http://127.0.0.1:{served.port}", f"http://localhost:{served.port}", "http://localhost:6274", "http://[::1]:80"):
+            answer = await served.get("/", f"Origin: {origin}")
+            assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+    async with serving(app, public_url="http://campus.test") as served:
+        for origin, status in (("http://campus.test", 200), ("http://campus.test:81", 403), ("http://other.test", 403)):
+            assert (await served.get("/", f"Origin: {origin}", host="campus.test")).status == status

@@ -258,6 +258,25 @@ async def test_what_is_not_http_is_400(serving, garbage: bytes) -> None:
     assert (answer.status, answer.json()["code"]) == (400, "invalid_http")
 
 
+@pytest.mark.parametrize(
+    ("line", "more", "status"),
+    [
+        ("GET / HTTP/2.0", "", 505),
+        ("GET / HTTP/0.9", "", 505),
+        ("GET /", "", 505),
+        ("GET / HTTP/1.0", "", 200),
+        ("POST / HTTP/1.1", "Transfer-Encoding: gzip, chunked\r\n", 400),
+        ("POST / HTTP/1.1", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", 400),
+        ("POST / HTTP/1.1", "Transfer-Encoding: Chunked\r\n", 200),
+    ],
+)
+async def test_another_version_of_http_and_a_coding_besides_chunked_are_refused(serving, line: str, more: str, status: int) -> None:
+    async with serving(path) as served:
+        answer = await served.ask(f"{line}\r\nHost: localhost\r\n{more}\r\n0\r\n\r\n" if more else f"{line}\r\nHost: localhost\r\n\r\n")
+    assert answer.status == status
+    assert status == 200 or answer.json()["code"] == "invalid_http"
+
+
 CHUNK = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
 
 

@@ -19,12 +19,13 @@ from sqlalchemy import text
 
 from buildings.recorder import building as recorder
 from campus import Building, Check, Job, JobFailed, Site
+from campus.asgi import open_admin
 from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.operator.configuration import shown_configuration
 from campus.operator.routes import SharedReading, operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
-from campus.testing import Clock, TestCampus, open_campus
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 PASSWORD = "harbour-master-7"
@@ -235,13 +236,37 @@ async def test_guesses_are_limited_by_address_and_nothing_repeats_them(
     assert caplog.text.count("operator's password refused") == 10
 
 
-async def test_however_many_addresses_guess_the_right_password_is_let_in_from_another(admin: httpx.AsyncClient) -> None:
-    token = token_in(await admin.get("/sign-in"))
-    for number in range(61):  # from this machine, whose proxies are trusted by default
-        claimed = {"X-Forwarded-For": f"192.0.2.{number}"}
-        answer = await admin.post("/sign-in", data={"form_token": token, "password": "a-wrong-guess-1"}, headers=claimed)
-        assert answer.status_code == 403
+async def test_however_many_addresses_guess_they_have_sixty_guesses_and_the_operator_gets_in_on_the_machine(
+    campus: TestCampus, admin: httpx.AsyncClient, clock: Clock
+) -> None:
+    clock.move(timedelta(minutes=1))
+    app = open_admin(campus.service)
+    statuses = []
+    for number in range(62):
+        transport = httpx.ASGITransport(app, client=(f"192.0.2.{number}", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HTML) as stranger:
+            statuses.append((await sign_in(stranger, "a-wrong-guess-1")).status_code)
+    assert statuses == [403] * 60 + [429] * 2
     assert (await sign_in(admin)).status_code == 303
+    clock.move(timedelta(minutes=1))
+
+
+async def test_a_header_gives_nobody_on_the_machine_another_address_unless_campus_toml_names_a_proxy(
+    admin: httpx.AsyncClient, clock: Clock
+) -> None:
+    async def last_of_eleven(browser: httpx.AsyncClient) -> int:
+        token = token_in(await browser.get("/sign-in", headers=HTML))
+        for number in range(11):
+            claimed = {**HTML, "X-Forwarded-For": f"192.0.2.{number}"}
+            answer = await browser.post("/sign-in", data={"form_token": token, "password": "a-wrong-guess-1"}, headers=claimed)
+        return answer.status_code
+
+    clock.move(timedelta(minutes=1))
+    assert await last_of_eleven(admin) == 429
+    clock.move(timedelta(minutes=1))
+    named = {"server": {"public_url": ORIGIN, "openapi": "harbour", "trusted_proxies": ["127.0.0.1"]}}
+    async with open_campus(harbour=make_harbour(), secrets=SECRETS, tables=named) as behind, behind.admin() as browser:
+        assert await last_of_eleven(browser) == 403
 
 
 async def test_over_https_the_cookie_is_bound_to_the_host_and_never_sent_in_the_open(admin: httpx.AsyncClient) -> None:

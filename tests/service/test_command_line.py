@@ -213,7 +213,9 @@ def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(
     (tmp_path / "shop_that_writes.py").write_text(SHOP + WRITES)
     config = CONFIG.replace("shop_of_a_stranger", "shop_that_writes")
     silent = config.replace('tools = { ask = { price = "0.01" } }', "")
-    answer = run("check", "--json", "--config", str(write_config(tmp_path, silent, port=8000)))
+    assert run("check", "--config", str(write_config(tmp_path, silent, port=8000))).out == "all is well\n", "they take the printed key"
+    public = f'public_url = "https://campus.example"\n{silent}[discovery]\ncontact = "mailto:ada@campus.example"\n'
+    answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
     assert answer.code == 1
     assert json.loads(answer.out) == [
         {

@@ -26,7 +26,7 @@ def greet(name: str = "you") -> str:
     return f"{GREETING} {name}"
 """
 BUILDING = """
-from campus import Building, Settings
+from campus import Building, Settings, free
 from fastmcp import FastMCP
 
 
@@ -37,7 +37,7 @@ class Options(Settings):
 def make(settings: Options) -> FastMCP:
     mcp = FastMCP("Hello")
 
-    @mcp.tool
+    @mcp.tool(meta=free())
     def greet() -> str:
         "Greet somebody."
         return settings.greeting

@@ -15,6 +15,7 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_oracle import LEGACY, MODERN, P, request_of
 
 from campus import access
+from campus.http.mcp_sessions import PER_ADDRESS
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from tests import patient
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.anyio
 SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}
 ANSWER = {"day": {"action": "accept", "content": {"day": "Monday"}}}
 META = {f"{P}clientCapabilities": {"elicitation": {"form": {}}}}
+HELLO: Mapping[str, Any] = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 REFUSED = "Invalid or expired requestState"
 
 
@@ -110,6 +112,33 @@ async def test_a_building_with_sessions_lets_tools_ask_older_clients_and_a_sessi
                 )
                 found.append((await http.post(f"{base}/inn/mcp", content=request.body, headers=dict(request.headers))).status_code)
         assert found == [200, 404, 404]
+
+
+async def test_an_address_opens_no_more_sessions_than_its_share_and_shuts_out_neither_others_nor_keys() -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    plain = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+    def of(campus: TestCampus, address: str, **headers: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(campus.app, client=(address, 1)), base_url=ORIGIN, headers=plain | headers)
+
+    async def opened(client: httpx.AsyncClient) -> str | int:
+        answer = await client.post("/inn/mcp", json=body)
+        return answer.headers.get("mcp-session-id", answer.status_code)
+
+    async with open_campus(inn=make_inn(), settings={"sessions": True}) as campus:
+        key = f"Bearer {await campus.key('inn')}"
+        async with of(campus, "192.0.2.1") as greedy, of(campus, "192.0.2.2") as other, of(campus, "192.0.2.1", authorization=key) as keyed:
+            mine = [await opened(greedy) for _ in range(PER_ADDRESS)]
+            assert len({*mine}) == PER_ADDRESS
+            assert await opened(greedy) == 429
+            assert isinstance(await opened(other), str)
+            assert isinstance(await opened(keyed), str)
+            request = request_of("book", MODERN, "tools/call", {"name": "book", "arguments": {"city": "Rome"}}, meta=META, headers={})
+            assert "Which day?" in (await greedy.post("/inn/mcp", content=request.body, headers=dict(request.headers))).text
+            taken = {"mcp-session-id": str(mine[0]), "mcp-protocol-version": LEGACY}
+            assert (await other.delete("/inn/mcp", headers=taken)).status_code < 500
+            assert (await greedy.delete("/inn/mcp", headers=taken)).status_code in (200, 202, 204, 404)
+            assert isinstance(await opened(greedy), str)
 
 
 @pytest.mark.both_databases

@@ -1,11 +1,13 @@
 """Token buckets: each name has its rate, and whoever waits is not forgotten when the clock changes."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.shares import LONGEST_WAIT, TokenBuckets
+from campus.addresses import network_of
+from campus.shares import LONGEST_WAIT, SENDER, WIDER_DONE, WIDER_HELD, Counts, Places, TokenBuckets
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 
@@ -59,3 +61,36 @@ def test_no_more_buckets_are_remembered_than_may_be() -> None:
         buckets.take(str(number), NOON)
     assert len(buckets) == 10
     assert not buckets.take("999", NOON)
+
+
+def test_networks_of_one_site_or_provider_have_a_few_times_the_share_of_one_and_no_more() -> None:
+    def networks(beginning: str) -> list[str]:
+        return [network_of(f"{beginning}{number:x}::1") for number in range(100)]
+
+    counts: Counts[str] = Counts(1_000, 4)
+    places: Places[str] = Places(limit=1_000, per_holder=4, since=lambda member: inf, end=lambda member: None)
+    of_site = sum(places.take(f"{name} {number}", name) for name in networks("2001:db8:1:") for number in range(5))
+    for name in networks("2001:db8:1:"):
+        while counts.has_room(name):
+            counts.add(name)
+    assert (counts.total, of_site) == (4 * WIDER_HELD[48],) * 2
+    for name in networks("2001:db8:"):
+        while counts.has_room(name):
+            counts.add(name)
+    assert counts.total == 4 * WIDER_HELD[32]
+    assert counts.has_room(network_of("2001:db9::1"))
+    assert counts.has_room(network_of("192.0.2.1"))
+    for name in [*networks("2001:db8:1:"), *networks("2001:db8:")]:
+        while counts[name]:
+            counts.remove(name)
+    assert list(counts) == []
+
+
+def test_what_networks_of_one_site_do_in_a_minute_is_bounded_and_comes_back_with_time() -> None:
+    buckets = TokenBuckets(10)
+    networks = [network_of(f"2001:db8:1:{number:x}::1") for number in range(100)]
+    assert sum(buckets.take(name, NOON) for name in networks) == 10 * WIDER_DONE[48]
+    assert buckets.take(f"{SENDER}{networks[-1]}", NOON), "senders of alerts have buckets of their own"
+    assert buckets.left(networks[-1], NOON) == 0
+    assert buckets.left(network_of("2001:db8:2::1"), NOON) == 10
+    assert sum(buckets.take(name, NOON + timedelta(minutes=1)) for name in networks) == 10 * WIDER_DONE[48]

@@ -26,7 +26,7 @@ from tasks.lab import make_lab
 
 from campus import access, free
 from campus.errors import LoadError
-from campus.testing import Clock, TestCampus, open_campus
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from tests import patient
 
 pytestmark = pytest.mark.anyio
@@ -161,6 +161,19 @@ async def test_a_task_is_seen_by_its_key_after_a_rotation_in_both_frames_and_by_
                     assert found["code"] == -32602
             found = await asked(f"{url}/lab/mcp", "tasks/get", {"taskId": task_id}, meta=TASKS, key=rotated)
             assert found["result"]["structuredContent"] == {"result": key.lineage}
+
+
+async def test_networks_of_one_provider_do_not_take_all_places_for_free_tasks(folder: Path) -> None:
+    async with open_campus(lab=make_lab(folder), tools=FREE) as campus:
+        (folder / "hold").touch()
+        statuses = []
+        for number in range(16):
+            transport = httpx.ASGITransport(campus.app, client=(f"2001:db8:{number % 4}:{number}::1", 1))
+            async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+                statuses += [(await client.post("/v1/lab/measure", json={"sample": each})).status_code for each in range(3)]
+        assert (statuses.count(202), statuses.count(429)) == (24, 24)
+        assert (await campus.http.post("/v1/lab/measure", json={"sample": 1})).status_code == 202
+        (folder / "hold").unlink()
 
 
 async def test_a_caller_has_few_tasks_at_once_and_few_results_and_others_are_not_kept_waiting(folder: Path) -> None:

@@ -152,10 +152,10 @@ async def test_a_discriminator_does_not_repeat_the_value(fronts: Any) -> None:
 
 async def test_after_twenty_errors_the_rest_is_counted(fronts: Any) -> None:
     async with fronts(server()) as each:
-        answer = await each.http.post("/bare", json={f"field{number}": 1 for number in range(1000)})
+        answer = await each.http.post("/bare", json={f"field{number}": 1 for number in range(100)})
     said = answer.json()
     assert (len(said["errors"]), said["detail"].count("there is no body member field")) == (20, 20)
-    assert "; and 980 more; " in said["detail"]
+    assert "; and 80 more; " in said["detail"]
     assert len(answer.content) < 10_000
 
 

@@ -15,6 +15,8 @@ from twins.problems import FieldError, Problem, invalid_request, pointer_to, ref
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, Place
 
+MOST_PAIRS = 2_000
+"""How many parameters a query string may have: more than the head of a request holds of ids, such as those of CVEs."""
 CAMPAIGN_PREFIX = b"utm_"
 """Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952."""
 TRACKING_NAMES = frozenset(
@@ -96,7 +98,12 @@ def without_tracking(query: bytes, *, known: Collection[str]) -> bytes:
 
 
 def _query_texts(query: bytes, known: Mapping[str, Parameter], *, is_link: bool) -> dict[str, list[str]]:
-    """The texts of each name. A link's tracking parameters are removed only if a name is unknown or something cannot be read."""
+    """The texts of each name. Problem 422 for too many, before any is read.
+
+    A link's tracking parameters are removed only if a name is unknown or something cannot be read.
+    """
+    if query.count(b"&") >= MOST_PAIRS:
+        raise Problem(422, "invalid_request", f"the query string has more than {MOST_PAIRS:,} parameters; send fewer")
     try:
         texts = _by_name(_query_pairs(query))
         if not is_link or known.keys() >= texts.keys():

@@ -21,6 +21,8 @@ JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
 # Members of a problem that the HTTP side makes itself.
 OWN_MEMBERS = ("type", "title", "request_id", "headers")
+LONGEST_CONDITION = 4_096
+"""How many bytes of an If-None-Match are read: some sixty ETags."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -58,7 +60,7 @@ def etag_of(body: bytes) -> str:
 
 def or_not_modified(answer: Answer, scope: Scope) -> Answer:
     """The answer, or 304 if the request's If-None-Match contains its ETag."""
-    if not (known := _known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
+    if not (known := known_etags(scope)) or scope["method"] not in ("GET", "HEAD") or answer.status != 200:
         return answer
     etag = next((value for name, value in answer.headers if name == b"etag"), None)
     if etag is None or known.isdisjoint((etag, b"*")):
@@ -66,9 +68,10 @@ def or_not_modified(answer: Answer, scope: Scope) -> Answer:
     return Answer(304, b"", tuple(header for header in answer.headers if header[0] != b"content-type"))
 
 
-def _known_etags(scope: Scope) -> set[bytes]:
+def known_etags(scope: Scope) -> set[bytes]:
+    """The ETags of the request's If-None-Match; of one that is longer than any cache writes, those at its beginning."""
     values = [value for name, value in scope["headers"] if name == b"if-none-match"]
-    return {each.strip().removeprefix(b"W/") for each in b",".join(values).split(b",")} if values else set()
+    return {each.strip().removeprefix(b"W/") for each in b",".join(values)[:LONGEST_CONDITION].split(b",")} if values else set()
 
 
 class ResultEncoder:
