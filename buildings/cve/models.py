@@ -311,7 +311,16 @@ class Brief(Answer):
         """A table of the CVEs."""
         rows = (
             (
-                *(one.rank, one.cve_id, one.score, one.kev_date_added, one.kev_due_date, one.ransomware, one.epss, one.severity),
+                *(
+                    one.rank,
+                    one.cve_id,
+                    one.score,
+                    one.kev_date_added or "date unknown",
+                    one.kev_due_date,
+                    one.ransomware,
+                    one.epss,
+                    one.severity,
+                ),
                 *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
             )
             for one in self.entries

@@ -74,7 +74,7 @@ class BatchMiss(ResultPart):
     """A CVE that is not ranked."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, rejected or unknown; cve_verdict explains it.")
+    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, unreadable, rejected or unknown; cve_verdict explains it.")
 
 
 class Verdicts(Answer):
@@ -225,7 +225,7 @@ def _row(one: BatchVerdict) -> tuple[object, ...]:
             one.rank,
             one.cve_id,
             one.score,
-            one.kev_date_added,
+            one.kev_date_added or ("date unknown" if one.kev else None),
             one.patch_by,
             one.days_left,
             one.ransomware,
