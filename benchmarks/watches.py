@@ -85,7 +85,7 @@ async def measured(data: Path, count: int) -> Costs:
     async with Databases.open(f"sqlite:{data}") as databases:
         storage = await databases.storage_of("cve", Tables)
         whole = await edition_in(storage)
-        kev = {cve_id: entry for cve_id, entry in whole.facts.kev.items() if entry.date_added <= HALF_A_YEAR_BEFORE}
+        kev = {cve_id: entry for cve_id, entry in whole.facts.kev.items() if entry.listed_by <= HALF_A_YEAR_BEFORE}
         earlier = replace(whole, facts=replace(whole.facts, kev=kev))
         later = drifted(whole)
         await in_transaction(storage, lambda connection: fill(connection, whole, count))

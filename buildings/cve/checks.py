@@ -142,8 +142,8 @@ def _differences(day: date, brief: Brief, leading: Mapping[str, RankedCve], kev:
     for entry in brief.entries:
         cve = leading.get(entry.cve_id)
         listing = kev.get(entry.cve_id)
-        added = listing.date_added if listing else None
-        if cve is None or (cve.rank, cve.epss, added) != (entry.rank, entry.epss, entry.kev_date_added):
+        added = listing.listed_by if listing else None
+        if cve is None or (cve.rank, cve.epss, added) != (entry.rank, entry.epss, entry.kev_date_added or entry.kev_first_release):
             found.append(f"the brief of {day} ranks {entry.cve_id} differently from its archived set; restore a backup")
         elif round(factors_of(epss=cve.epss, added=added, day=day).score, DECIMALS) != entry.score:
             found.append(f"the score of {entry.cve_id} in the brief of {day} does not follow from its own factors; restore a backup")

@@ -41,11 +41,11 @@ class Correction:
     next_day: date | None
     next_kev: Mapping[str, KevEntry]
 
-    def own_kev(self, *, now: datetime) -> tuple[KevCatalog, str | None]:
+    def own_kev(self) -> tuple[KevCatalog, str | None]:
         """The day's own KEV if it can be believed, else that of the list before; and why it is held."""
         issues = self.published.facts.issues
         try:
-            check_kev(self.published.kev, self.before.kev, now=now)
+            check_kev(self.published.kev, self.before.kev)
         except FeedError as error:
             return self.before.kev, error.public
         return self.published.kev, issues.kev_held_because

@@ -51,6 +51,12 @@ BRIEF_COLUMNS = (
 
 SEVERITY = "CVSS severity label; UNKNOWN if NVD has no rating of it, or its record was not read yet."
 
+KEV_REMOVED = "Day of the first list after CISA removed it from KEV; null if it was not removed."
+UNREADABLE_DAY = "a day that cannot be read"
+KEV_DATE = "Day on which CISA added it to KEV; null if not in KEV, or if CISA's date cannot be read."
+KEV_RELEASE = "Only if CISA's date cannot be read: day of the first release of KEV with it, from which its recency counts."
+KEV_UNREADABLE = "What cannot be read of CISA's entry, as CISA names it, such as dueDate: that is unknown here. Left out if nothing."
+
 Day = date
 """`date` under a name that a member called `date` does not shadow."""
 
@@ -113,8 +119,8 @@ class Entry(ResultPart):
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
-    kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
-    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
+    kev_date_added: date | None = Field(description=KEV_DATE)
+    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV, or not known.")
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -145,6 +151,8 @@ class Entry(ResultPart):
         default=None, description="A page that NVD tags as Exploit; null if there is none or the record was not read."
     )
     factors: Factors = Field(description="Points that make up the score.")
+    kev_first_release: date | None = Field(default=None, exclude_if=lambda day: day is None, description=KEV_RELEASE)
+    kev_unreadable: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names, description=KEV_UNREADABLE)
 
 
 class Rating(Cvss):
@@ -191,12 +199,14 @@ class KevListing(ResultPart):
     required_action: str = Field(description="What US federal agencies must do; empty if the catalog does not say.")
     vendor: str = Field(description="Vendor name.")
     product: str = Field(description="Product name.")
-    date_added: date = Field(description="Day on which CISA added it to KEV.")
+    date_added: date | None = Field(description="Day on which CISA added it to KEV; null if CISA's date cannot be read.")
     due_date: date | None = Field(description="Day by which US federal agencies must act; null if the catalog does not say.")
     days_left: int | None = Field(description="Days from today to `due_date`; negative: overdue. Null without a due date.")
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
+    first_release: date | None = Field(default=None, exclude_if=lambda day: day is None, description=KEV_RELEASE)
+    unreadable: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names, description=KEV_UNREADABLE)
 
 
 class SourcePage(ResultPart):
@@ -236,7 +246,7 @@ class Feed(ResultPart):
     unreadable: tuple[str, ...] = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="The few entries, members or lines that could not be read; what they had said is kept. Left out if all could be read.",
+        description="Entries, members or lines that could not be read, new ones first; what they had said is kept. Left out if none.",
     )
 
 
@@ -301,7 +311,16 @@ class Brief(Answer):
         """A table of the CVEs."""
         rows = (
             (
-                *(one.rank, one.cve_id, one.score, one.kev_date_added, one.kev_due_date, one.ransomware, one.epss, one.severity),
+                *(
+                    one.rank,
+                    one.cve_id,
+                    one.score,
+                    one.kev_date_added or "date unknown",
+                    one.kev_due_date,
+                    one.ransomware,
+                    one.epss,
+                    one.severity,
+                ),
                 *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
             )
             for one in self.entries
@@ -349,6 +368,20 @@ class Found(Answer):
     of: int = Field(description="Number of ranked CVEs.")
 
 
+MissReason = Literal["removed_from_kev", "not_yet_scored", "unreadable", "rejected", "unknown"]
+
+
+class MissCause(ResultPart):
+    """Why a CVE is not ranked."""
+
+    reason: MissReason = Field(
+        description="removed_from_kev: CISA removed it, and EPSS has no score for it. not_yet_scored: NVD lists it, and EPSS scores it "
+        "within about 48 hours. unreadable: what EPSS says of it cannot be read. rejected: NVD says that the identifier was withdrawn. "
+        "unknown: none of the feeds lists it, as far as they were read."
+    )
+    explanation: str = Field(description="The reason in a sentence, and what to do next.")
+
+
 class CveFacts(About, Answer):
     """What public sources say of one CVE."""
 
@@ -360,7 +393,9 @@ class CveFacts(About, Answer):
     epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
     severity: Severity = Field(description=SEVERITY)
     nvd: NvdDetails | None = Field(description="What NVD's record says; null if it was not read or does not exist.")
-    verdict: str = Field(description="How to get its rank, score and their factors, and at what price.")
+    verdict: str | None = Field(description="How to get its rank, score and their factors, and at what price; null if it has none.")
+    miss: MissCause | None = Field(default=None, description="Why it has no rank, so that cve_verdict knows no more; null if it has one.")
+    kev_removed_on: date | None = Field(default=None, description=KEV_REMOVED)
 
 
 class Verdict(Entry, About, Found):
@@ -368,22 +403,8 @@ class Verdict(Entry, About, Found):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_OF_VERDICT]})
 
-    kev_removed_on: date | None = Field(description="Day of the first list after CISA removed it from KEV; null if it was not removed.")
+    kev_removed_on: date | None = Field(description=KEV_REMOVED)
     nvd: NvdDetails | None = Field(default=None, description="What NVD's record says; null if it was not read or does not exist.")
-
-
-MissReason = Literal["removed_from_kev", "not_yet_scored", "rejected", "unknown"]
-
-
-class MissCause(ResultPart):
-    """Why a CVE is not ranked."""
-
-    reason: MissReason = Field(
-        description="removed_from_kev: CISA removed it, and EPSS has no score for it. not_yet_scored: NVD lists it, and EPSS scores it "
-        "within about 48 hours. rejected: NVD says that the identifier was withdrawn. unknown: none of the feeds lists it, as far as they "
-        "were read."
-    )
-    explanation: str = Field(description="The reason in a sentence, and what to do next.")
 
 
 class Miss(Answer):

@@ -82,9 +82,10 @@ class FeedReader:
         catalog = await anyio.to_thread.run_sync(parse_kev, download.body, self.limits.size_limits.unpacked)
         check_time(kev.FEED, catalog.issue, now=self.now)
         if not self.accept:
-            check_kev(catalog, self.last.kev if self.last else None, now=self.now)
+            check_kev(catalog, self.last.kev if self.last else None)
+        catalog = catalog.completed(self.last.facts.kev if self.last else {})
         _log_unreadable(kev.FEED, catalog.issue)
-        return catalog.completed(self.last.facts.kev if self.last else {}), download.copy
+        return catalog, download.copy
 
     async def read_epss(self) -> tuple[EpssDay, Copy | None]:
         """The newest scores. Raises FeedError."""
@@ -175,7 +176,7 @@ async def _correct(site: CveSite, day: date, served: Edition | None, *, accept: 
     before = correction.before
     reader = FeedReader(client=site.feeds, settings=site.settings, limits=limits, last=before, held={}, accept=accept, now=now)
     kev_copy, epss_copy = None, None
-    kev_used, epss_used = correction.own_kev(now=now), await anyio.to_thread.run_sync(correction.own_epss)
+    kev_used, epss_used = correction.own_kev(), await anyio.to_thread.run_sync(correction.own_epss)
     with _reported():
         catalog, copy = await reader.read_kev()
         if _day(catalog.issue) <= day:

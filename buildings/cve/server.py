@@ -96,7 +96,7 @@ async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict |
     Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
     score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product, and what CISA
     says of it. With `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
-    the same; a malformed identifier is refused and costs nothing.
+    the same, though cve_facts says it for free; a malformed identifier is refused and costs nothing.
     """
     return verdict_of(site.state.shown(), cve_id, today=site.now().date())
 
@@ -107,8 +107,8 @@ async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
 
     Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `listing` has
     CISA's name, description, required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
-    vendor. A CVE that no source knows yet has links only. For how urgent it is among all others, with its score and reasons, call
-    cve_verdict.
+    vendor. For how urgent it is among all others, with its score and reasons, call cve_verdict; not if `miss` is set, which says why it
+    has no rank: rejected, not yet scored, removed from KEV, or unknown.
     """
     verdict = _ways_to(site, "cve_verdict", what="Rank and score")
     return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict)

@@ -23,7 +23,7 @@ CONFIRM = "confirm"
 PROMPT: tuple[Health, ...] = ("proven", "new")
 """The health of targets that neither fail nor are slow."""
 MOST_WAITING = 100
-"""How many alerts about one subject wait for one target, besides those of the message that is being sent to it."""
+"""How many alerts about one subject wait for one target, with those of the message that is being sent to it."""
 MOST_KEPT = 200
 """How many delivered alerts of one target are kept."""
 EARLY_RETRY = timedelta(seconds=30)
@@ -116,16 +116,21 @@ class Outbox:
         connection.execute(update(self.targets).where(named, target.disabled_at.is_(None)).values(next_try_at=woken))
 
     def thin(self, connection: Connection, named: ColumnElement[bool]) -> None:
-        """Leave out the oldest of the `named` alerts where more than `most` about one subject wait for one target.
+        """Leave out the oldest of the `named` alerts where more than `most` about one subject would wait for one target.
 
-        The oldest that stays counts them. Alerts of a message that is being sent stay as they are, because each try sends the same.
+        The oldest that stays counts them. Alerts of a message that is being sent stay as they are, because each try sends the same: a
+        place is left for one, so that a digest never takes all of them, and the news after it find one.
         """
         alert = self.alerts.c
         group = (alert.target_id,) if self._about is None else (alert.target_id, self._about)
-        place = func.row_number().over(partition_by=group, order_by=alert.id.desc()).label("place")
-        waiting = select(alert.id, place).where(named, alert.message_id.is_(None), alert.kind != CONFIRM).subquery()
+        is_sent = alert.message_id.is_not(None)
+        place = func.row_number().over(partition_by=(*group, is_sent), order_by=alert.id.desc()).label("place")
+        sent = func.sum(case((is_sent, 1), else_=0)).over(partition_by=group)
+        places = (self._most - case((sent > 0, sent), else_=1)).label("places")
+        waiting = select(alert.id, place, places, is_sent.label("is_sent")).where(named, alert.kind != CONFIRM).subquery()
         columns = (alert.id, alert.kind, alert.at, alert.omitted, alert.omitted_since)
-        oldest = select(*group, *columns).join(waiting, waiting.c.id == alert.id).where(waiting.c.place >= self._most)
+        surplus = ~waiting.c.is_sent & (waiting.c.place >= waiting.c.places)
+        oldest = select(*group, *columns).join(waiting, waiting.c.id == alert.id).where(surplus)
         rows = connection.execute(oldest.order_by(*group, alert.id.desc())).all()
         kept: list[dict[str, object]] = []
         left_out: list[dict[str, object]] = []

@@ -70,7 +70,7 @@ def commands() -> App:
         app.command(function, name=name, help=text)
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.worker:worker", name="worker", show=False)
-    app.command("campus.cli.running:job_process", name="job-process", show=False)
+    app.command("campus.cli.job_process:job_process", name="job-process", show=False)
     app.command(
         "campus.cli.audit_log:audit_log",
         name="audit-log",

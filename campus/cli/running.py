@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -34,7 +34,6 @@ from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.server import bind, inherited_listener
 from campus.http.server import serve as serve_app
-from campus.jobs import Report, describe_error, report_to_parent
 from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
 from campus.storage import CoreTables, Databases
 from campus.storage.copying import CopiedTable, copy_databases
@@ -157,41 +156,9 @@ async def _settle(campus: Campus) -> None:
 
 
 def job_command(file: Path, settings: Config, logged: Sequence[str], name: str) -> Sequence[str]:
-    """The command by which a server runs a job in a process of its own: job_process, with the server's own address and log."""
+    """The command by which a server runs a job in a process of its own, with the server's own address and log."""
     place = ("--host", settings.server.host, "--port", str(settings.server.port))
     return own_group("job-process", name, "--config", str(file), *place, *logged)
-
-
-def job_process(job: str, /, *, host: str, port: int, config: ConfigFile, log_level: LogLevel, log_format: LogFormat) -> None:
-    """Run a job for a server, which holds its lease, and report to it on standard output."""
-    log_to_stderr(log_level, log_format=log_format)
-    report_to_parent(partial(_run_for_server, job, config, host, port))
-
-
-async def _run_for_server(name: str, file: Path, host: str, port: int) -> Report:
-    building = name.partition(".")[0]
-    counted = RecordedMetrics()
-    try:
-        config = read_place(file).serving_at(host, port).only(building)
-        async with assemble(config, exclusive=False, made=True, metrics=counted) as campus:
-            await campus.plan.jobs[name].run(campus.sites[building])
-    except Exception as error:  # the server gets the reason and has no traceback
-        if not isinstance(error, CampusError):
-            log.exception("job failed", extra={"job": name})
-        return Report(describe_error(error), counted.events)
-    return Report(None, counted.events)
-
-
-class RecordedMetrics(Metrics):
-    """Metrics whose events another process counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[tuple[str, str, Mapping[str, str], int]] = []
-
-    def add(self, building: str, event: str, labels: Mapping[str, str], *, times: int = 1) -> None:
-        """Record an event."""
-        self.events.append((building, event, labels, times))
 
 
 def run(

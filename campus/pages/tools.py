@@ -158,6 +158,7 @@ class ToolPages:
                 call_of(operation, chosen), url=self.directory.url, mcp=mcp, tool=operation.name, arguments=chosen, with_key=with_key
             ),
             changes=_changes(operation),
+            destroys=_destroys(operation),
             task=operation.tool.task_config.mode,
             task_path=task_path(building.name),
             answered=answered,
@@ -194,3 +195,9 @@ def _refusals(entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, st
     """The general problem codes that a call may receive; those of its server are explained apart from them."""
     codes = [*([] if entry.free else ["access_required", "insufficient_scope"]), *(["invalid_request"] if arguments else [])]
     return {code: EXPLANATIONS[code] for code in codes}
+
+
+def _destroys(operation: Operation) -> bool:
+    """Whether a tool may undo what was made: in the protocol all may that neither only read nor say otherwise."""
+    annotations = operation.tool.annotations
+    return _changes(operation) and (annotations is None or annotations.destructive_hint is not False)

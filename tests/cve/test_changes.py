@@ -101,7 +101,7 @@ async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_cam
 
 async def test_who_left_only_because_another_came_is_told_which_and_nobody_else_moved(publisher, open_test_campus, make, frame) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
-    early = [make.kev_entry(f"CVE-2021-{1000 + n}", date(2021, 1, 1)) for n in range(1200)]
+    early = [make.kev_entry(f"CVE-2021-{1000 + n}", date(2022, 1, 1)) for n in range(1200)]
     scores = {f"CVE-2021-{1000 + n}": round(1 - n / 1200, 5) for n in range(1200)}
     publisher.put(KEV, make.kev_catalog(early))
     publisher.put(EPSS, make.epss_file(scores))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Set
@@ -343,6 +344,10 @@ async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_
             next_day(clock, publisher, make)
             await campus.run("refresh")
         named = (await campus.call("next_in_kev", key="cve")).data["entries"][0]["cve_id"]
+        page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
+        said = re.findall(r"No list is old enough yet: the first, of (\S+), is graded after (\S+),", page)
+        assert said == [("2026-08-22", "2026-09-21"), ("2026-08-10", "2026-09-09")], "of the lists that count, and of those made afterwards"
+        assert {one["first_window_ends"] for one in (await campus.call("next_record")).data["rankings"]} == {"2026-09-21"}
         next_day(clock, publisher, make, days=40, listed=[make.kev_entry(named, date(2026, 8, 30))])
         await campus.run("refresh")
         record = (await campus.call("next_record")).data

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Literal
 
@@ -173,7 +174,7 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
         assert all(f'href="/cve/{one["cve_id"]}"' in opened.text for one in entries)
         for page in (closed, opened):
             assert (page.status_code, harm_in(page.text), len(page.content) < 100_000) == (200, [], True)
-            assert "No list is old enough yet: the first is graded" in page.text
+            assert "No list is old enough yet: the first, of 2026-08-21, is graded after 2026-09-20" in page.text
             assert "99 of the first 100 names are not listed" in page.text
         assert (await campus.http.get("/cve/next", headers=key)).json() == (await campus.call("next_in_kev", key="cve")).data
         assert (await campus.http.get("/cve/next?day=2026-08-21", headers=HTML | key)).status_code == 200
@@ -227,6 +228,46 @@ async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_
                 'href="https://vendor.example/advisory?a=1"',
             ):
                 assert text in page
+
+
+async def test_what_has_no_rank_is_offered_none_and_is_not_called_safe(publisher, open_test_campus, make) -> None:
+    records = [
+        make.nvd_record("CVE-2026-9001", vulnStatus="Rejected"),
+        make.nvd_record("CVE-2026-9002", vulnStatus="Received"),
+        make.nvd_record("CVE-2026-1001", vulnStatus="Rejected"),
+    ]
+    publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
+    gone = make.kev_entry("CVE-2026-9003", date(2026, 8, 1))
+    publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
+    clock = Clock(datetime(2026, 8, 20, 21, tzinfo=UTC))
+    reasons = {
+        "CVE-2026-9001": "rejected",
+        "CVE-2026-9002": "not_yet_scored",
+        "CVE-2026-9003": "removed_from_kev",
+        "CVE-2026-1001": "rejected",
+    }
+    for frame in ("http", "mcp"):
+        async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+            await campus.run("refresh", accept=True)
+            clock.move(timedelta(days=1))
+            publisher.put(KEV, make.kev_catalog(make.listings(1200)))
+            await campus.run("refresh", accept=True)
+            for cve_id, reason in (*reasons.items(), ("CVE-1999-9999", "unknown")):
+                facts = (await campus.call("cve_facts", cve_id=cve_id)).data
+                verdict = (await campus.call("cve_verdict", cve_id=cve_id, key="cve")).data
+                assert (facts["verdict"], facts["miss"], verdict["found"]) == (None, verdict["miss"], False)
+                assert facts["miss"]["reason"] == reason
+                page = (await campus.http.get(f"/cve/{cve_id}", headers=HTML)).text
+                assert harm_in(page) == []
+                assert facts["miss"]["explanation"] in unescape(page)
+                for offer in ("/v1/cve/CVE", "$0.005", "A key opens", "/pricing#", "How urgent it is"):
+                    assert offer not in page, cve_id
+                assert ("CISA has not reported attacks" in page) == (reason == "not_yet_scored"), cve_id
+            assert "CISA listed it and removed it before 2026-08-21" in (await campus.http.get("/cve/CVE-2026-9003", headers=HTML)).text
+            ranked = (await campus.call("cve_facts", cve_id="CVE-2026-1000")).data
+            assert (ranked["miss"], "/v1/cve/" in ranked["verdict"]) == (None, True)
+            clock.move(timedelta(days=-1))
+            publisher.put(KEV, make.kev_catalog([gone, *make.listings(1200)], released="2026-08-20T17:00:00.000Z"))
 
 
 async def test_the_list_is_filtered_sorted_and_taken_along(campus: TestCampus) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -124,3 +125,9 @@ def test_the_refresh_of_a_server_has_a_lower_priority_in_the_same_session(tmp_pa
         wait_until(lambda: any(map(is_apart, children.read_text().split())))
         child = next(filter(is_apart, children.read_text().split()))
         assert os.getsid(int(child)) == os.getsid(server)
+        wait_until(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "900\n")
+        assert Path(f"/proc/{server}/oom_score_adj").read_text() != "900\n", "the kernel ends the refresh first"
+        os.kill(int(child), signal.SIGKILL)
+        killed = "cve.refresh failed once: its process was ended by SIGKILL; it may have needed too much memory"
+        wait_until(lambda: killed in asked(f"{campus.admin}/readyz").text)
+        assert asked(f"{campus.url}/v1/brief/teaser").json()["sample"] is True, "the list that it had is served"

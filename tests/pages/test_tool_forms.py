@@ -193,3 +193,17 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
         if name == "curl":
             assert json.loads(out) == answer
     assert list(tmp_path.glob("owned")) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "steps"),
+    [
+        *(("recorder/delete_monitor", 1), ("recorder/takeover", 1), ("cve/delete_watch", 1), ("cve/revoke_feed_url", 1)),
+        *(("recorder/register_monitor", 0), ("cve/create_watch", 0), ("cve/brief_teaser", 0)),
+    ],
+)
+async def test_a_tool_that_may_delete_something_takes_a_second_step_also_without_a_script(
+    campus: TestCampus, page: str, steps: int
+) -> None:
+    shown = (await campus.http.get(f"/tools/{page}", headers=HTML)).text
+    assert shown.count('<input type="checkbox" required>') == steps

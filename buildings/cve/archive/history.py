@@ -44,7 +44,9 @@ class EpssGap(ResultPart):
 class KevEvent(ResultPart):
     """What CISA did with a CVE in KEV."""
 
-    day: Day = Field(description="Day of the listing; else that of the first list that shows it.")
+    day: Day = Field(
+        description="Day of the listing, or of the first release with it if CISA's date cannot be read; else of the first list with it."
+    )
     event: KevEventName = Field(description="listed, ransomware_reported (some time after the listing) or removed.")
 
 
@@ -181,7 +183,8 @@ def kev_events(edition: Edition, cve_id: str, flips: Sequence[date]) -> tuple[Ke
     listing = edition.facts.kev.get(cve_id)
     removal = edition.facts.removed.get(cve_id)
     found = [KevEvent(day=day, event="ransomware_reported") for day in flips]
-    found += [KevEvent(day=one.date_added, event="listed") for one in (listing, removal) if one]
+    listed = (listing and listing.listed_by, removal and removal.date_added)
+    found += [KevEvent(day=day, event="listed") for day in listed if day]
     found += [KevEvent(day=removal.noticed_on, event="removed")] if removal else []
     return tuple(sorted(found, key=lambda one: (one.day, one.event)))
 

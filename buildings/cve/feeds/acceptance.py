@@ -4,7 +4,8 @@ Measured on 515 releases of KEV (2023-04 to 2026-08), and on 121 stored days of 
 What is refused here is not used until a person accepts it. Age alone is no reason: a list shows how old its feeds are.
 """
 
-from collections import Counter
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from buildings.cve.feeds.errors import FeedDoubted, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import FEED as KEV_FEED
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.ranking.formula import Scores
+from buildings.cve.ranking.formula import Scores, picked
 
 AHEAD = timedelta(days=1)
 """How far in the future a feed may be dated: clocks and time zones differ."""
@@ -46,6 +47,7 @@ EPSS = Thresholds(first_entries=200_000, lost_share=0.01)
 
 LISTED_IN_A_WEEK = 28
 """Twice the record of 14 in 7 days. The last larger day was 2022-03-03 with 95; CISA's first one, 2021-11-03, had 287."""
+FIRST_GAPS = 10
 LOST_MEMBERS = 10
 """No release took a member from an entry that had it, nor withdrew a use in ransomware campaigns."""
 EDITED_MEMBERS = {"date_added": 10, "due_date": 50, "ransomware": 100}
@@ -95,25 +97,28 @@ def check(feed: str, issue: Issue, *, used: Issue | None, lost: int, thresholds:
         raise FeedDoubted(feed, f"{issue} lacks {lost:,} of the {used.entries:,} entries of {used}, where {most:,} are accepted")
 
 
-def check_kev(catalog: KevCatalog, used: KevCatalog | None, *, now: datetime) -> None:
-    """Raise FeedDoubted for a release that looks false by itself, or beside the one in use."""
-    _check_listing_days(catalog, now=now)
+def check_kev(catalog: KevCatalog, used: KevCatalog | None) -> None:
+    """Raise FeedDoubted for a release that looks false by itself, or beside the one in use.
+
+    That parts of it cannot be read makes it no less true, where the release in use has them; a first one has nothing else.
+    """
     before = used.entries if used else {}
     lost = len(before.keys() - catalog.entries.keys())
     check(KEV_FEED, catalog.issue, used=used.issue if used else None, lost=lost, thresholds=KEV)
+    if used is None and len(catalog.gaps) > FIRST_GAPS:
+        counted = f"of {catalog.issue} {len(catalog.gaps):,} entries cannot be read in full, where a first one may have {FIRST_GAPS}"
+        raise FeedDoubted(KEV_FEED, f"{counted}; the first: {catalog.gaps[0].text}")
+    entries = catalog.completed(before).entries
+    _check_listing_days(catalog.issue, entries)
     if used:
         _check_additions(catalog, used)
-        _check_members(catalog, [(entry, catalog.entries[cve_id]) for cve_id, entry in before.items() if cve_id in catalog.entries])
+        _check_members(catalog, [(entry, entries[cve_id]) for cve_id, entry in before.items() if cve_id in entries])
 
 
-def _check_listing_days(catalog: KevCatalog, *, now: datetime) -> None:
-    released = catalog.released_at.date()
-    days = Counter(entry.date_added for entry in catalog.entries.values())
-    if (latest := max(days)) > (now + AHEAD).date():
-        cve_id = next(cve_id for cve_id, entry in catalog.entries.items() if entry.date_added == latest)
-        raise FeedDoubted(KEV_FEED, f"{catalog.issue} says that {cve_id} was added on {latest}, in the future")
-    if (listed := sum(count for day, count in days.items() if released - WEEK < day)) > LISTED_IN_A_WEEK:
-        reason = f"{catalog.issue} says that {listed:,} entries were added in its last 7 days, where {LISTED_IN_A_WEEK} are accepted"
+def _check_listing_days(issue: Issue, entries: Mapping[str, KevEntry]) -> None:
+    released = issue.issued.date()
+    if (listed := sum(1 for entry in entries.values() if released - WEEK < entry.listed_by)) > LISTED_IN_A_WEEK:
+        reason = f"{issue} says that {listed:,} entries were added in its last 7 days, where {LISTED_IN_A_WEEK} are accepted"
         raise FeedDoubted(KEV_FEED, reason)
 
 
@@ -131,7 +136,7 @@ def _check_members(catalog: KevCatalog, pairs: Sequence[tuple[KevEntry, KevEntry
             raise FeedDoubted(KEV_FEED, f"{catalog.issue} takes {WORDS[name]} from {lost:,} entries, where {LOST_MEMBERS} are accepted")
     for name, most in EDITED_MEMBERS.items():
         member = attrgetter(name)
-        if (edited := sum(1 for before, now in pairs if member(before) != member(now))) > most:
+        if (edited := sum(1 for before, now in pairs if member(before) != member(now) and name not in before.unknown)) > most:
             raise FeedDoubted(KEV_FEED, f"{catalog.issue} changes {WORDS[name]} of {edited:,} entries, where {most} are accepted")
 
 
@@ -139,18 +144,33 @@ def check_epss(day: EpssDay, used: EpssDay | None) -> None:
     """Raise FeedDoubted for scores that look false beside those in use: other CVEs, or other scores than a real day brings."""
     if used is None:
         return check(EPSS_FEED, day.issue, used=None, lost=0, thresholds=EPSS)
-    rows = list(_common_rows(used.scores, day.scores))
+    rows = _common_rows(used.scores, day.scores)
     lost = len(used.scores.numbers) - len(rows)
     check(EPSS_FEED, day.issue, used=used.issue, lost=lost, thresholds=EPSS)
-    by_year: dict[int, list[tuple[int, int]]] = {}
-    for before, now in rows:
-        by_year.setdefault(day.scores.numbers[now] // SEQUENCES, []).append((before, now))
-    large = {year: pairs for year, pairs in by_year.items() if len(pairs) >= COMPARED_YEAR}
     compare = _check_moves if day.model_version == used.model_version else _check_agreement
-    return compare(day, used, rows, large)
+    return compare(day, used, rows, {year: part for year, part in _by_year(rows, day.scores).items() if len(part) >= COMPARED_YEAR})
 
 
-Rows = Sequence[tuple[int, int]]
+@dataclass(frozen=True)
+class Rows:
+    """The rows of CVEs that two days have, in each of them, in columns: as pairs they would take 60 MB."""
+
+    before: "array[int]"
+    now: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+
+def _by_year(rows: Rows, scores: Scores) -> dict[int, Rows]:
+    """The rows of each year; numbers ascend."""
+    found, start = {}, 0
+    while start < len(rows):
+        year = scores.numbers[rows.now[start]] // SEQUENCES
+        end = bisect_left(rows.now, (year + 1) * SEQUENCES, start, key=scores.numbers.__getitem__)
+        found[year] = Rows(rows.before[start:end], rows.now[start:end])
+        start = end
+    return found
 
 
 def _check_moves(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, Rows]) -> None:
@@ -158,8 +178,8 @@ def _check_moves(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, 
     if abs(middle) > LARGEST_MEDIAN:
         reason = f"{day.issue} moves the scores of all CVEs: the median change of the logit is {middle:+.2f}"
         raise FeedDoubted(EPSS_FEED, f"{reason}, where ±{LARGEST_MEDIAN} is accepted")
-    for year, pairs in by_year.items():
-        share = sum(abs(move) > STRONG_MOVE for move in _moves(used, day, pairs)) / len(pairs)
+    for year, part in by_year.items():
+        share = sum(abs(move) > STRONG_MOVE for move in _moves(used, day, part)) / len(part)
         if share > STRONGLY_MOVED:
             reason = f"{day.issue} moves the scores of {share:.0%} of the CVEs of {year} strongly, where {STRONGLY_MOVED:.0%} are accepted"
             raise FeedDoubted(EPSS_FEED, reason)
@@ -167,11 +187,10 @@ def _check_moves(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, 
 
 def _check_agreement(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, Rows]) -> None:
     """Another model moves all scores, and keeps much of their order."""
-    for pairs in (rows, *by_year.values()):
-        columns = zip(*((used.scores.percentiles[before], day.scores.percentiles[now]) for before, now in pairs), strict=True)
+    for part in (rows, *by_year.values()):
         try:
-            agreement = correlation(*columns)
-        except (StatisticsError, TypeError):  # fewer than two CVEs, or all with one score: nothing to compare
+            agreement = correlation(picked(used.scores.percentiles, part.before), picked(day.scores.percentiles, part.now))
+        except StatisticsError:  # fewer than two CVEs, or all with one score: nothing to compare
             continue
         if agreement < LEAST_AGREEMENT:
             reason = f"{day.issue} orders CVEs differently from {used.issue}: a correlation of {agreement:.2f}"
@@ -179,7 +198,7 @@ def _check_agreement(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[i
 
 
 def _moves(used: EpssDay, day: EpssDay, rows: Rows) -> Iterator[float]:
-    for before, now in rows:
+    for before, now in zip(rows.before, rows.now, strict=True):
         old, new = used.scores.epss[before], day.scores.epss[now]
         yield 0.0 if old == new else _logit(new) - _logit(old)
 
@@ -189,14 +208,17 @@ def _logit(epss: float) -> float:
     return log(bounded / (1 - bounded))
 
 
-def _common_rows(before: Scores, now: Scores) -> Iterator[tuple[int, int]]:
-    """The rows of CVEs that both have, in both; each column of numbers ascends."""
+def _common_rows(before: Scores, now: Scores) -> Rows:
+    """The rows of CVEs that both have; each column of numbers ascends."""
+    rows = Rows(array("I"), array("I"))
     place = 0
     numbers = before.numbers
     for row, number in enumerate(now.numbers):
         while place < len(numbers) and numbers[place] < number:
             place += 1
         if place == len(numbers):
-            return
+            break
         if numbers[place] == number:
-            yield place, row
+            rows.before.append(place)
+            rows.now.append(row)
+    return rows

@@ -45,13 +45,21 @@ class EpssDay:
     def completed(self, used: "EpssDay") -> "EpssDay":
         """The day with the scores in use of CVEs whose line cannot be read, where they are of the same model."""
         now, before = self.scores, used.scores
-        named = {int(year) * SEQUENCES + int(sequence) for year, sequence in CVES.findall("\n".join(self.unreadable))}
-        held = [row for one in named if row_of(one, now.numbers) is None and (row := row_of(one, before.numbers)) is not None]
+        held = [
+            row
+            for one in numbers_in(self.unreadable)
+            if row_of(one, now.numbers) is None and (row := row_of(one, before.numbers)) is not None
+        ]
         if not held or used.model_version != self.model_version:
             return self
         numbers, epss = now.numbers + picked(before.numbers, held), now.epss + picked(before.epss, held)
         percentiles = now.percentiles + picked(before.percentiles, held)
         return replace(self, scores=sorted_scores(numbers, epss, percentiles))
+
+
+def numbers_in(lines: Iterable[str]) -> set[int]:
+    """The numbers of the CVEs that lines name."""
+    return {int(year) * SEQUENCES + int(sequence) for year, sequence in CVES.findall("\n".join(lines))}
 
 
 def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:

@@ -1,12 +1,17 @@
-"""Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read. A few that are odd are left out."""
+"""Parses KEV, CISA's JSON catalog of exploited vulnerabilities: the members of an entry that are read.
+
+What CISA lists is listed, whatever else of its entry cannot be read: that stays as the release before had it, else it is unknown.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     AliasGenerator,
     AwareDatetime,
     BaseModel,
@@ -15,6 +20,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
 )
 from pydantic.alias_generators import to_camel
 
@@ -25,32 +31,64 @@ from buildings.cve.feeds.issue import Issue
 from buildings.cve.ranking.enrichment import says_end_of_life
 
 FEED = "KEV"
-MOST_UNREADABLE = 10
-"""Entries with something that cannot be read; a release with more is refused."""
+MOST_NAMELESS = 10
+"""Entries whose CVE cannot be read; a release with more is refused."""
+MOST_NAMED = 20
+"""So many of the things that cannot be read are named, those of new entries first."""
+FIRST_LISTING = date(2021, 11, 3)
+"""KEV began then: an earlier day of listing is misspelled, and so is one that is more than a day after the release."""
+LATER = timedelta(days=1)
 LONGEST_TEXT, LONGEST_LINK, MOST_LINKS = 4_000, 500, 10
 LINK = re.compile(r"https?://[\w.-]+(?::[0-9]+)?(?:[/?#][^\s;,<>\"]*)?")
 WRITTEN_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+ODDLY_SPELLED = re.compile(r"[\W_]*CVE[\W_]*([0-9]{4})[\W_]+([0-9]+)[\W_]*", re.IGNORECASE)
+"""An identifier with blanks, or dashes of another kind."""
+NVD_LINK = re.compile(r"nvd\.nist\.gov/vuln/detail/(CVE-[0-9]{4}-[0-9]+)", re.IGNORECASE)
+"""In the notes of all 1,674 entries of 2026-08-21, and always of the entry's own CVE."""
 
 
 @dataclass(frozen=True, slots=True)
 class KevEntry:
     """One listing, as far as the lists need it; `vendor` and `product` are empty if the catalog has none.
 
-    Lists of past days are stored with it, as JSON: a field that is added needs a default.
+    `unreadable` are the members, as CISA names them, that cannot be read and never could be. What they say is None or empty: of the day
+    of listing `first_release` is known, the day of the release that first had the CVE. Lists of past days are stored with it, as JSON: a
+    field that is added needs a default.
     """
 
     cve_id: str
     vendor: str
     product: str
-    date_added: date
+    date_added: date | None
     due_date: date | None
-    ransomware: bool
+    ransomware: bool | None
     end_of_life: bool
     name: str = ""
     description: str = ""
     required_action: str = ""
     links: tuple[str, ...] = ()
     """The pages that CISA names in its notes, such as the vendor's."""
+    first_release: date | None = None
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def listed_by(self) -> date:
+        """The day of listing, else that of the first release: the day from which it is ranked."""
+        day = self.date_added or self.first_release
+        assert day, "an entry has one of them"
+        return day
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The fields here whose member cannot be read."""
+        names = {MEMBERS[member] for member in self.unreadable}
+        return frozenset(names | ({"end_of_life"} if "required_action" in names else set()))
+
+    def completed(self, used: "KevEntry") -> "KevEntry":
+        """The entry with what cannot be read as it was in the release in use."""
+        held = {name: getattr(used, name) for name in self.unknown}
+        still = tuple(member for member in self.unreadable if member in used.unreadable)
+        return replace(self, **held, first_release=used.first_release if "dateAdded" in still else None, unreadable=still)
 
 
 @dataclass(frozen=True)
@@ -70,25 +108,24 @@ class KevCatalog:
 
     def completed(self, used: Mapping[str, KevEntry]) -> "KevCatalog":
         """The catalog with what cannot be read as it is in the release in use: that it cannot be read does not say that it changed."""
-        entries = dict(self.entries)
-        for gap in self.gaps:
-            if gap.cve_id is None:  # it may be the entry of any CVE that seems to be gone
-                entries = {**used, **entries}
-            elif (held := used.get(gap.cve_id)) and gap.members:
-                names = {*gap.members, *(["end_of_life"] if "required_action" in gap.members else ())}
-                entries[gap.cve_id] = replace(entries[gap.cve_id], **{name: getattr(held, name) for name in names})
-            elif held:
-                entries.setdefault(gap.cve_id, held)
-        return replace(self, entries=entries)
+        entries = {cve_id: entry.completed(used[cve_id]) if cve_id in used else entry for cve_id, entry in self.entries.items()}
+        if any(gap.cve_id is None for gap in self.gaps):  # it may be the entry of any CVE that seems to be gone
+            entries = {**used, **entries}
+        new_first = sorted(self.gaps, key=lambda gap: gap.cve_id in used)
+        return replace(self, entries=entries, unreadable=_named(new_first))
 
 
 @dataclass(frozen=True)
 class Gap:
-    """What of an entry is not known: some `members`, or without any the whole entry; `cve_id` is None if that cannot be read either."""
+    """What of an entry cannot be read, in words; `cve_id` is None if its CVE cannot be read."""
 
     text: str
     cve_id: str | None
-    members: Sequence[str] = ()
+
+
+def _named(gaps: Sequence[Gap]) -> tuple[str, ...]:
+    more = len(gaps) - MOST_NAMED
+    return (*(gap.text for gap in gaps[:MOST_NAMED]), *([f"and {more:,} more"] if more > 0 else []))
 
 
 def _as_written(value: Any) -> Any:
@@ -98,8 +135,21 @@ def _as_written(value: Any) -> Any:
     return value.strip()
 
 
-PublishedDate = Annotated[date, BeforeValidator(_as_written)]
+def _as_day(value: Any) -> Any:
+    """The day that a text begins with."""
+    return _as_written(value)[: len("2026-08-21")]
+
+
+def _possible(day: date, info: "ValidationInfo[date]") -> date:
+    """A day of listing, if KEV existed and had reached it."""
+    if not FIRST_LISTING <= day <= info.context + LATER:
+        raise ValueError("KEV added nothing on that day")
+    return day
+
+
+PublishedDate = Annotated[date, BeforeValidator(_as_day)]
 MEMBERS = {
+    "dateAdded": "date_added",
     "vendorProject": "vendor",
     "product": "product",
     "dueDate": "due_date",
@@ -109,7 +159,7 @@ MEMBERS = {
     "shortDescription": "description",
     "notes": "links",
 }
-"""The members that an entry may lack, and what is kept of each."""
+"""The members that need not be readable, and what is kept of each."""
 
 
 class Published(BaseModel):
@@ -119,10 +169,10 @@ class Published(BaseModel):
 
 
 class PublishedEntry(Published):
-    """One of the catalog's `vulnerabilities`."""
+    """One of the catalog's `vulnerabilities`, without the members that cannot be read."""
 
     cve_id: Annotated[str, StringConstraints(pattern=PATTERN, to_upper=True), Field(validation_alias="cveID")]
-    date_added: PublishedDate
+    date_added: Annotated[PublishedDate, AfterValidator(_possible)] | None = None
     vendor_project: str = ""
     product: str = ""
     due_date: Annotated[PublishedDate | None, BeforeValidator(lambda text: text or None)] = None
@@ -131,22 +181,6 @@ class PublishedEntry(Published):
     short_description: str = ""
     notes: str = ""
     known_ransomware_campaign_use: Annotated[str, StringConstraints(pattern="^(?i:known|unknown)$")] = "Unknown"
-
-    def entry(self) -> KevEntry:
-        """The entry, reduced to what the lists need."""
-        return KevEntry(
-            self.cve_id,
-            self.vendor_project,
-            self.product,
-            self.date_added,
-            self.due_date,
-            ransomware=self.known_ransomware_campaign_use.lower() == "known",
-            end_of_life=says_end_of_life(self.required_action),
-            name=self.vulnerability_name[:LONGEST_TEXT],
-            description=self.short_description[:LONGEST_TEXT],
-            required_action=self.required_action[:LONGEST_TEXT],
-            links=tuple(dict.fromkeys(link for link in LINK.findall(self.notes) if len(link) <= LONGEST_LINK))[:MOST_LINKS],
-        )
 
 
 class PublishedCatalog(Published):
@@ -170,29 +204,67 @@ def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
         raise FeedRefused(FEED, f"not a KEV catalog ({first_fault(error)}), but {glimpse(body)}") from None
     if read.count != len(read.vulnerabilities):
         raise FeedRefused(FEED, f"the catalog announces {read.count:,} entries and holds {len(read.vulnerabilities):,}")
-    results = [_read(place, published) for place, published in enumerate(read.vulnerabilities)]
+    released = read.date_released.date()
+    results = [_read(place, published, released) for place, published in enumerate(read.vulnerabilities)]
     gaps = [gap for _, gap in results if gap]
-    if len(gaps) > MOST_UNREADABLE:
-        counted = f"{len(gaps):,} of {len(results):,} entries cannot be read, where {MOST_UNREADABLE} are accepted"
-        raise FeedRefused(FEED, f"{counted}; the first: {gaps[0].text}", public=counted)
-    newest_first = sorted((entry for entry, _ in results if entry), key=lambda entry: entry.date_added, reverse=True)
+    nameless = [gap for gap in gaps if gap.cve_id is None]
+    if len(nameless) > MOST_NAMELESS:
+        counted = f"of {len(nameless):,} of {len(results):,} entries the CVE cannot be read, where {MOST_NAMELESS} are accepted"
+        raise FeedRefused(FEED, f"{counted}; the first: {nameless[0].text}", public=counted)
+    newest_first = sorted(
+        (entry for entry, _ in results if entry), key=lambda entry: (entry.date_added is None, entry.listed_by), reverse=True
+    )
     if not newest_first:
         raise FeedRefused(FEED, "a catalog without any entries")
+    times = Counter(entry.cve_id for entry in newest_first)
+    gaps += [Gap(f"{cve_id}: {count} entries have this cveID", cve_id) for cve_id, count in times.items() if count > 1]
     entries = {entry.cve_id: entry for entry in newest_first}
-    return KevCatalog(read.catalog_version, read.date_released, entries, tuple(gap.text for gap in gaps), gaps)
+    return KevCatalog(read.catalog_version, read.date_released, entries, _named(gaps), gaps)
 
 
-def _read(place: int, published: Any) -> tuple[KevEntry | None, Gap | None]:
-    """An entry without the members that cannot be read, and what these are; no entry if it cannot do without them."""
+def _read(place: int, published: Any, released: date) -> tuple[KevEntry | None, Gap | None]:
+    """An entry without the members that cannot be read, and what these are; no entry if its CVE cannot be read."""
+    members = published if isinstance(published, dict) else {}
+    if (cve_id := _cve_of(members)) is None:
+        return None, Gap(f"entry {place + 1}: {_seen(members, 'cveID')}", None)
+    members = members | {"cveID": cve_id}
+    odd = _unreadable(members, released)
+    rest = PublishedEntry.model_validate({name: value for name, value in members.items() if name not in odd}, context=released)
+    entry = KevEntry(
+        cve_id,
+        rest.vendor_project,
+        rest.product,
+        rest.date_added,
+        rest.due_date,
+        ransomware=None if "knownRansomwareCampaignUse" in odd else rest.known_ransomware_campaign_use.lower() == "known",
+        end_of_life=says_end_of_life(rest.required_action),
+        name=rest.vulnerability_name[:LONGEST_TEXT],
+        description=rest.short_description[:LONGEST_TEXT],
+        required_action=rest.required_action[:LONGEST_TEXT],
+        links=tuple(dict.fromkeys(link for link in LINK.findall(rest.notes) if len(link) <= LONGEST_LINK))[:MOST_LINKS],
+        first_release=None if rest.date_added else released,
+        unreadable=odd,
+    )
+    return entry, Gap(f"{cve_id}: {', '.join(_seen(members, name) for name in odd)}", cve_id) if odd else None
+
+
+def _cve_of(members: Mapping[str, Any]) -> str | None:
+    """The CVE of an entry: as its member names it, however that is spelled, else as the link to NVD in its notes does."""
+    if oddly_spelled := ODDLY_SPELLED.fullmatch(str(members.get("cveID"))):
+        return canonical("CVE-{}-{}".format(*oddly_spelled.groups()))
+    linked = {canonical(cve_id) for cve_id in NVD_LINK.findall(str(members.get("notes")))}
+    return linked.pop() if len(linked) == 1 else None
+
+
+def _unreadable(members: Mapping[str, Any], released: date) -> tuple[str, ...]:
+    """The names of the members that cannot be read, and of a missing day of listing."""
+    odd = dict.fromkeys([] if members.get("dateAdded") else ["dateAdded"])
     try:
-        return PublishedEntry.model_validate(published).entry(), None
+        PublishedEntry.model_validate(members, context=released)
     except ValidationError as error:
-        faults = {str(fault["loc"][0]) if fault["loc"] else "": fault for fault in error.errors(include_url=False)}
-    named = published.get("cveID") if isinstance(published, dict) else None
-    cve_id = canonical(named.strip()) if isinstance(named, str) else None
-    seen = ", ".join(f"no {name}" if fault["type"] == "missing" else f"{name} {fault['input']!r:.60}" for name, fault in faults.items())
-    text = f"{cve_id or f'entry {place + 1}'}: {seen}"
-    if not faults.keys() <= MEMBERS.keys():
-        return None, Gap(text, cve_id)
-    rest = {name: value for name, value in published.items() if name not in faults}
-    return PublishedEntry.model_validate(rest).entry(), Gap(text, cve_id, [MEMBERS[name] for name in faults])
+        odd |= dict.fromkeys(str(fault["loc"][0]) for fault in error.errors(include_url=False))
+    return tuple(odd)
+
+
+def _seen(members: Mapping[str, Any], name: str) -> str:
+    return f"{name} {members[name]!r:.60}" if name in members else f"no {name}"

@@ -245,17 +245,17 @@ def _span(year: int, day: date) -> tuple[int, int]:
 
 
 def _untied(edition: Edition, ranking: str, prior: Mapping[str, float]) -> Order:
-    """Every CVE in KEV that is not tied to ransomware, by its score and its vendor's `prior`; the leading ones are in the first 25."""
+    """Every CVE in KEV that is not tied to ransomware, if that is known, by score and its vendor's `prior`; `leading`: in the first 25."""
     entries = []
     for cve_id, listing in edition.facts.kev.items():
         cve = edition.ranked.find(cve_id)
         if cve is None:
             continue
-        score = factors_of(epss=cve.epss, added=listing.date_added, day=edition.day).score + prior.get(vendor_key(listing.vendor), 0.0)
-        entries.append((score, -1.0 if cve.epss is None else cve.epss, listing.date_added, number_of(cve_id), listing.ransomware))
+        score = factors_of(epss=cve.epss, added=listing.listed_by, day=edition.day).score + prior.get(vendor_key(listing.vendor), 0.0)
+        entries.append((score, -1.0 if cve.epss is None else cve.epss, listing.listed_by, number_of(cve_id), listing.ransomware))
     entries.sort(reverse=True)
-    leading = sum(1 for *_, tied in entries[:BRIEF_LENGTH] if not tied)
-    numbers = [number for *_, number, tied in entries if not tied]
+    leading = sum(1 for *_, tied in entries[:BRIEF_LENGTH] if tied is False)
+    numbers = [number for *_, number, tied in entries if tied is False]
     return Order(edition.day, ranking, numbers, leading, len(entries), edition.made_at.date())
 
 

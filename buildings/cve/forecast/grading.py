@@ -114,10 +114,10 @@ def grade_of(order: Order, events: Iterable[Event], *, known_until: date) -> Gra
 
 
 def listing_events(edition: Edition) -> list[Event]:
-    """Every listing in KEV that an edition knows, also of CVEs that CISA removed again."""
+    """Every listing in KEV whose day an edition knows, also of CVEs that CISA removed again."""
     listed = [(cve_id, entry.date_added) for cve_id, entry in edition.facts.kev.items()]
     removed = [(cve_id, removal.date_added) for cve_id, removal in edition.facts.removed.items()]
-    return [Event(number_of(cve_id), day) for cve_id, day in (*removed, *listed)]
+    return [Event(number_of(cve_id), day) for cve_id, day in (*removed, *listed) if day]
 
 
 def _standings_of(ranks: Sequence[tuple[int, int, date]], length: int) -> Standings:
@@ -201,12 +201,14 @@ def _listed(grade: Grade, names: int) -> int:
 def _record(ranking: GradedRanking, grades: Sequence[Grade], names: Names) -> RankingRecord:
     final = [grade for grade in grades if grade.is_final]
     standings = tuple(standing for one in final for standing in one.standings)
+    since = min((grade.day for grade in grades), default=None)
     return RankingRecord(
         ranking=ranking.name,
         formula=ranking.formula,
         event=ranking.event,
         published=ranking.is_published,
-        since=min((grade.day for grade in grades), default=None),
+        since=since,
+        first_window_ends=window_of(since)[1] if since else None,
         graded=len(final),
         waiting=len(grades) - len(final),
         events=sum(len(one.events) for one in final),

@@ -176,6 +176,9 @@ class RankingRecord(ResultPart):
     event: str = Field(description="Event that makes a name come true.")
     published: bool = Field(description="True if its lists are published; false for a baseline or a candidate, which is only graded.")
     since: date | None = Field(description="Day of its first list; null while there is none.")
+    first_window_ends: date | None = Field(
+        default=None, description="Last of the 30 days of that list, after which it is graded; null while there is none."
+    )
     graded: int = Field(description="Number of lists whose 30 days are over.")
     waiting: int = Field(description="Number of lists whose 30 days are not over. They are not part of the other figures.")
     events: int = Field(description="Number of events in the windows of all graded lists; one event can be in the windows of many.")

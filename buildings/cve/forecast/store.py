@@ -74,7 +74,7 @@ def _outlook(edition: Edition, last: Edition | None, earlier: EarlierScores | No
 
 def flips(kev: Mapping[str, KevEntry], before: Mapping[str, KevEntry], *, day: date) -> list[RansomwareFlip]:
     """The CVEs that KEV listed before and ties to ransomware only now."""
-    tied = [cve_id for cve_id, now in kev.items() if now.ransomware and (was := before.get(cve_id)) and not was.ransomware]
+    tied = [cve_id for cve_id, now in kev.items() if now.ransomware and (was := before.get(cve_id)) and was.ransomware is False]
     return [RansomwareFlip(cve_id=cve_id, day=day) for cve_id in tied]
 
 

@@ -17,7 +17,7 @@ from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
-from buildings.cve.ranking.results import feeds_of
+from buildings.cve.ranking.results import feeds_of, gaps_of
 from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
 from buildings.cve.reports.identifiers import find_ids
 from buildings.cve.sample import sample_edition
@@ -103,6 +103,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
             teaser=teaser,
             facts=await _facts(site, teaser),
             feeds=feeds_of(site.state.shown(), today=site.now().date()),
+            gaps=gaps_of(site.state.shown()),
             counts=counts,
             refusal=refusal,
             looked_up=looked_up,
@@ -122,6 +123,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         data=brief,
         status=status,
         brief=brief,
+        gaps=() if day else gaps_of(site.state.shown()),
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
         show=show,
@@ -157,6 +159,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
         request,
         data=found or facts,
         facts=facts,
+        gaps=gaps_of(site.state.shown()),
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from buildings.cve.models import Brief, Entry, Teaser
+from buildings.cve.models import UNREADABLE_DAY, Brief, Entry, Teaser
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import NOTICES
 from campus import utc_text
@@ -105,19 +105,19 @@ def kev_feed(edition: Edition, *, url: str, address: str) -> Syndication:
     """What CISA added to KEV in the last 30 days, the newest first: CISA's own facts, without ranks."""
     first = edition.day - timedelta(days=KEV_DAYS - 1)
     added = sorted(
-        (one for one in edition.facts.kev.values() if first <= one.date_added <= edition.day),
-        key=lambda one: (one.date_added, one.cve_id),
+        (one for one in edition.facts.kev.values() if first <= one.listed_by <= edition.day),
+        key=lambda one: (one.listed_by, one.cve_id),
         reverse=True,
     )
     items = [
         Item(
-            id=f"{url}/v1/kev/fresh#{one.date_added}-{one.cve_id}",
+            id=f"{url}/v1/kev/fresh#{one.listed_by}-{one.cve_id}",
             title=f"{one.cve_id}: {one.vendor} {one.product}",
-            text=f"CISA added it to KEV on {one.date_added}."
+            text=f"CISA added it to KEV on {one.date_added or UNREADABLE_DAY}."
             + (f" Federal agencies must act by {one.due_date}." if one.due_date else "")
             + (" CISA reports its use in ransomware campaigns." if one.ransomware else ""),
             url=NVD_PAGE.format(cve_id=one.cve_id),
-            published=_midnight(one.date_added),
+            published=_midnight(one.listed_by),
             tags=["ransomware"] if one.ransomware else [],
         )
         for one in added
@@ -146,7 +146,7 @@ def _text_of(entry: Entry) -> str:
     due = f", act by {entry.kev_due_date}" if entry.kev_due_date else ""
     ransomware = " Used in ransomware campaigns." if entry.ransomware else ""
     return (
-        f"Score {entry.score}: in KEV since {entry.kev_date_added}{due}; {epss}; severity {entry.severity};"
+        f"Score {entry.score}: in KEV since {entry.kev_date_added or UNREADABLE_DAY}{due}; {epss}; severity {entry.severity};"
         f" patch: {entry.patch_status.replace('_', ' ')}.{ransomware}"
     )
 

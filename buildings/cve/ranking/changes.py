@@ -198,7 +198,7 @@ def _stayed(places: Sequence[int], changes: Sequence[float]) -> set[int]:
 
 
 def _entry_key(entry: Entry, *, day: date) -> Key:
-    return _key(entry.cve_id, entry.epss, entry.kev_date_added, day=day)
+    return _key(entry.cve_id, entry.epss, entry.kev_date_added or entry.kev_first_release, day=day)
 
 
 def _key(cve_id: str, epss: float | None, added: date | None, *, day: date) -> Key:
@@ -241,7 +241,7 @@ class _Comparing:
         self._after = after
         self._names = {entry.cve_id: (entry.vendor, entry.product) for day in (before, after) for entry in day.brief.entries}
         self._aged = {
-            cve_id: _key(cve_id, cve.epss, listing.date_added if (listing := before.kev.get(cve_id)) else None, day=after.brief.day)
+            cve_id: _key(cve_id, cve.epss, listing.listed_by if (listing := before.kev.get(cve_id)) else None, day=after.brief.day)
             for cve_id, cve in before.ranked.items()
         }
         self._aged_list = frozenset(sorted(self._aged, key=self._aged.__getitem__, reverse=True)[:BRIEF_LENGTH])
@@ -288,7 +288,7 @@ class _Comparing:
     def _key_after(self, cve_id: str) -> Key:
         cve = self._after.ranked.get(cve_id)
         listing = self._after.kev.get(cve_id)
-        return _key(cve_id, cve.epss if cve else None, listing.date_added if listing else None, day=self._after.brief.day)
+        return _key(cve_id, cve.epss if cve else None, listing.listed_by if listing else None, day=self._after.brief.day)
 
     def _states(self, cve_id: str) -> tuple[_State | None, _State | None]:
         return _state(self._before, cve_id), _state(self._after, cve_id)
@@ -315,7 +315,7 @@ def _state(day: ArchivedDay, cve_id: str) -> _State | None:
     listing = day.kev.get(cve_id)
     if cve is None:
         return None
-    points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=day.brief.day)
+    points = factors_of(epss=cve.epss, added=listing.listed_by if listing else None, day=day.brief.day)
     return _State(cve.rank, cve.epss, Factors(kev=points.kev, epss=points.epss, recency=points.recency), listing)
 
 
@@ -343,10 +343,10 @@ def _own_reasons(old: _State | None, new: _State | None) -> list[Reason]:
 
 def _edits(was: KevEntry, now: KevEntry) -> list[tuple[float, Reason]]:
     found: list[tuple[float, Reason]] = []
-    if was.date_added != now.date_added:
+    if was.date_added != now.date_added and "date_added" not in now.unknown:
         found.append((50.0, "listing_day_edited"))
-    if was.ransomware != now.ransomware:
+    if was.ransomware != now.ransomware and "ransomware" not in now.unknown and (now.ransomware or was.ransomware):
         found.append((0.0, "ransomware_reported" if now.ransomware else "ransomware_withdrawn"))
-    if was.due_date != now.due_date:
+    if was.due_date != now.due_date and "due_date" not in now.unknown:
         found.append((0.0, "due_date_edited"))
     return found

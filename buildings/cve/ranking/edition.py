@@ -23,9 +23,9 @@ STALE_KEV_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A CVE that CISA took out of KEV; `noticed_on` is the day of the first list without it."""
+    """A CVE that CISA took out of KEV; `noticed_on` is the day of the first list without it. `date_added` is None if it cannot be read."""
 
-    date_added: date
+    date_added: date | None
     noticed_on: date
 
 
@@ -121,8 +121,8 @@ def make_edition(
 
 
 def listing_days(entries: Mapping[str, KevEntry]) -> dict[int, date]:
-    """KEV in the form that the ranking takes: CVE number → day of listing."""
-    return {number_of(entry.cve_id): entry.date_added for entry in entries.values()}
+    """KEV in the form that the ranking takes: CVE number → day of listing, else of the release that first had it."""
+    return {number_of(entry.cve_id): entry.listed_by for entry in entries.values()}
 
 
 def _removed(entries: Mapping[str, KevEntry], last: Edition | None, day: date) -> dict[str, Removal]:

@@ -4,7 +4,8 @@ from collections import Counter
 from datetime import date
 from typing import Any, TypeVar
 
-from buildings.cve.arguments import spelled
+from buildings.cve.arguments import number_of, spelled
+from buildings.cve.feeds.epss import numbers_in
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.forecast.models import ForecastList
 from buildings.cve.models import (
@@ -58,9 +59,20 @@ def brief_of(edition: Edition, *, today: date) -> Brief:
 
 
 def notices_of(edition: Edition) -> tuple[str, ...]:
-    """The publishers' notices, after the one of a correction."""
+    """The publishers' notices, after those of a correction and of what cannot be read."""
     correction = edition.facts.issues.correction
-    return (correction, *NOTICES) if correction else NOTICES
+    return (*([correction] if correction else []), *gaps_of(edition), *NOTICES)
+
+
+def gaps_of(edition: Edition) -> tuple[str, ...]:
+    """What of KEV and EPSS cannot be read, and what follows, a sentence for each."""
+    issues = edition.facts.issues
+    feeds = (("KEV", issues.kev, "What CISA lists is listed all the same; the rest"), ("EPSS", issues.epss, "What they say"))
+    return tuple(
+        f"Parts of {feed} {issue} cannot be read. {rest} is as it was before, or unknown: {'; '.join(issue.unreadable)}."
+        for feed, issue, rest in feeds
+        if issue.unreadable
+    )
 
 
 def feeds_of(edition: Edition, *, today: date) -> Feeds:
@@ -102,7 +114,7 @@ def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
 def fresh_of(edition: Edition, *, today: date) -> FreshList:
     """Every CVE that was added to KEV in the week that ends with the list's day, in rank order."""
     first_day, last_day = fresh_window(edition.day)
-    added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.date_added <= last_day]
+    added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.listed_by <= last_day]
     entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
     return FreshList(
         ok=True,
@@ -143,8 +155,9 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
 
 
 def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, today: date) -> CveFacts:
-    """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it."""
+    """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it, where anything is."""
     cve = edition.ranked.find(cve_id)
+    removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     return CveFacts(
         ok=True,
@@ -158,7 +171,9 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
         epss=cve.epss if cve else None,
         severity=record.rating.severity if record and record.rating else "UNKNOWN",
         nvd=details_of(record) if record else None,
-        verdict=verdict,
+        verdict=verdict if cve else None,
+        miss=None if cve else cause_of_miss(edition, cve_id),
+        kev_removed_on=removal.noticed_on if removal else None,
     )
 
 
@@ -176,6 +191,8 @@ def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | No
         due_date=listing.due_date,
         days_left=(listing.due_date - today).days if listing.due_date else None,
         ransomware=True if listing.ransomware else None,
+        first_release=listing.first_release,
+        unreadable=listing.unreadable,
     )
 
 
@@ -202,8 +219,8 @@ def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
 def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | None) -> dict[str, Any]:
     """The members that Entry and Verdict share; making a Verdict from an Entry would validate them twice."""
     listing = edition.facts.kev.get(cve_id)
-    points = factors_of(epss=cve.epss, added=listing.date_added if listing else None, day=edition.day)
-    patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
+    points = factors_of(epss=cve.epss, added=listing.listed_by if listing else None, day=edition.day)
+    patch = patch_of(record, cve_id=cve_id, end_of_life=listing.listed_by if listing and listing.end_of_life else None)
     rating = record and record.rating
     return {
         "rank": cve.rank,
@@ -212,6 +229,8 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
         "kev": listing is not None,
         "kev_date_added": listing.date_added if listing else None,
         "kev_due_date": listing.due_date if listing else None,
+        "kev_first_release": listing.first_release if listing else None,
+        "kev_unreadable": listing.unreadable if listing else (),
         "ransomware": True if listing and listing.ransomware else None,
         "epss": cve.epss,
         "epss_percentile": cve.percentile,
@@ -262,10 +281,16 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
             f"{what_next}",
         )
     if removal:
+        added = f" on {removal.date_added}" if removal.date_added else ""
         return MissCause(
             reason="removed_from_kev",
-            explanation=f"CISA added {cve_id} to KEV on {removal.date_added} and later removed it; it has been absent since the list of "
+            explanation=f"CISA added {cve_id} to KEV{added} and later removed it; it has been absent since the list of "
             f"{removal.noticed_on}. EPSS has no score for it.",
+        )
+    if number_of(cve_id) in numbers_in(edition.facts.issues.epss.unreadable):
+        return MissCause(
+            reason="unreadable",
+            explanation=f"KEV does not list {cve_id}, and what EPSS says of it cannot be read, so it has no rank. Try again tomorrow.",
         )
     if record:
         return MissCause(

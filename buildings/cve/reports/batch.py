@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from buildings.cve.arguments import number_of
-from buildings.cve.models import SEVERITY, Answer, MissReason, ResultPart
+from buildings.cve.models import KEV_DATE, SEVERITY, Answer, MissReason, ResultPart
 from buildings.cve.nvd.records import NvdRecordState
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import PatchStatus, Severity
@@ -46,7 +46,7 @@ class BatchVerdict(ResultPart):
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
-    kev_date_added: date | None = Field(description="Day on which CISA added it to KEV; null if not in KEV.")
+    kev_date_added: date | None = Field(description=KEV_DATE)
     patch_by: date | None = Field(description="Day by which US federal agencies must act, from KEV; null if not in KEV.")
     days_left: int | None = Field(description="Days from today to `patch_by`; negative if it has passed; null if not in KEV.")
     ransomware: bool | None = Field(
@@ -74,7 +74,7 @@ class BatchMiss(ResultPart):
     """A CVE that is not ranked."""
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, rejected or unknown; cve_verdict explains it.")
+    reason: MissReason = Field(description="removed_from_kev, not_yet_scored, unreadable, rejected or unknown; cve_verdict explains it.")
 
 
 class Verdicts(Answer):
@@ -187,7 +187,6 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
 def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
     listing = edition.facts.kev.get(cve_id)
     outline = edition.nvd.outline(number_of(cve_id))
-    added = listing.date_added if listing else None
     due = listing.due_date if listing else None
     days_left = (due - today).days if due else None
     ransomware = True if listing and listing.ransomware else None
@@ -195,9 +194,9 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
         when=when_to_fix(kev=listing is not None, days_left=days_left, ransomware=bool(ransomware), epss=cve.epss),
         rank=cve.rank,
         cve_id=cve_id,
-        score=round(factors_of(epss=cve.epss, added=added, day=edition.day).score, DECIMALS),
+        score=round(factors_of(epss=cve.epss, added=listing.listed_by if listing else None, day=edition.day).score, DECIMALS),
         kev=listing is not None,
-        kev_date_added=added,
+        kev_date_added=listing.date_added if listing else None,
         patch_by=due,
         days_left=days_left,
         ransomware=ransomware,
@@ -226,7 +225,7 @@ def _row(one: BatchVerdict) -> tuple[object, ...]:
             one.rank,
             one.cve_id,
             one.score,
-            one.kev_date_added,
+            one.kev_date_added or ("date unknown" if one.kev else None),
             one.patch_by,
             one.days_left,
             one.ransomware,

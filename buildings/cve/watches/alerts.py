@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, FromClause, Row
 
-from buildings.cve.models import ResultPart
+from buildings.cve.models import UNREADABLE_DAY, ResultPart
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.models import SHOWN_ENTRIES, NewsEntry
@@ -141,7 +141,8 @@ def _text(event: NewsEvent | PausedEvent) -> AlertText:
 def line_of(entry: NewsEntry) -> str:
     """A CVE in one line of text."""
     name = f"{entry.vendor or ''} {entry.product or ''}".strip() or "unknown product"
-    facts = [f"rank {entry.rank:,}", f"score {entry.score:g}", f"in KEV since {entry.kev_date_added}" if entry.kev else "not in KEV"]
+    listed = f"in KEV since {entry.kev_date_added or UNREADABLE_DAY}" if entry.kev else "not in KEV"
+    facts = [f"rank {entry.rank:,}", f"score {entry.score:g}", listed]
     facts += [f"due {entry.kev_due_date}"] if entry.kev_due_date else []
     facts += ["used in ransomware campaigns"] if entry.ransomware else []
     return f"{entry.cve_id} {name}: {', '.join(facts)}"

@@ -105,7 +105,7 @@ def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -
     dead = select(*values.values()).select_from(MONITOR_TARGETS.join(MONITORS, monitor.id == link.monitor_id)).where(named)
     connection.execute(insert(ALERTS).from_select(list(values), dead))
     # of a thousand monitors few have so many: to look at the alerts of all would double the work of a sweep
-    more = select(ALERTS.c.id).where(ALERTS.c.monitor_id == monitor.id).offset(ALERTS_PER_MONITOR).correlate(MONITORS)
+    more = select(ALERTS.c.id).where(ALERTS.c.monitor_id == monitor.id).offset(ALERTS_PER_MONITOR - 1).correlate(MONITORS)
     if crowded := connection.scalars(select(monitor.id).where(among(connection, monitor.id, ids), exists(more))).all():
         OUTBOX.thin(connection, among(connection, ALERTS.c.monitor_id, crowded))
     OUTBOX.wake(connection, TARGETS.c.id.in_(select(link.target_id).where(named)), now=now)
