@@ -67,7 +67,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
             store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
-            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store)))
+            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
             for opened in plan.opened:
                 await stack.enter_async_context(endpoints.opened(opened))
             for closed in plan.closed:

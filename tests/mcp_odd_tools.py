@@ -314,7 +314,15 @@ TOOLS = (
 )
 CALLS: tuple[tuple[str, Any], ...] = (
     *((tool.__name__, {}) for tool in (*TOOLS, late)),
-    *(("shown_point", {}), ("number", None), ("number", {"x": 1}), ("old", {}), ("no_such_tool", {}), ("perhaps", {"x": True}), ("perhaps", {"x": "true"})),
+    *(
+        ("shown_point", {}),
+        ("number", None),
+        ("number", {"x": 1}),
+        ("old", {}),
+        ("no_such_tool", {}),
+        ("perhaps", {"x": True}),
+        ("perhaps", {"x": "true"}),
+    ),
     *(("points", {"n": n}) for n in (0, "3", 2.0, 2.5, True, None, [1])),
     *(("text", {"say": say}) for say in ("", "\u2028😀\x85", "a\x00b", "1e999", '"', "\\")),
     *(("day", {"on": on}) for on in ("2026-01-01", "x", 1e9)),

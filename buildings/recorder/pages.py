@@ -281,16 +281,25 @@ def _beat_in_words(beat: BeatView) -> tuple[str, str]:
 
 async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> FleetPage:
     """A page of the visitor's fleet. Raises the refusal of fleet_status."""
-    caller = await site.admit(request, "fleet_status")
-    lineage = cast(str, lineage_of(caller))
+    return await _read_fleet(await _lineage_of(request, site), site, query)
+
+
+async def _lineage_of(request: Request, site: RecorderSite) -> str:
+    """The lineage of the visitor's key. Raises the refusal of fleet_status."""
+    return cast(str, lineage_of(await site.admit(request, "fleet_status")))
+
+
+async def _read_fleet(lineage: str, site: RecorderSite, query: FleetQuery) -> FleetPage:
     page = await in_snapshot(site.storage, partial(read_page, lineage=lineage, query=query, url=site.url, now=site.state.time.now()))
     return replace(page, monitors=await with_makers(page.monitors, site))
 
 
 async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
     """One monitor of the visitor with its past; None for any other. Raises the refusal of fleet_status."""
-    caller = await site.admit(request, "fleet_status")
-    lineage = cast(str, lineage_of(caller))
+    return await _read_one(await _lineage_of(request, site), site, monitor_id)
+
+
+async def _read_one(lineage: str, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
     now = site.state.time.now()
     read = partial(read_one, lineage=lineage, monitor_id=monitor_id, url=site.url, now=now, since=now - DAY * DAYS_SHOWN)
     if (one := await in_snapshot(site.storage, read)) is None:
@@ -354,14 +363,16 @@ async def events(request: Request, site: RecorderSite) -> Response:
     `ended` when the key no longer opens it.
     """
     caller = await site.admit(request, "fleet_status")
-    lineage = caller.key.lineage if caller.key else caller.address
+    lineage = cast(str, lineage_of(caller))
     query = FleetQuery.read(request.query_params)
     monitor_id = request.query_params.get("monitor")
 
     async def fingerprint() -> bytes:
-        return fingerprint_of(await (_one_of(request, site, monitor_id) if monitor_id else _fleet_of(request, site, query)))
+        return fingerprint_of(await (_read_one(lineage, site, monitor_id) if monitor_id else _read_fleet(lineage, site, query)))
 
-    return site.state.streams.response(request, lineage, fingerprint, stopping=site.stopping)
+    check = partial(site.admit, request, "fleet_status")
+    page = (lineage, monitor_id or query)
+    return site.state.streams.response(request, lineage or caller.address, fingerprint, page=page, check=check, stopping=site.stopping)
 
 
 def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:

@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
@@ -13,6 +15,7 @@ from campus.errors import CampusError
 __all__ = ["main"]
 
 
+HELP = "MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment."
 RUNNING = {
     "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
     "run": "Run a job once, now, with or without a running server.",
@@ -63,7 +66,7 @@ ELSEWHERE = {
 
 def commands() -> App:
     """Every command. Each is imported when it is used: FastMCP takes a second to import, and the commands for keys need none of it."""
-    app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
+    app = App(name="campus", help=HELP, version=partial(version, "mcp-campus"))
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
     for name, (function, text) in ELSEWHERE.items():

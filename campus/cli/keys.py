@@ -32,7 +32,7 @@ Like = Annotated[
 
 KEYS_PER_PAGE = 500
 
-app = App(name="key")
+app = App(name="key", version_flags=[])
 
 
 def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, reading: bool = False) -> T:

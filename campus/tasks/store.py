@@ -3,6 +3,7 @@
     working ──► completed        it has a result: an answer, or the problem why there is none
        │  │
        │  ├────► cancelled       by its caller
+       │  ├────► key_ended       the key that it was begun with was revoked, or has ended
        │  └────► interrupted     its process stopped; nothing was charged
        ▼
     charging ──► completed       its result is stored, and its payment is about to be charged: the payment's state decides
@@ -106,6 +107,13 @@ class TaskStore:
                 found.purchase = found.payment = None
                 found.updated_at = self.now()
         return found or task
+
+    async def end_with_key(self, task_ids: Collection[str]) -> None:
+        """End tasks that run here, whose key has ended; one that has ended meanwhile stays as it is."""
+        if task_ids:
+            mine = col(TaskRow.id).in_(sorted(task_ids)) & (col(TaskRow.holder) == self._process) & (col(TaskRow.status) == "working")
+            async with self._storage.write() as session:
+                await (await session.connection()).execute(update(TaskRow).where(mine).values(status="key_ended", updated_at=self.now()))
 
     async def renew(self, running: Collection[str]) -> frozenset[str]:
         """Renew the leases of tasks that run here; returns those that still are this process's to run."""
