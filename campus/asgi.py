@@ -15,11 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
 from campus.app import Campus
-from campus.catalog.absent import absent_paths, absent_server
+from campus.catalog.absent import RECONNECTS, absent_paths, absent_server
 from campus.catalog.authors import seal_request_states
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
-from campus.catalog.remotes import RECONNECTS
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
 from campus.connect.routes import Connect

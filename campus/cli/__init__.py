@@ -27,10 +27,6 @@ RUNNING = {
         "\n\n"
         "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
     ),
-    "copy": (
-        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
-        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
-    ),
     "tools": "List every tool of every building with its route, tier and price; opens no database.",
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
 }
@@ -45,6 +41,11 @@ ELSEWHERE = {
         "campus.cli.backups:restore",
         "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
         "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
+    ),
+    "copy": (
+        "campus.cli.backups:copy",
+        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
+        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address.",
     ),
     "dev": (
         "campus.cli.dev:dev",
