@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
 from campus.app import Campus
-from campus.catalog.absent import RECONNECTS, absent_paths, absent_server
+from campus.backoff import RECONNECTS
+from campus.catalog.absent import absent_paths, absent_server
 from campus.catalog.authors import seal_request_states
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan

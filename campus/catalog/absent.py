@@ -11,15 +11,11 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 
-from campus.backoff import Backoff
 from campus.catalog.loader import LoadedBuilding
 from campus.catalog.server import document_paths
 from campus.paywall.mcp import current_scope
 from campus.paywall.results import refusal
 from campus.problems import upstream_unavailable
-
-RECONNECTS = Backoff.doubling(1.0, longest=30.0)
-"""The waits between attempts to reach a server that does not answer."""
 
 
 class AbsentFrame(Middleware):

@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import MCPError
 from referencing import Registry
 
-from campus.catalog.absent import RECONNECTS
+from campus.backoff import RECONNECTS
 from campus.catalog.stderr import LabelledStderr
 from campus.errors import Unreachable
 from campus.observability import origin_of, redacted

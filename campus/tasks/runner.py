@@ -1,5 +1,4 @@
-"""The runner: has the tasks of this process run after their requests, renews their leases, and stops those that were cancelled or whose
-key has ended."""
+"""The runner: runs the tasks of this process after their requests, renews their leases, and stops what was cancelled or whose key ended."""
 
 import logging
 import math
