@@ -15,7 +15,6 @@ from campus.errors import CampusError
 __all__ = ["main"]
 
 
-HELP = "MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment."
 RUNNING = {
     "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
     "run": "Run a job once, now, with or without a running server.",
@@ -26,6 +25,10 @@ RUNNING = {
         "Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract."
         "\n\n"
         "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
+    ),
+    "copy": (
+        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
+        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
     ),
     "tools": "List every tool of every building with its route, tier and price; opens no database.",
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
@@ -41,11 +44,6 @@ ELSEWHERE = {
         "campus.cli.backups:restore",
         "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
         "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
-    ),
-    "copy": (
-        "campus.cli.backups:copy",
-        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
-        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address.",
     ),
     "dev": (
         "campus.cli.dev:dev",
@@ -67,7 +65,8 @@ ELSEWHERE = {
 
 def commands() -> App:
     """Every command. Each is imported when it is used: FastMCP takes a second to import, and the commands for keys need none of it."""
-    app = App(name="campus", help=HELP, version=partial(version, "mcp-campus"))
+    about = "MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment."
+    app = App(name="campus", help=about, version=partial(version, "mcp-campus"))
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
     for name, (function, text) in ELSEWHERE.items():

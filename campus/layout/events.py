@@ -22,15 +22,16 @@ STREAMS = 200
 """Each stream is one of the thousand calls that a process has room for, most of which must stay free."""
 FORBIDDEN = (401, 402, 403)
 HEADERS = {"Cache-Control": "private, no-store", "X-Accel-Buffering": "no"}
+Fingerprint = Callable[[], Awaitable[bytes]]
+Check = Callable[[], Awaitable[object]]
 
 
 class SharedReading:
     """What a page shows, as a digest that `read` returns: read once for all streams of the page that look at about the same time."""
 
-    def __init__(self, read: Callable[[], Awaitable[bytes]], *, least_seconds: float) -> None:
-        """It is not read again within `least_seconds`."""
+    def __init__(self, read: Fingerprint, *, look_seconds: float) -> None:
         self._read = read
-        self._least_seconds = least_seconds
+        self.look_seconds = look_seconds
         self._turn = anyio.Lock()
         self._found: bytes | Exception = b""
         self.begun_at = -inf
@@ -40,7 +41,7 @@ class SharedReading:
         """The digest as of this time or later. Raises what `read` raised, also to those who shared it."""
         async with self._turn:
             if self.begun_at < begun_at:
-                await anyio.sleep(max(self.begun_at + self._least_seconds - anyio.current_time(), 0))
+                await anyio.sleep(max(self.begun_at + self.look_seconds / 2 - anyio.current_time(), 0))
                 now = anyio.current_time()
                 try:
                     self._found = await self._read()
@@ -72,10 +73,10 @@ class EventStreams:
         self,
         request: Request,
         visitor: str,
-        fingerprint: Callable[[], Awaitable[bytes]],
+        fingerprint: Fingerprint,
         *,
         page: Hashable,
-        check: Callable[[], Awaitable[object]],
+        check: Check,
         stopping: anyio.Event,
         look_seconds: float = LOOK_SECONDS,
     ) -> Response:
@@ -92,19 +93,10 @@ class EventStreams:
             detail = f"{whose} open streams of events; close a page that shows them, or try again later"
             raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "30"})
         known = request.headers.get("last-event-id") or request.query_params.get("seen", "")
-        reading = self._readings.setdefault(page, SharedReading(fingerprint, least_seconds=look_seconds / 2))
-        events = self._events(visitor, reading, check, known, stopping, look_seconds)
-        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+        reading = self._readings.setdefault(page, SharedReading(fingerprint, look_seconds=look_seconds))
+        return StreamingResponse(self._events(visitor, reading, check, known, stopping), media_type="text/event-stream", headers=HEADERS)
 
-    async def _events(
-        self,
-        visitor: str,
-        reading: SharedReading,
-        check: Callable[[], Awaitable[object]],
-        known: str,
-        stopping: anyio.Event,
-        look_seconds: float,
-    ) -> AsyncIterator[bytes]:
+    async def _events(self, visitor: str, reading: SharedReading, check: Check, known: str, stopping: anyio.Event) -> AsyncIterator[bytes]:
         if not self._open.has_room(visitor):  # others began at the same moment
             return
         look_at = anyio.current_time()
@@ -126,6 +118,6 @@ class EventStreams:
                     name = "changed" if known else "ready"
                     yield b": \n\n" if seen == known else f"id: {seen}\nevent: {name}\ndata: \n\n".encode()
                     known = seen
-                look_at = max(reading.begun_at, look_at) + look_seconds  # the same for all streams of the page
+                look_at = max(reading.begun_at, look_at) + reading.look_seconds  # the same for all streams of the page
                 with anyio.move_on_after(look_at - anyio.current_time()):
                     await stopping.wait()
