@@ -114,7 +114,7 @@ async def _rotated(keys: Any, name: str) -> tuple[Key, str, Key]:
 def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
-    async def found(core: Any) -> Sequence[Any]:
+    async def found(core: Any) -> Any:
         return await core.clients.of_lineage((await core.keys.named(key)).lineage)
 
     rows = [
@@ -143,7 +143,7 @@ def usage(
 ) -> None:
     """List what each key called, by day (UTC) and tool; a running server's calls appear within 10 seconds."""
 
-    async def found(core: Any) -> Sequence[Any]:
+    async def found(core: Any) -> Any:
         if not key:
             return await core.usage.of_all(days=days)
         return await core.usage.of_lineage((await core.keys.named(key)).lineage, days=days)

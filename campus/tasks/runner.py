@@ -23,7 +23,7 @@ class TaskRunner:
         self.store = store
         self._makers = makers
         self._scopes: dict[str, anyio.CancelScope] = {}
-        self._begun_by: dict[str, str] = {}
+        self._begun_by: dict[str, str | None] = {}
         self._begun, self._waiting = anyio.create_memory_object_stream[Work](math.inf)
 
     def start(self, work: Work) -> None:
@@ -36,13 +36,12 @@ class TaskRunner:
         the key or client that began it, its `maker`, has ended."""
         with anyio.move_on_after(seconds) as scope:
             self._scopes[task_id] = scope
-            if maker is not None:
-                self._begun_by[task_id] = maker
+            self._begun_by[task_id] = maker
             try:
                 yield scope
             finally:
                 del self._scopes[task_id]
-                self._begun_by.pop(task_id, None)
+                del self._begun_by[task_id]
 
     def stop(self, task_id: str) -> None:
         """Stop the task's tool if it runs here."""
@@ -68,9 +67,10 @@ class TaskRunner:
     async def renew(self) -> None:
         """Renew all leases once, and stop what another process cancelled or concluded, and what a key began that has ended."""
         if running := frozenset(self._scopes):
-            begun_by = dict(self._begun_by)
+            begun_by = {task_id: maker for task_id, maker in self._begun_by.items() if maker}
             makers = await self._makers.all_of(set(begun_by.values()))
-            await self.store.end_with_key([task for task, maker in begun_by.items() if makers[maker].has_ended(self.store.now())])
+            for task_id in (each for each, maker in begun_by.items() if makers[maker].has_ended(self.store.now())):
+                await self.store.end_with_key(task_id)
             for task_id in running - await self.store.renew(running):
                 self.stop(task_id)
 

@@ -108,12 +108,9 @@ class TaskStore:
                 found.updated_at = self.now()
         return found or task
 
-    async def end_with_key(self, task_ids: Collection[str]) -> None:
-        """End tasks that run here, whose key has ended; one that has ended meanwhile stays as it is."""
-        if task_ids:
-            mine = col(TaskRow.id).in_(sorted(task_ids)) & (col(TaskRow.holder) == self._process) & (col(TaskRow.status) == "working")
-            async with self._storage.write() as session:
-                await (await session.connection()).execute(update(TaskRow).where(mine).values(status="key_ended", updated_at=self.now()))
+    async def end_with_key(self, task_id: str) -> None:
+        """End a task of this process whose key has ended; one that has ended meanwhile stays as it is."""
+        await self._changed(task_id, ("working",), status="key_ended")
 
     async def renew(self, running: Collection[str]) -> frozenset[str]:
         """Renew the leases of tasks that run here; returns those that still are this process's to run."""
