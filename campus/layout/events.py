@@ -37,10 +37,10 @@ class SharedReading:
         self.begun_at = -inf
         """When it was read last, by the clock of the event loop."""
 
-    async def since(self, begun_at: float) -> bytes:
-        """The digest as of this time or later. Raises what `read` raised, also to those who shared it."""
+    async def after(self, moment: float) -> bytes:
+        """The digest as of a later time. Raises what `read` raised, also to those who shared it."""
         async with self._turn:
-            if self.begun_at < begun_at:
+            if self.begun_at <= moment:
                 await anyio.sleep(max(self.begun_at + self.look_seconds / 2 - anyio.current_time(), 0))
                 now = anyio.current_time()
                 try:
@@ -99,14 +99,14 @@ class EventStreams:
     async def _events(self, visitor: str, reading: SharedReading, check: Check, known: str, stopping: anyio.Event) -> AsyncIterator[bytes]:
         if not self._open.has_room(visitor):  # others began at the same moment
             return
-        look_at = anyio.current_time()
-        ends_at = look_at + STREAM_SECONDS  # no cancel scope, which must not be left by a `yield`
+        seen_at = anyio.current_time()
+        ends_at = seen_at + STREAM_SECONDS  # no cancel scope, which must not be left by a `yield`
         with self._open.added(visitor):
             yield b"retry: 2000\n\n"
             while not stopping.is_set() and anyio.current_time() < ends_at:
                 try:
                     await check()
-                    seen = (await reading.since(look_at)).hex()
+                    seen = (await reading.after(seen_at)).hex()
                 except Problem as refused:
                     if refused.status in FORBIDDEN:
                         yield b"event: ended\ndata: \n\n"
@@ -118,6 +118,7 @@ class EventStreams:
                     name = "changed" if known else "ready"
                     yield b": \n\n" if seen == known else f"id: {seen}\nevent: {name}\ndata: \n\n".encode()
                     known = seen
-                look_at = max(reading.begun_at, look_at) + reading.look_seconds  # the same for all streams of the page
-                with anyio.move_on_after(look_at - anyio.current_time()):
+                seen_at = max(seen_at, reading.begun_at)
+                wait = reading.begun_at + reading.look_seconds - anyio.current_time()  # to the same moment for all streams of the page
+                with anyio.move_on_after(wait if wait > 0 else reading.look_seconds):
                     await stopping.wait()

@@ -98,7 +98,7 @@ async def test_all_streams_of_a_page_share_each_reading_and_each_ends_with_its_o
                 tasks.start_soon(seen, visitor, told)
                 await anyio.sleep(0.002)
     assert {told[-1] for told in received.values()} == {b"event: ended\ndata: \n\n"}
-    assert len(read) <= (anyio.current_time() - begun_at) / 0.025 + 1, "each stream reads for itself"
+    assert len(read) <= (anyio.current_time() - begun_at) / 0.05 + 3, "streams that began at different times read for themselves"
     assert min(later - earlier for earlier, later in pairwise(read)) >= 0.02, "twice within half of the time between two looks"
     assert len(read) < sum(map(len, received.values())) / 3
     stopping.set()
