@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import Listen
 from campus.app import Campus
+from campus.backoff import RECONNECTS
 from campus.catalog.absent import absent_paths, absent_server
 from campus.catalog.authors import seal_request_states
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
-from campus.catalog.remotes import RECONNECTS
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
 from campus.config import DirectMode
 from campus.connect.routes import Connect
@@ -67,7 +67,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
             store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
-            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store)))
+            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
             for opened in plan.opened:
                 await stack.enter_async_context(endpoints.opened(opened))
             for closed in plan.closed:

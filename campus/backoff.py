@@ -38,6 +38,10 @@ class Backoff:
         return max(self.waits) * (1 + self.spread)
 
 
+RECONNECTS = Backoff.doubling(1.0, longest=30.0)
+"""The waits between attempts to reach another MCP server that does not answer."""
+
+
 class Tries:
     """The tries of a loop that asks again: the first at once, and each other one after the wait of `backoff`, for `seconds` in all."""
 

@@ -63,6 +63,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "too_many_tasks": "You have as many running or kept tasks as one may have. Cancel one, or try again after the time in Retry-After.",
     "tasks_busy": "Too many tasks are running or kept. Nothing is charged; try again after the time in Retry-After.",
     "task_cancelled": "The task was cancelled, and was not charged.",
+    "task_key_ended": "The key that began the task was revoked or has ended, which ended the task. It was not charged.",
     "task_interrupted": "The process that ran the task stopped before it ended. It was not charged; call the tool again.",
     "result_too_large": "The task's result is too large to be kept, and was not charged.",
     "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",
@@ -118,6 +119,12 @@ def storage_unavailable() -> Problem:
 def task_cancelled() -> Problem:
     """409: the task was cancelled."""
     return Problem(409, "task_cancelled", "the task was cancelled, and nothing was charged")
+
+
+def task_key_ended() -> Problem:
+    """403: the key with which the task was begun has ended, and the task with it."""
+    detail = "the key that began the task was revoked or has ended: the task was stopped, and nothing was charged"
+    return Problem(403, "task_key_ended", detail)
 
 
 def task_interrupted() -> Problem:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from fastmcp import Context, FastMCP
+from fastmcp.apps.config import AppConfig
 from fastmcp.dependencies import CurrentHeaders, Depends
 from fastmcp.exceptions import NotFoundError, ToolError
 from fastmcp.server.dependencies import get_context, get_http_request
@@ -15,6 +16,9 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
 from mcp import MCPError
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from prefab_ui.actions.mcp import CallTool
+from prefab_ui.app import PrefabApp
+from prefab_ui.components import Button, Text
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from twins import Problem
@@ -288,15 +292,37 @@ async def asks_first():  # type: ignore[no-untyped-def]  # what it returns is no
     return InputRequiredResult(request_state="s", input_requests={})
 
 
+async def interface() -> PrefabApp:
+    return PrefabApp(view=Button(label="count", on_click=CallTool("number")))
+
+
+async def part_of_an_interface():  # type: ignore[no-untyped-def]  # what it returns is not declared
+    return Text(content="hello")
+
+
+async def names_tools() -> dict[str, Any]:
+    """An interface as data: FastMCP writes a tool's name that it does not know as the tool's identity."""
+    return {"view": {"action": "toolCall", "tool": "save"}, "_meta": {"fastmcp": {"toolNames": {"save": f"{'0' * 12}_save"}}}}
+
+
 TOOLS = (
     *(point, kept_point, points, text, number, real, truth, nothing, perhaps, plain_dict, large_number, not_a_number, surrogate, untyped),
     *(mistyped, day, color, literal, nested, strict, blocks, picture, raw, made, made_error, wire_result, refuses, tool_error, crash),
     *(body_crash, not_found, needs_sampling, other_mcp_error, plain, generator, asks_context, hidden_context, request_id, samples, elicits),
     *(roots, state, logs, headers_of, needs, who, calls_another, asks_first, no_real, constants, remembering),
+    *(interface, part_of_an_interface, names_tools),
 )
 CALLS: tuple[tuple[str, Any], ...] = (
     *((tool.__name__, {}) for tool in (*TOOLS, late)),
-    *(("number", None), ("number", {"x": 1}), ("old", {}), ("no_such_tool", {}), ("perhaps", {"x": True}), ("perhaps", {"x": "true"})),
+    *(
+        ("shown_point", {}),
+        ("number", None),
+        ("number", {"x": 1}),
+        ("old", {}),
+        ("no_such_tool", {}),
+        ("perhaps", {"x": True}),
+        ("perhaps", {"x": "true"}),
+    ),
     *(("points", {"n": n}) for n in (0, "3", 2.0, 2.5, True, None, [1])),
     *(("text", {"say": say}) for say in ("", "\u2028😀\x85", "a\x00b", "1e999", '"', "\\")),
     *(("day", {"on": on}) for on in ("2026-01-01", "x", 1e9)),
@@ -316,6 +342,7 @@ def odd_server(**options: Any) -> FastMCP[Any]:
         mcp.tool(function)
     mcp.tool(half_a_character)
     mcp.tool(late, timeout=0.05)
+    mcp.tool(kept_point, name="shown_point", app=AppConfig(resource_uri="ui://odd/point.html"))
     mcp.tool(number, name="old", version="1")
     mcp.tool(real, name="old", version="2")
     return mcp

@@ -11,7 +11,7 @@ from campus.alerts import AlertTarget, Outbox, WaitingAlert
 LATEST = 1
 
 
-class Tables(SQLModel, registry=registry()):
+class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated: a validator of each would delay the start
     """Base of the building's tables."""
 
 

@@ -26,7 +26,7 @@ from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
-from campus import Key, Problem, Request, Response, in_snapshot, pretty_json
+from campus import Caller, Key, Problem, Request, Response, in_snapshot, pretty_json
 from campus.alerts import masked_address
 
 FLEET = "/recorder"
@@ -281,7 +281,10 @@ def _beat_in_words(beat: BeatView) -> tuple[str, str]:
 
 async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> FleetPage:
     """A page of the visitor's fleet. Raises the refusal of fleet_status."""
-    caller = await site.admit(request, "fleet_status")
+    return await _read_fleet(await site.admit(request, "fleet_status"), site, query)
+
+
+async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> FleetPage:
     lineage = cast(str, lineage_of(caller))
     page = await in_snapshot(site.storage, partial(read_page, lineage=lineage, query=query, url=site.url, now=site.state.time.now()))
     return replace(page, monitors=await with_makers(page.monitors, site))
@@ -289,7 +292,10 @@ async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> 
 
 async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
     """One monitor of the visitor with its past; None for any other. Raises the refusal of fleet_status."""
-    caller = await site.admit(request, "fleet_status")
+    return await _read_one(await site.admit(request, "fleet_status"), site, monitor_id)
+
+
+async def _read_one(caller: Caller, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
     lineage = cast(str, lineage_of(caller))
     now = site.state.time.now()
     read = partial(read_one, lineage=lineage, monitor_id=monitor_id, url=site.url, now=now, since=now - DAY * DAYS_SHOWN)
@@ -354,14 +360,16 @@ async def events(request: Request, site: RecorderSite) -> Response:
     `ended` when the key no longer opens it.
     """
     caller = await site.admit(request, "fleet_status")
-    lineage = caller.key.lineage if caller.key else caller.address
+    visitor = lineage_of(caller) or caller.address
     query = FleetQuery.read(request.query_params)
     monitor_id = request.query_params.get("monitor")
 
     async def fingerprint() -> bytes:
-        return fingerprint_of(await (_one_of(request, site, monitor_id) if monitor_id else _fleet_of(request, site, query)))
+        return fingerprint_of(await (_read_one(caller, site, monitor_id) if monitor_id else _read_fleet(caller, site, query)))
 
-    return site.state.streams.response(request, lineage, fingerprint, stopping=site.stopping)
+    check = partial(site.admit, request, "fleet_status")
+    page = (visitor, monitor_id or query)
+    return site.state.streams.response(request, visitor, fingerprint, page=page, check=check, stopping=site.stopping)
 
 
 def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:

@@ -15,7 +15,7 @@ ALERTS_PER_MONITOR = 10
 """Alerts of one monitor that wait for one target, besides those of the message that is being sent: the last five times it was down."""
 
 
-class Tables(SQLModel, registry=registry()):
+class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated: a validator of each would delay the start
     """Base of the building's tables."""
 
 

@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import MCPError
 from referencing import Registry
 
-from campus.backoff import Backoff
+from campus.backoff import RECONNECTS
 from campus.catalog.stderr import LabelledStderr
 from campus.errors import Unreachable
 from campus.observability import origin_of, redacted
@@ -31,8 +31,6 @@ from twins import Problem, is_refusal
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0
-RECONNECTS = Backoff.doubling(1.0, longest=30.0)
-"""The waits between attempts to reach a server that does not answer."""
 INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
 """How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 CRASH = re.compile(r"Error (executing|calling) tool \S+")

@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
@@ -63,7 +65,8 @@ ELSEWHERE = {
 
 def commands() -> App:
     """Every command. Each is imported when it is used: FastMCP takes a second to import, and the commands for keys need none of it."""
-    app = App(name="campus", help="MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment.")
+    about = "MCP tool servers as plugins: every tool over MCP and over HTTP, free, by key or by payment."
+    app = App(name="campus", help=about, version=partial(version, "mcp-campus"))
     for name, text in RUNNING.items():
         app.command(f"campus.cli.running:{name}", name=name, help=text)
     for name, (function, text) in ELSEWHERE.items():

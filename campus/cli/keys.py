@@ -9,13 +9,8 @@ from cyclopts import App, Parameter, validators
 
 from campus.caller import Key
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show, show_pages
-from campus.cli.places import read_place
-from campus.core import open_core
-from campus.keys.connected_clients import ConnectedClient
-from campus.keys.keyring import KeyRing
-from campus.keys.tables import KeyUsageRow
+from campus.keys import USAGE_KEPT
 from campus.keys.tokens import SHOWN_LENGTH, START, pasted
-from campus.keys.usage import KEPT
 
 T = TypeVar("T")
 ProductName = Annotated[str, Parameter(help="A product of campus.toml: NAME of a table [products.NAME].")]
@@ -32,15 +27,17 @@ Like = Annotated[
 
 KEYS_PER_PAGE = 500
 
-app = App(name="key")
+app = App(name="key", version_flags=[])
 
 
-def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, reading: bool = False) -> T:
-    """Open the key ring, do the work and close it; `reading` is for work that changes nothing."""
+def with_core(config: ConfigFile, work: Callable[[Any], Awaitable[T]], *, reading: bool = False) -> T:
+    """Open campus.core's Core, do the work and close it; `reading` is for work that changes nothing."""
+    from campus.cli.places import read_place  # with the configuration and the tables half a second, which `--help` needs not wait for
+    from campus.core import open_core
 
     async def run() -> T:
         async with open_core(read_place(config), reading=reading) as core:
-            return await work(core.keys)
+            return await work(core)
 
     return anyio.run(run)
 
@@ -48,7 +45,7 @@ def with_keys(config: ConfigFile, work: Callable[[KeyRing], Awaitable[T]], *, re
 @app.command
 def issue(product: ProductName, /, *, note: Note = "", config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Issue a key of a product of campus.toml, valid from now; the key is shown once."""
-    key, token = with_keys(config, lambda keys: keys.issue(product, note=note))
+    key, token = with_core(config, lambda core: core.keys.issue(product, note=note))
     row = {"id": key.id, "product": key.product, "scope": key.scope, "expires_at": optional_utc(key.expires_at), "key": token}
     _show_once(row, as_json=as_json)
 
@@ -66,10 +63,10 @@ def _show_once(row: Mapping[str, Any], *, as_json: bool) -> None:
 @app.command(name="list")
 def list_keys(like: Like = "", /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List every key: what it opens, its state, when it ends and was last used; of the key itself only how it begins."""
-    with_keys(config, lambda keys: show_pages(_pages(keys, pasted(like)), as_json=as_json), reading=True)
+    with_core(config, lambda core: show_pages(_pages(core.keys, pasted(like)), as_json=as_json), reading=True)
 
 
-async def _pages(keys: KeyRing, like: str) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+async def _pages(keys: Any, like: str) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
     last = None
     while page := await keys.list(after=last, limit=KEYS_PER_PAGE, like=like):
         yield [
@@ -91,7 +88,7 @@ async def _pages(keys: KeyRing, like: str) -> AsyncIterator[Sequence[Mapping[str
 @app.command
 def renew(key: KeyName, /, *, product: Another = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Extend a key by its product's term, from its end or from now, whichever is later."""
-    renewed = with_keys(config, lambda keys: keys.renew(key, product=product))
+    renewed = with_core(config, lambda core: core.keys.renew(key, product=product))
     show(
         [{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": optional_utc(renewed.expires_at)}],
         as_json=as_json,
@@ -101,12 +98,12 @@ def renew(key: KeyName, /, *, product: Another = None, config: ConfigFile = CAMP
 @app.command
 def rotate(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Replace a key by a new one of the same scope and end; the old one works for 24 more hours."""
-    new, token, old = with_keys(config, lambda keys: _rotated(keys, key))
+    new, token, old = with_core(config, lambda core: _rotated(core.keys, key))
     row = {"id": new.id, "scope": new.scope, "expires_at": optional_utc(new.expires_at), "key": token}
     _show_once({**row, "old_key": old.id, "old_key_expires_at": optional_utc(old.expires_at)}, as_json=as_json)
 
 
-async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
+async def _rotated(keys: Any, name: str) -> tuple[Key, str, Key]:
     """The new key, its token, and the old key with its new end."""
     old = await keys.named(name)
     new, token = await keys.rotate(old.id)
@@ -117,9 +114,8 @@ async def _rotated(keys: KeyRing, name: str) -> tuple[Key, str, Key]:
 def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
-    async def found() -> Sequence[ConnectedClient]:
-        async with open_core(read_place(config), reading=True) as core:
-            return await core.clients.of_lineage((await core.keys.named(key)).lineage)
+    async def found(core: Any) -> Any:
+        return await core.clients.of_lineage((await core.keys.named(key)).lineage)
 
     rows = [
         {
@@ -129,7 +125,7 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
             "returns_to": one.returns_to,
             "connected_at": optional_utc(one.connected_at),
         }
-        for one in anyio.run(found)
+        for one in with_core(config, found, reading=True)
     ]
     show(rows, as_json=as_json)
 
@@ -139,20 +135,22 @@ def usage(
     key: Annotated[str, Parameter(help="Only this key, and those that it replaced: its id, or how it begins.")] = "",
     /,
     *,
-    days: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=KEPT.days), help="So many days back, today included.")] = 30,
+    days: Annotated[
+        int, Parameter(validator=validators.Number(gte=1, lte=USAGE_KEPT.days), help="So many days back, today included.")
+    ] = 30,
     config: ConfigFile = CAMPUS_TOML,
     as_json: AsJson = False,
 ) -> None:
     """List what each key called, by day (UTC) and tool; a running server's calls appear within 10 seconds."""
 
-    async def found() -> Sequence[KeyUsageRow]:
-        async with open_core(read_place(config), reading=True) as core:
-            if not key:
-                return await core.usage.of_all(days=days)
-            return await core.usage.of_lineage((await core.keys.named(key)).lineage, days=days)
+    async def found(core: Any) -> Any:
+        if not key:
+            return await core.usage.of_all(days=days)
+        return await core.usage.of_lineage((await core.keys.named(key)).lineage, days=days)
 
     rows = [
-        {"day": one.day, "key": one.lineage, "building": one.building, "tool": one.tool, "calls": one.calls} for one in anyio.run(found)
+        {"day": one.day, "key": one.lineage, "building": one.building, "tool": one.tool, "calls": one.calls}
+        for one in with_core(config, found, reading=True)
     ]
     show(rows, as_json=as_json)
 
@@ -160,5 +158,5 @@ def usage(
 @app.command
 def revoke(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
     """End a key for good; a running server follows within 5 seconds."""
-    revoked = with_keys(config, lambda keys: keys.revoke(key))
+    revoked = with_core(config, lambda core: core.keys.revoke(key))
     print(f"revoked {revoked.id} ({revoked.product})")

@@ -34,7 +34,7 @@ COLUMNS = tuple(LedgerRow.__table__.columns.keys())  # type: ignore[attr-defined
 COUNTED_LATE = "terms appear here up to a minute after they were shown"
 LOOKED_BACK = timedelta(days=30)
 
-app = App(name="ledger")
+app = App(name="ledger", version_flags=[])
 
 
 @asynccontextmanager

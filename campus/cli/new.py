@@ -22,7 +22,7 @@ AS_TEMPLATE = ".template"
 WRITTEN = (".py", ".html", ".toml", AS_TEMPLATE)
 LONGEST_NAME = 48
 
-app = App(name="new")
+app = App(name="new", version_flags=[])
 
 
 @app.command

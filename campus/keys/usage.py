@@ -10,13 +10,12 @@ from sqlalchemy import delete, func, text
 from sqlmodel import col, select
 
 from campus.caller import Key
+from campus.keys import USAGE_KEPT
 from campus.keys.lookups import Lookups
 from campus.keys.quotas import Quota, Spent, Standing
 from campus.keys.tables import KeyUsageRow
 from campus.storage import Storage
 
-KEPT = timedelta(days=400)
-"""How long a day's counts are kept: a year, and a month to look back."""
 ROWS_PER_TRANSACTION = 500
 ADD = text(
     "INSERT INTO key_usage (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"
@@ -90,7 +89,7 @@ class KeyUsage:
                     some = sorted(counts.items())[:ROWS_PER_TRANSACTION]  # in one order, so that processes do not block each other
                     async with self._storage.write() as session:
                         await (await session.connection()).execute(ADD, [used.row(calls) for used, calls in some])
-                        await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - KEPT).isoformat()))
+                        await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - USAGE_KEPT).isoformat()))
                     for used, _ in some:
                         del counts[used]
             finally:  # after an error or a cancellation: what was not stored

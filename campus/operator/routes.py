@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from math import inf
 from pathlib import Path
 
 import anyio
@@ -32,9 +31,8 @@ NAVIGATION = (
     Link("/alerts", "Alerts"),
     Link("/buildings", "Buildings"),
 )
-LOOK_SECONDS = 2.0
-JOBS_SECONDS, OVERVIEW_SECONDS = 1.8, 5.0
-"""A stream looks at data of at most this age: with 100,000 keys, monitors and targets, reading it takes 0.4 s of the databases' threads."""
+JOBS_SECONDS, OVERVIEW_SECONDS = 2.0, 5.0
+"""How often the streams of a page look for changes. With 100,000 keys, monitors and targets, a look takes 0.4 s of a database's threads."""
 
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEntry]]:
@@ -74,56 +72,42 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     return layout, entries
 
 
-class SharedReading:
-    """What `read` returns, read once for all who ask within a short time: an overview asks every database, however many look at it."""
-
-    def __init__(self, read: Callable[[], Awaitable[bytes]], *, seconds: float) -> None:
-        self._read = read
-        self._seconds = seconds
-        self._reading = anyio.Lock()
-        self._found = b""
-        self._until = -inf
-
-    async def __call__(self) -> bytes:
-        """The value, at most so many seconds old. Raises what `read` raises."""
-        async with self._reading:
-            if anyio.current_time() >= self._until:
-                self._found = await self._read()
-                self._until = anyio.current_time() + self._seconds
-            return self._found
-
-
 @dataclass(frozen=True)
 class PageStream:
-    """The stream of events of one page, for as long as the session lasts. It looks at what `reading` returns."""
+    """The stream of events of one page, for as long as the session lasts. It looks every so many seconds at what `read` returns."""
 
     sign_in: SignIn
     streams: EventStreams
-    reading: SharedReading
+    read: Callable[[], Awaitable[bytes]]
+    seconds: float
     stopping: anyio.Event
 
     async def answer(self, request: Request) -> Response:
         """The stream; the refusal of a visitor who is not signed in."""
         session = self.sign_in.session_of(request)
         self.sign_in.check(session)
-        return self.streams.response(request, session, partial(self._fingerprint, session), stopping=self.stopping)
+        check = partial(self._check, session)
+        return self.streams.response(
+            request, session, self._fingerprint, page=self.read, check=check, stopping=self.stopping, look_seconds=self.seconds
+        )
 
-    async def _fingerprint(self, session: str) -> bytes:
+    async def _check(self, session: str) -> None:
         self.sign_in.check(session)
+
+    async def _fingerprint(self) -> bytes:
         try:
-            return await self.reading()
+            return await self.read()
         except Exception as error:  # such as a database that cannot be read at the moment
             raise Problem(503, "storage_unavailable", "not read") from error
 
 
 def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> list[RouteEntry]:
     """The streams by which the first page and that of the jobs update themselves."""
-    streams = EventStreams(look_seconds=LOOK_SECONDS)
-    of_overview = SharedReading(overview.fingerprint, seconds=OVERVIEW_SECONDS)
-    of_jobs = SharedReading(partial(_jobs_fingerprint, campus), seconds=JOBS_SECONDS)
+    streams = EventStreams()
+    of_jobs = partial(_jobs_fingerprint, campus)
     return [
-        own_page(["GET"], "/events", PageStream(sign_in, streams, of_overview, campus.stopping).answer),
-        own_page(["GET"], "/jobs/events", PageStream(sign_in, streams, of_jobs, campus.stopping).answer),
+        own_page(["GET"], "/events", PageStream(sign_in, streams, overview.fingerprint, OVERVIEW_SECONDS, campus.stopping).answer),
+        own_page(["GET"], "/jobs/events", PageStream(sign_in, streams, of_jobs, JOBS_SECONDS, campus.stopping).answer),
     ]
 
 

@@ -27,9 +27,7 @@ from pydantic_core import from_json
 
 from campus.paywall.gate import GatedCall
 from campus.paywall.mcp import current_scope
-from campus.paywall.principal import USER
-from campus.paywall.tasks import STATUSES, BackgroundTasks
-from campus.problems import task_interrupted
+from campus.paywall.tasks import STATUSES, WITHOUT_RESULT, BackgroundTasks
 from campus.tasks.tables import TaskRow
 
 
@@ -63,8 +61,8 @@ class StoredTasks(TasksExtension):
 
     async def _handle_get(self, ctx: Any, params: GetTaskParams) -> GetTaskResult:
         task = await self._found(ctx, params.task_id)
-        if task.status == "interrupted":
-            reason = task_interrupted().detail
+        if STATUSES.get(task.status) == "failed":
+            reason = WITHOUT_RESULT[task.status]().detail
             error = {"code": INTERNAL_ERROR, "message": reason}
             return GetTaskResult(**self._fields(task), status_message=reason, error=error)
         result = from_json(task.result) if task.status == "completed" and task.result is not None else None
@@ -80,8 +78,7 @@ class StoredTasks(TasksExtension):
 
     async def _found(self, ctx: Any, task_id: str) -> TaskRow:
         self._check_task_request(ctx, task_id)
-        user = current_scope().get(USER)
-        task = await self._tasks.seen(task_id, user.access_token.client_id if user else None)
+        task = await self._tasks.seen(task_id, current_scope())
         if task is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Task {task_id} not found")
         return task

@@ -29,10 +29,9 @@ from campus.payments.wire import RECEIPT_META, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate, GatedCall
 from campus.paywall.http import GatedHttpCall
-from campus.paywall.principal import user_of
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import EXPLAINED_AT, storage_unavailable, task_cancelled, task_interrupted
+from campus.problems import EXPLAINED_AT, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
@@ -57,8 +56,14 @@ SETTLING_SECONDS = 60
 ID_LENGTH = 32
 LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
-STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed"}
+STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed", "key_ended": "failed"}
 """What callers are told of a task's state, where it is another word."""
+WITHOUT_RESULT: Mapping[str, Callable[[], Problem]] = {
+    "cancelled": task_cancelled,
+    "interrupted": task_interrupted,
+    "key_ended": task_key_ended,
+}
+"""Why a task in this state has no result and never will."""
 log = logging.getLogger(__name__)
 
 
@@ -182,10 +187,13 @@ class BackgroundTasks:
         begun = await self.begin(call)
         return self._accepted(begun) if isinstance(begun, TaskRow) else _answer_of(begun, tool)
 
-    async def seen(self, task_id: str, owner: str | None) -> TaskRow | None:
-        """The building's task of this id, for the holder of a key of this lineage, or for nobody."""
-        task = await self._store.find(task_id, building=self._building, owner=owner)
-        return task if task is not None and task.tool in self._tools else None
+    async def seen(self, task_id: str, scope: Scope) -> TaskRow | None:
+        """The building's task of this id, for a key of its lineage. A key that has ended sees only that the task ended with it."""
+        credential = self._paywall.peek(scope) or await self._paywall.find(scope)
+        task = await self._store.find(task_id, building=self._building, owner=credential.key.lineage if credential.key else None)
+        if task is None or task.tool not in self._tools:
+            return None
+        return task if task.owner is None or credential.state == "valid" or task.status == "key_ended" else None
 
     async def cancelled(self, task: TaskRow) -> TaskRow:
         """The task after its cancellation, which takes effect unless it has ended or is being charged."""
@@ -254,7 +262,7 @@ class BackgroundTasks:
         task = await self._stored(call, caller, seconds)
         call.begun.task = task
         call.begun.is_known.set()
-        with self._runner.running(task.id, seconds=seconds) as scope:
+        with self._runner.running(task.id, seconds=seconds, maker=caller.maker) as scope:
             result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
             raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
@@ -302,17 +310,13 @@ class BackgroundTasks:
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
 
     async def _poll(self, scope: Scope) -> Answer:
-        credential = self._paywall.peek(scope) or await self._paywall.find(scope)
-        user = user_of(credential, self._gate.scopes)
-        task = await self.seen(scope["path_params"]["task_id"], user.access_token.client_id if user else None)
+        task = await self.seen(scope["path_params"]["task_id"], scope)
         if task is None:
             raise Problem(404, "not_found", "there is no task of this id, it is no longer kept, or it was begun with another key")
         if scope["method"] == "DELETE":
             return json_answer(self._view(await self.cancelled(task)))
-        if task.status == "cancelled":
-            raise task_cancelled()
-        if task.status == "interrupted":
-            raise task_interrupted()
+        if task.status in WITHOUT_RESULT:
+            raise WITHOUT_RESULT[task.status]()
         if task.result is None or task.status != "completed":
             return self._accepted(task)
         return _answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])

@@ -46,7 +46,7 @@ def registry() -> orm.registry:
     return orm.registry(metadata=MetaData(naming_convention=CONSTRAINT_NAMES))
 
 
-class CoreTables(SQLModel, registry=registry()):
+class CoreTables(SQLModel, registry=registry(), defer_build=True):  # no row is validated: a validator of each would delay the start
     """Base of campus's own tables, which are stored under the name `campus`: jobs, keys and payments."""
 
 

@@ -1,4 +1,4 @@
-"""The runner: has the tasks of this process run after their requests, renews their leases, and stops those that were cancelled."""
+"""The runner: runs the tasks of this process after their requests, renews their leases, and stops what was cancelled or whose key ended."""
 
 import logging
 import math
@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from campus.errors import StorageError
+from campus.keys.makers import Makers
 from campus.tasks.store import LEASE, TaskStore
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -18,9 +19,11 @@ log = logging.getLogger(__name__)
 class TaskRunner:
     """Runs tasks apart from the requests that begin them: in a context of its own, where nothing of a request is left."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: TaskStore, makers: Makers) -> None:
         self.store = store
+        self._makers = makers
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self._begun_by: dict[str, str | None] = {}
         self._begun, self._waiting = anyio.create_memory_object_stream[Work](math.inf)
 
     def start(self, work: Work) -> None:
@@ -28,14 +31,17 @@ class TaskRunner:
         self._begun.send_nowait(work)
 
     @contextmanager
-    def running(self, task_id: str, *, seconds: float) -> Iterator[anyio.CancelScope]:
-        """A scope for the task's tool: it is cancelled after this time, by `stop`, and when the task is no more this process's."""
+    def running(self, task_id: str, *, seconds: float, maker: str | None) -> Iterator[anyio.CancelScope]:
+        """A scope for the task's tool: it is cancelled after this time, by `stop`, when the task is no more this process's, and when
+        the key or client that began it, its `maker`, has ended."""
         with anyio.move_on_after(seconds) as scope:
             self._scopes[task_id] = scope
+            self._begun_by[task_id] = maker
             try:
                 yield scope
             finally:
                 del self._scopes[task_id]
+                del self._begun_by[task_id]
 
     def stop(self, task_id: str) -> None:
         """Stop the task's tool if it runs here."""
@@ -59,16 +65,20 @@ class TaskRunner:
                 log.warning("tasks' leases not renewed: %s", error)
 
     async def renew(self) -> None:
-        """Renew all leases once, and stop what another process cancelled or concluded."""
+        """Renew all leases once, and stop what another process cancelled or concluded, and what a key began that has ended."""
         if running := frozenset(self._scopes):
+            begun_by = {task_id: maker for task_id, maker in self._begun_by.items() if maker}
+            makers = await self._makers.all_of(set(begun_by.values()))
+            for task_id in (each for each, maker in begun_by.items() if makers[maker].has_ended(self.store.now())):
+                await self.store.end_with_key(task_id)
             for task_id in running - await self.store.renew(running):
                 self.stop(task_id)
 
 
 @asynccontextmanager
-async def open_tasks(store: TaskStore) -> AsyncIterator[TaskRunner]:
+async def open_tasks(store: TaskStore, makers: Makers) -> AsyncIterator[TaskRunner]:
     """A runner; the tasks that still run at the end are stopped, and told as interrupted."""
-    runner = TaskRunner(store)
+    runner = TaskRunner(store, makers)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(runner.run)
         yield runner

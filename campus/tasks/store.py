@@ -3,6 +3,7 @@
     working ──► completed        it has a result: an answer, or the problem why there is none
        │  │
        │  ├────► cancelled       by its caller
+       │  ├────► key_ended       the key that it was begun with was revoked, or has ended
        │  └────► interrupted     its process stopped; nothing was charged
        ▼
     charging ──► completed       its result is stored, and its payment is about to be charged: the payment's state decides
@@ -107,6 +108,10 @@ class TaskStore:
                 found.purchase = found.payment = None
                 found.updated_at = self.now()
         return found or task
+
+    async def end_with_key(self, task_id: str) -> None:
+        """End a task of this process whose key has ended; one that has ended meanwhile stays as it is."""
+        await self._changed(task_id, ("working",), status="key_ended")
 
     async def renew(self, running: Collection[str]) -> frozenset[str]:
         """Renew the leases of tasks that run here; returns those that still are this process's to run."""

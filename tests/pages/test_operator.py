@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from campus.asgi import open_admin
 from campus.config import Config, read_config
 from campus.errors import ConfigError
 from campus.operator.configuration import shown_configuration
-from campus.operator.routes import SharedReading, operators_pages
+from campus.operator.routes import operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 
@@ -549,28 +548,6 @@ async def test_a_problem_of_the_operators_listener_leads_to_no_page_that_is_not_
     assert (page.status_code, "form_expired" in page.text) == (403, True)
     for link in re.findall(r'href="(/[^"]*)"', page.text):
         assert (await admin.get(link, follow_redirects=True)).status_code == 200, link
-
-
-async def test_all_tabs_of_a_page_share_one_reading() -> None:
-    read: list[int] = []
-
-    async def reads() -> bytes:
-        read.append(1)
-        await anyio.lowlevel.checkpoint()
-        if len(read) == 1:
-            raise OSError("busy")
-        return b"%d" % len(read)
-
-    shared, found = SharedReading(reads, seconds=60), list[bytes]()
-
-    async def look() -> None:
-        with suppress(OSError):
-            found.append(await shared())
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(5):
-            tasks.start_soon(look)
-    assert (len(read), found) == (2, [b"2"] * 4)
 
 
 async def test_all_checks_are_run_as_by_the_command(campus: TestCampus, admin: httpx.AsyncClient) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, redirect_stdout
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
@@ -68,6 +69,13 @@ def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
 
     return command_of(capsys)
+
+
+def test_the_version_is_that_of_the_distribution_and_no_command_tells_another(run: Command) -> None:
+    ran = run("--version")
+    assert (ran.out, ran.code) == (f"{version('mcp-campus')}\n", 0)
+    for words in ("key --version", "key list --version", "ledger sum --version", "new --version"):
+        assert run(*words.split()).code == 2, words
 
 
 @pytest.mark.anyio

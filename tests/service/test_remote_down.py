@@ -176,7 +176,7 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
         without = replace(service, plan=plan_of(service.plan.config, [harbour], [quay.loaded]))
         assert "quay" not in await without.ask("check")
         store = TaskStore(service.core.storage, process="another", now=service.core.now)
-        endpoints = Endpoints(without, await stack.enter_async_context(open_tasks(store)))
+        endpoints = Endpoints(without, await stack.enter_async_context(open_tasks(store, service.keys.makers)))
         await stack.enter_async_context(endpoints.opened(harbour))
         await stack.enter_async_context(endpoints.closed(quay.loaded))
         endpoints.route()

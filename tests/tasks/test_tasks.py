@@ -213,6 +213,30 @@ async def test_any_process_tells_of_a_task_and_cancels_it_and_a_stopped_one_leav
         assert (interrupted.status_code, interrupted.json()["code"]) == (500, "task_interrupted")
 
 
+@pytest.mark.both_databases
+async def test_a_revoked_keys_task_ends_soon_in_whichever_process_and_says_so_and_a_rotated_keys_goes_on(
+    folder: Path, storage_url: str
+) -> None:
+    shared = {"tools": {"*": {"price": "1"}}, "storage": storage_url, "clock": Clock()}
+    async with open_campus(lab=make_lab(folder), **shared) as one, open_campus(lab=make_lab(folder), **shared) as other:
+        (folder / "hold").touch()
+        (key, token), (old, rotated) = [await other.service.keys.issue("lab") for _ in range(2)]
+        accepted, going_on = [await one.http.post("/v1/lab/measure", json={"sample": 1}, headers=bearer(each)) for each in (token, rotated)]
+        _, held = await other.service.keys.rotate(key.id)
+        _, rotated = await other.service.keys.rotate(old.id)
+        await other.service.keys.revoke(key.id)
+        for campus in (one, other):
+            for each in (token, held):
+                answer = await ended(campus, accepted, key=each)
+                assert (answer.status_code, answer.json()["code"]) == (403, "task_key_ended")
+            async with listening(campus.app) as url:
+                told = await asked(f"{url}/lab/mcp", "tasks/get", {"taskId": accepted.json()["id"]}, meta=TASKS, key=held)
+            assert (told["status"], told["error"]["message"]) == ("failed", answer.json()["detail"])
+        (folder / "hold").unlink()
+        assert (await ended(one, going_on, key=rotated)).json() == {"sample": 1}
+        assert (await ended(other, accepted, key=held)).json()["code"] == "task_key_ended", "its end does not change that"
+
+
 async def open_docket(product: str = "lab", docket: Any = CurrentDocket()) -> str:  # noqa: B008  # as authors write it
     """Start more."""
     return f"{product} {docket}"

@@ -216,7 +216,7 @@ def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker, *, gated: bool) 
     direct = checker.direct if is_as_shipped(server) else None
     if direct is None or tool.task_config.mode != "forbidden" or x_mcp_header_map(tool.parameters) or tool.auth is not None:
         return None
-    if "InputRequired" in str(tool.return_type) or "ui" in (tool.meta or {}):
+    if "InputRequired" in str(tool.return_type):
         return None
     plain = DirectMcpTool(server, checker, direct, refuses=gated)
     return plain if plain.guard.is_local else None

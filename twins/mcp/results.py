@@ -17,6 +17,9 @@ from twins.tool.result_json import KeptLast, ResultWriter, json_of
 WRAPPED: Mapping[str, Any] = {"fastmcp": {"wrap_result": True}}
 """The `_meta` that FastMCP adds to a result which it wrapped into an object."""
 
+TOOL_NAMES = b'"toolNames"'
+"""A member by which an interface names tools: FastMCP writes the names under which this server lists them."""
+
 
 class AsksForInputError(Exception):
     """The tool asks its caller for input first, which only the server's own app can seal and send."""
@@ -63,7 +66,7 @@ class McpResultEncoder:
                 blocks = b"" if is_empty else b'{"type":"text","text":%b}' % text
                 structured = b'{"result":%b}' % body
                 return b'{"content":[%b],"structuredContent":%b,"isError":false' % (blocks, structured), WRAPPED, structured
-            if body.startswith(b"{"):
+            if body.startswith(b"{") and TOOL_NAMES not in body:
                 return members_of(body, orjson.dumps(body.decode())), None, body
         elif isinstance(value, InputRequiredResult | InputRequiredToolResult):
             raise AsksForInputError

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 import orjson
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.prefab import is_prefab_app, is_prefab_component
 from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
@@ -95,8 +96,10 @@ class ResultWriter:
         self.is_plain = self._write is not None
 
     def is_data(self, value: Any) -> bool:
-        """True for a value that is written as JSON here; False for finished results, and for images and the like."""
-        return not isinstance(value, FINISHED) and (self.typed or not _is_content(value))
+        """True for a value that is written as JSON here; False for finished results, Prefab's interfaces, images and the like."""
+        if isinstance(value, FINISHED) or is_prefab_app(value) or is_prefab_component(value):
+            return False
+        return self.typed or not _is_content(value)
 
     def write(self, value: Any) -> bytes:
         """The value as JSON. Raises PydanticSerializationError. The first of each type is compared with the tool's annotation."""

@@ -71,11 +71,13 @@ class History:
 
     def hours(self, now: datetime) -> list[Slot]:
         """The last 24 hours, the oldest first."""
-        return [Slot(start, self._tone(start, start + HOUR, now)) for start in (now - HOUR * back for back in range(HOURS_SHOWN, 0, -1))]
+        outages = self.outages(now)
+        starts = [now - HOUR * back for back in range(HOURS_SHOWN, 0, -1)]
+        return [Slot(start, self._tone(start, start + HOUR, now, outages)) for start in starts]
 
-    def _tone(self, start: datetime, end: datetime, now: datetime) -> str:
+    def _tone(self, start: datetime, end: datetime, now: datetime, outages: Sequence[tuple[datetime, datetime]]) -> str:
         entry = self.entry
-        if any(began < end and ended > start for began, ended in self.outages(now)):
+        if any(began < end and ended > start for began, ended in outages):
             return "bad"
         if any(start < beat.at <= end and beat.status not in FAULTLESS for beat in entry.last_beats):
             return "bad"
