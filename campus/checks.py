@@ -15,6 +15,7 @@ from fastmcp.tools import FunctionTool
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import text
+from sqlmodel import SQLModel
 
 from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
@@ -32,7 +33,7 @@ from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
-from campus.storage import Storage, try_write
+from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
 
@@ -103,7 +104,7 @@ async def campus_findings(
 
 
 async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
-    refused = [] if databases.is_single_process else await _write_test("", storage)
+    refused = [] if databases.is_single_process else await _write_test("campus", storage, CoreTables)
     try:
         return refused or await databases.findings()
     except CampusError as error:
@@ -277,17 +278,19 @@ def readiness(
     services: ServiceRunner,
     payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """The checks of /readyz: every database accepts a write, jobs and services run, payments work, and the buildings' own checks.
+    """The checks of /readyz: every database accepts a write and has its tables, jobs and services run, and the buildings' own checks.
 
-    The finding `storage` is about campus's own database and those that calls write to. A database that only jobs write
-    to, because all of its building's tools are read-only, is a finding of its building: calls are answered without it.
+    The finding `storage` is about campus's own database, without which nothing can be answered for long. The database of a building
+    is a finding of that building, because the others are answered without it; where no building is left, of `storage` too.
     """
-    written = {one.name: sites[one.name].storage for one in plan.opened if one.loaded.building.tables}
-    needed = [one.name for one in plan.opened if one.name in written and calls_write(one)]
+    used = {one.name: (sites[one.name].storage, tables) for one in plan.opened if (tables := one.loaded.building.tables)}
+    is_lost_with = {one.name for one in plan.opened if one.name in used and calls_write(one)}
 
     async def findings() -> Findings:
-        failed = await _write_tests({"": storage, **written})
-        own: Findings = {"storage": [*failed.pop("", ()), *chain(*(failed.pop(name, ()) for name in needed))]}
+        failed = await _write_tests({"campus": (storage, CoreTables), **used})
+        own: Findings = {"storage": failed.pop("campus")}
+        if all(one.name in is_lost_with and failed[one.name] for one in plan.opened):
+            own["storage"] = [*own["storage"], *chain.from_iterable(failed.values())]
         own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
         if payments:
             own["payments"] = await payments.findings()
@@ -323,30 +326,30 @@ async def clock_findings(storage: Storage) -> Sequence[str]:
 def calls_write(opened: OpenBuilding) -> bool:
     """True if at least half of the building's tools may write, which are all that are not annotated read-only.
 
-    A building with fewer goes on answering most calls while its database takes no writes, so its process stays ready.
+    A building with fewer goes on answering most calls while its database takes no writes.
     """
     writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 
-async def _write_tests(storages: Mapping[str, Storage]) -> Findings:
+async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
     """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
-    async def test(name: str, storage: Storage) -> None:
-        found[name] = await _write_test(name, storage)
+    async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:
+        found[name] = await _write_test(name, storage, tables)
 
     async with anyio.create_task_group() as tasks:
-        for name, storage in storages.items():
-            tasks.start_soon(test, name, storage)
+        for name, database in databases.items():
+            tasks.start_soon(test, name, *database)
     return found
 
 
-async def _write_test(name: str, storage: Storage) -> Sequence[str]:
+async def _write_test(name: str, storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
     try:
         with anyio.move_on_after(WRITE_SECONDS):
-            await try_write(storage)
+            await try_write(storage, tables)
             return []
     except CampusError as error:
         return [str(error)]
-    return [f"the database of {name or 'campus'} did not accept a write within {WRITE_SECONDS:g} s; check what locks it"]
+    return [f"the database of {name} did not accept a write within {WRITE_SECONDS:g} s; check what locks it"]

@@ -31,7 +31,8 @@ from campus.cli.processes import own_group
 from campus.config import Config
 from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
-from campus.http.server import bind, inherited_listener
+from campus.http.protocol import CONNECTIONS
+from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
 from campus.jobs import Report, describe_error, report_to_parent
 from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
@@ -91,6 +92,8 @@ async def serve_campus(
     metrics: Metrics | None = None,
 ) -> None:
     """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
+    if (allowed := connections_allowed()) < CONNECTIONS:  # before anything is opened
+        log.warning("fewer connections are served than campus can: raise the limit of open files", extra={"connections": allowed})
     with ExitStack() as sockets:
         listener = sockets.enter_context(listener or inherited_listener() or bind(settings.server.host, settings.server.port))
         if settings.server.admin:

@@ -5,8 +5,9 @@ import logging
 import re
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ LogFormat = Literal["text", "json"]
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 REPEATED_SECONDS = 60.0
+MOST_OF_A_KIND = 20
+MOST_TRACEBACKS = 3
 MOST_REMEMBERED = 1_000
 WORD = re.compile(r'[^\s"=]+')
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
@@ -80,31 +83,68 @@ def _shown(value: object) -> str:
     return text if WORD.fullmatch(text) else f'"{escaped}"'
 
 
-class Repeats(logging.Filter):
-    """Drops a warning that says what another said within the last minute, of whichever request; a later one says how many were dropped."""
+class Budget(logging.Filter):
+    """Limits what one cause may write within a minute, of whichever request, so that a fault does not fill the disk or hide another.
+
+    A warning that says what another said is dropped, and one that only differs in its data after the first twenty. Of an error with a
+    traceback, which is the same cause if it was raised at the same place, the first three are whole. The next one after the minute says
+    how many were dropped.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[tuple[object, ...], tuple[float, int]] = {}
-        """When each of the latest was logged, the oldest first, and how many were dropped since."""
+        self._said: dict[tuple[object, ...], Cause] = {}
+        self._kinds: dict[tuple[object, ...], Cause] = {}
+        """The latest of each, the oldest first."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log it."""
-        if record.levelno < logging.WARNING or record.exc_info:
+        if record.levelno < logging.WARNING:
             return True
-        data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
-        said = (record.name, record.getMessage(), *data)
-        logged_at, dropped = self._logged.get(said, (-inf, 0))
-        if 0 <= record.created - logged_at < REPEATED_SECONDS:
-            self._logged[said] = (logged_at, dropped + 1)
-            return False
-        self._logged.pop(said, None)
-        self._logged[said] = (record.created, 0)
-        if len(self._logged) > MOST_REMEMBERED:
-            del self._logged[next(iter(self._logged))]
-        if dropped:
-            record.repeated = dropped
-        return True
+        error = record.exc_info[1] if record.exc_info else None
+        kind = (record.name, record.msg, error and _raised_at(error))
+        if error is None:
+            data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
+            said = (*kind, record.getMessage(), *data)
+            return bool(_place_of(said, self._said, 1, record) and _place_of(kind, self._kinds, MOST_OF_A_KIND, record))
+        place = _place_of(kind, self._kinds, MOST_OF_A_KIND, record)
+        if place > MOST_TRACEBACKS:
+            record.exc_info = record.exc_text = None
+            record.error = _raised_at(error)
+        return bool(place)
+
+
+@dataclass
+class Cause:
+    """How often something was to be logged since the first time within a minute."""
+
+    began_at: float
+    count: int
+
+
+def _place_of(cause: tuple[object, ...], causes: dict[tuple[object, ...], Cause], most: int, record: logging.LogRecord) -> int:
+    """Which of the causes of its minute a record is, beginning with 1; 0 beyond `most`."""
+    before = causes.get(cause)
+    if before and 0 <= record.created - before.began_at < REPEATED_SECONDS:
+        before.count += 1
+        return before.count if before.count <= most else 0
+    causes.pop(cause, None)
+    causes[cause] = Cause(record.created, 1)
+    if len(causes) > MOST_REMEMBERED:
+        del causes[next(iter(causes))]
+    if before and before.count > most:
+        record.repeated = before.count - most
+    return 1
+
+
+def _raised_at(error: BaseException) -> str:
+    """The kind of the first error of a chain, and the line that raised it."""
+    while error.__cause__:
+        error = error.__cause__
+    at = error.__traceback__
+    while at and at.tb_next:
+        at = at.tb_next
+    return f"{type(error).__name__} at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at else type(error).__name__
 
 
 def is_wanted(record: logging.LogRecord) -> bool:
@@ -123,7 +163,7 @@ def log_to_stderr(level: LogLevel, *, log_format: LogFormat = "text", requests: 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneObject() if log_format == "json" else OneLine())
     handler.addFilter(is_wanted)
-    handler.addFilter(Repeats())
+    handler.addFilter(Budget())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)  # Python's own, such as that of a coroutine that was never awaited
     for name, lowest in LIBRARY_LEVELS.items():

@@ -21,7 +21,7 @@ from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
-from campus.problems import storage_unavailable
+from campus.problems import storage_problem
 from campus.site import Site
 from twins import Problem, ServerAnswers
 
@@ -186,8 +186,7 @@ class Gate:
             await self._limits.delay()
             raise
         except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
-            log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
-            raise storage_unavailable() from None
+            raise storage_problem(error, log, building=self.site.name, request_id=call.scope.get("request_id")) from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
 
     async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:

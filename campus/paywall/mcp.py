@@ -1,5 +1,6 @@
 """The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results, and the middleware that asks the gate."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from campus.paywall.gate import Gate
 from campus.paywall.listing import as_listed
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import storage_unavailable
+from campus.problems import storage_problem
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -41,6 +42,8 @@ from twins import (
     unstorable_reason,
     with_meta,
 )
+
+log = logging.getLogger(__name__)
 
 NO_SESSION = (
     "this tool asks its caller in an MCP session (ctx.elicit and the like), and this service keeps no sessions; its author can have it"
@@ -142,6 +145,8 @@ class McpPaywall:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise
         except ToolError as error:
+            if isinstance(error.__cause__, StorageUnavailable):
+                return refusal(storage_problem(error.__cause__, log, building=self.name, request_id=scope.get("request_id")), scope)
             if not call.is_direct and is_crash(error):
                 log_failure(error.__cause__ or error, checker.operation, scope)
             return refusal(as_problem(error, checker.operation.tool), scope)
@@ -249,8 +254,6 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
     """A Problem unchanged; a plain ToolError with its sentence; any other failure without its text."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error.__cause__, StorageUnavailable):
-        return storage_unavailable()
     if isinstance(error.__cause__, NoBackChannelError):
         return Problem(409, "input_required", NO_SESSION)
     if error.__cause__ is None:

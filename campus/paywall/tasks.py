@@ -32,7 +32,7 @@ from campus.paywall.http import GatedHttpCall
 from campus.paywall.principal import user_of
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import EXPLAINED_AT, storage_unavailable, task_cancelled, task_interrupted
+from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted
 from campus.secrets import random_base62
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
@@ -341,8 +341,8 @@ def stored_reachable() -> Iterator[None]:
     """Problem 503 if the database cannot be used."""
     try:
         yield
-    except StorageUnavailable:
-        raise storage_unavailable() from None
+    except StorageUnavailable as error:
+        raise storage_problem(error, log) from None
 
 
 def prefers_async(scope: Scope) -> bool:
