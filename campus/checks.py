@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 from fastmcp.tools import FunctionTool
+from pydantic import MISSING
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import text
@@ -55,7 +56,26 @@ LIKENESS = 0.8
 """From this ratio of difflib on, a name is taken for a misspelt one."""
 
 Findings = dict[str, Sequence[str]]
-"""By building, a sentence for each problem found."""
+"""By building, a sentence for each problem found: an error, unless it is one of the following."""
+
+
+class Warned(str):
+    """A finding that keeps nothing from working: `campus check` fails for it only with --strict."""
+
+    __slots__ = ()
+    severity = "warning"
+
+
+class Noted(str):
+    """What is no mistake, and is often overlooked: `campus check` never fails for it."""
+
+    __slots__ = ()
+    severity = "note"
+
+
+def severity_of(finding: str) -> str:
+    """How grave a finding is: `error`, `warning` or `note`."""
+    return str(getattr(finding, "severity", "error"))
 
 
 async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
@@ -119,9 +139,9 @@ def server_findings(config: Config) -> Sequence[str]:
         found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
     if server.admin and not is_loopback(server.admin.host):
         risk = "has no encryption, and no login for metrics; other machines may reach it: keep it behind a firewall"
-        found.append(f"admin = {str(server.admin)!r} {risk}")
+        found.append(Warned(f"admin = {str(server.admin)!r} {risk}"))
     if server.admin is None and config.operator_password is not None:
-        found.append(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin")
+        found.append(Warned(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin"))
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
@@ -131,7 +151,7 @@ def web_findings(web: WebTable) -> Sequence[str]:
     """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
-        [f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use"]
+        [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
         if exempt
         else []
     )
@@ -143,7 +163,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
     found = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
-        found.append(f"{', '.join(idle)} would open nothing: no open building has the scope")
+        found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
     is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
     is_unsold = nowhere and not is_sold_here and plan.config.discovery.contact is None
@@ -164,7 +184,7 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
     unread = sorted(config.secrets.keys() - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
-    return [f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}" for one in strange]
+    return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
 
 def unpayable_note(plan: Plan) -> str | None:
@@ -219,7 +239,8 @@ def description_findings(opened: OpenBuilding) -> Sequence[str]:
     bare = sorted(name for name, text in shown.items() if text in (name, opened.tools[name].title))
     if not bare or opened.loaded.table.server is not None:
         return []
-    return [f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"]
+    said = f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"
+    return [Warned(said)]
 
 
 def signature_findings(opened: OpenBuilding) -> Sequence[str]:
@@ -243,13 +264,15 @@ def signature_findings(opened: OpenBuilding) -> Sequence[str]:
         if function.return_annotation is EMPTY and code.co_name != "<lambda>":
             found.append(f"the tool {name} ({place}) does not say what it returns: write a type hint, so that callers get a schema")
         defaults = {each: function.parameters[each].default for each in shown if each in function.parameters}
-        hidden = [each for each, value in defaults.items() if not (value is EMPTY or isinstance(value, FieldInfo) or _has_json(value))]
+        hidden = [each for each, value in defaults.items() if not (isinstance(value, FieldInfo) or _has_json(value))]
         if hidden:
             found.append(f"the tool {name} ({place}) has defaults that JSON cannot say: {', '.join(hidden)}; callers are not told them")
-    return found
+    return [*map(Warned, found)]
 
 
 def _has_json(value: Any) -> bool:
+    if value in (EMPTY, MISSING):  # callers may leave the argument out, or not, as its schema says
+        return True
     try:
         to_json(value)
     except PydanticSerializationError:

@@ -23,7 +23,7 @@ UNCONFIRMED = (
     " and never if it refused: {tool} says why no question was sent."
 )
 """What a tool answers about a mailbox that has not confirmed; fill in `what` is sent and the `tool` that tells more."""
-UNCHECKED = "{} was not looked up, since other hosts that you named do not answer. Check its name: alerts are lost unless it can be reached."
+UNCHECKED = "{} was not looked up: other hosts that you named do not answer. Check its name: alerts are lost unless it can be reached."
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
 CHECKS_PER_HOST = CONCURRENT_CHECKS - 1

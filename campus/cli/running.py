@@ -24,7 +24,7 @@ from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
-from campus.checks import unpayable_note
+from campus.checks import Noted, severity_of, unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
@@ -249,9 +249,16 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return capture
 
 
-def check(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    report(anyio.run(ask, place or config, "check"), as_json=as_json)
+def check(
+    place: Place = None,
+    /,
+    *,
+    config: ConfigFile = CAMPUS_TOML,
+    strict: Annotated[bool, Parameter(negative="", help="Fail for warnings too, such as a tool without a description.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 if there are errors."""
+    report(anyio.run(ask, place or config, "check"), as_json=as_json, strict=strict)
 
 
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
@@ -346,12 +353,18 @@ async def tables_of(config: Config) -> dict[str, type[SQLModel]]:
     return {"campus": CoreTables, **{one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}}
 
 
-def report(found: list[dict[str, str]], *, as_json: bool) -> None:
-    """Print findings; ends the process with exit code 1 if there are any."""
-    if found or as_json:
-        show(found, as_json=as_json)
-        sys.exit(1 if found else 0)
-    print("all is well")
+def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) -> None:
+    """Print findings, and notes to standard error; exits with code 1 if there are errors, or where it is `strict` warnings."""
+    grave = [row for row in found if row["severity"] != "note"]
+    if grave or as_json:
+        show(found if as_json else grave, as_json=as_json)
+    else:
+        print("all is well")
+    for row in found if not as_json else ():
+        if row["severity"] == "note":
+            _print_note(row["problem"])
+    if any(strict or row["severity"] == "error" for row in grave):
+        sys.exit(1)
 
 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
@@ -359,9 +372,14 @@ async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     async with assemble(read_place(config), exclusive=False, reading=True) as campus:
         problems = await campus.ask(on)
         if on == "check":
-            _print_note(unpayable_note(campus.plan))
-            _print_note(campus.core.databases.backup_note() if campus.plan.config.server.public_url else None)
-        return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
+            backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
+            for table, note in ("[payments]", unpayable_note(campus.plan)), ("[storage]", backup):
+                problems[table] = [*problems.get(table, ()), *([Noted(note)] if note else [])]
+        return [
+            {"building": name, "severity": severity_of(sentence), "problem": sentence}
+            for name, sentences in problems.items()
+            for sentence in sentences
+        ]
 
 
 def _print_note(note: str | None) -> None:

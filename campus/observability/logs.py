@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 
+from campus.errors import StorageUnavailable
+
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record; all others are an event's data."""
 LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
@@ -150,9 +152,12 @@ def _raised_at(error: BaseException) -> str:
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
 
-    And for FastMCP's of a tool that failed, which campus logs with the request id.
+    And for FastMCP's of a tool that failed, which campus logs with the request id; and for that of a tool whose database cannot be used,
+    which the gate logs in a sentence.
     """
     if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
+        return False
+    if record.name == "twins.tool.errors" and record.exc_info and isinstance(record.exc_info[1], StorageUnavailable):
         return False
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
     return not (hung_up and record.name.startswith("mcp."))

@@ -190,8 +190,9 @@ class Database:
         return int(pool.checkedout())
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self._connections.close()
+        """Close every connection, also when cancelled: a job that is stopped leaves none to the pool, which would log it as an error."""
+        with anyio.CancelScope(shield=True):
+            await self._connections.close()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

@@ -122,6 +122,19 @@ def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was
     ]
 
 
+def test_a_stop_while_a_feed_hangs_logs_no_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as feed:
+        feed.settimeout(patience(30))
+        url = f"http://127.0.0.1:{feed.getsockname()[1]}/feed"
+        urls = "\n".join(f'{name}_url = "{url}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
+        with serving(tmp_path, f"[buildings.cve]\nsample = true\n{urls}\n") as campus:
+            asking, _ = feed.accept()
+        asking.close()
+    assert "stopped" in campus.log
+    assert "Traceback" not in campus.log
+    assert " ERROR " not in campus.log
+
+
 def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another() -> None:
     data = {"job": "cve.refresh", "reason": 'answered "no" job=other', "url": "http://jane:pw@host/x?a=b", "count": 3, "note": ""}
     line = OneLine().format(logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "said", **data}))
@@ -150,7 +163,13 @@ def test_one_cause_writes_three_tracebacks_and_twenty_lines_a_minute_and_another
     budget = Budget()
 
     def failed(second: float, number: int, *, crash: bool) -> logging.LogRecord | None:
-        about: dict[str, object] = {"name": "campus", "levelno": logging.ERROR, "msg": "call failed", "created": 1e9 + second, "route": number}
+        about: dict[str, object] = {
+            "name": "campus",
+            "levelno": logging.ERROR,
+            "msg": "call failed",
+            "created": 1e9 + second,
+            "route": number,
+        }
         try:
             raise (OSError if crash else ValueError)(f"number {number}")
         except (OSError, ValueError) as error:

@@ -68,14 +68,24 @@ async def test_every_code_of_postgresql_is_a_sentence_with_the_code(postgres: Po
 
 async def test_a_table_of_another_role_is_a_fault_that_names_the_table(postgres: Postgres) -> None:
     name = postgres.create_database()
-    postgres.run("psql", "-d", name, "-c", "DROP ROLE IF EXISTS clerk", "-c", "CREATE ROLE clerk LOGIN", "-c", f"GRANT ALL ON DATABASE {name} TO clerk")
+    postgres.run(
+        "psql",
+        "-d",
+        name,
+        "-c",
+        "DROP ROLE IF EXISTS clerk",
+        "-c",
+        "CREATE ROLE clerk LOGIN",
+        "-c",
+        f"GRANT ALL ON DATABASE {name} TO clerk",
+    )
     async with bank_of(postgres.url(name).replace("postgres@", "clerk@")) as bank:
         postgres.run("psql", "-d", name, "-c", "ALTER TABLE bank.account OWNER TO postgres")
         for error in await errors_of(bank, "SELECT * FROM account"):
             assert isinstance(error, StorageFault)
             assert "does not allow this user to do so (permission denied for table account): make it the owner" in str(error)
     postgres.drop_database(name)
-    postgres.run("psql", "-d", name, "-c", "REVOKE ALL ON DATABASE " + name + " FROM clerk", "-c", "DROP ROLE clerk")
+    postgres.run("psql", "-d", name, "-c", "DROP OWNED BY clerk; DROP ROLE clerk")
 
 
 @pytest.mark.parametrize(
@@ -91,12 +101,14 @@ async def test_every_error_of_sqlite_is_a_sentence_with_the_name_of_its_code(tmp
     file = tmp_path / "bank.db"
     async with bank_of(f"sqlite:{tmp_path}") as bank:
         await in_transaction(bank, lambda connection: connection.execute(text("INSERT INTO account VALUES ('a', 1, 'EUR')")))
-    if " " in damage:
+    data = file.read_bytes()
+    if damage == "overwritten":
+        file.write_bytes(b"no database of SQLite, but long enough to be one" * 90)
+    elif damage == "malformed":
+        file.write_bytes(data[:100] + b"\xff" * (len(data) - 100))
+    else:
         with closing(sqlite3.connect(file)) as connection:
             connection.executescript(damage)
-    else:
-        data = file.read_bytes()
-        file.write_bytes(b"no database of SQLite, but long enough to be one" * 90 if damage == "overwritten" else data[:100] + b"\xff" * (len(data) - 100))
     with pytest.raises(StorageUnavailable) as caught:
         async with bank_of(f"sqlite:{tmp_path}") as bank:
             await in_transaction(bank, lambda connection: connection.execute(text("UPDATE account SET balance = 2")))
