@@ -24,7 +24,7 @@ from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
-from campus.checks import Noted, severity_of, unpayable_note
+from campus.checks import unpayable_note
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
@@ -370,16 +370,16 @@ def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     """The findings of all checks of a kind."""
     async with assemble(read_place(config), exclusive=False, reading=True) as campus:
-        problems = await campus.ask(on)
-        if on == "check":
-            backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
-            for table, note in ("[payments]", unpayable_note(campus.plan)), ("[storage]", backup):
-                problems[table] = [*problems.get(table, ()), *([Noted(note)] if note else [])]
-        return [
-            {"building": name, "severity": severity_of(sentence), "problem": sentence}
-            for name, sentences in problems.items()
+        rows = [
+            {"building": name, "severity": getattr(sentence, "severity", "error"), "problem": sentence}
+            for name, sentences in (await campus.ask(on)).items()
             for sentence in sentences
         ]
+        if on == "check":
+            backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
+            notes = {"[payments]": unpayable_note(campus.plan), "[storage]": backup}
+            rows += [{"building": table, "severity": "note", "problem": note} for table, note in notes.items() if note]
+        return rows
 
 
 def _print_note(note: str | None) -> None:

@@ -5,9 +5,8 @@ import logging
 import re
 import sys
 import time
-from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -25,7 +24,9 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 REPEATED_SECONDS = 60.0
 MOST_OF_A_KIND = 20
-MOST_TRACEBACKS = 3
+MOST_TRACEBACKS = 2
+Causes = dict[tuple[object, ...], tuple[float, int]]
+"""When each of the latest was first logged in its minute, the oldest first, and how often it was to be logged since."""
 MOST_REMEMBERED = 1_000
 WORD = re.compile(r'[^\s"=]+')
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
@@ -89,15 +90,14 @@ class Budget(logging.Filter):
     """Limits what one cause may write within a minute, of whichever request, so that a fault does not fill the disk or hide another.
 
     A warning that says what another said is dropped, and one that only differs in its data after the first twenty. Of an error with a
-    traceback, which is the same cause if it was raised at the same place, the first three are whole. The next one after the minute says
+    traceback, which is the same cause if it was raised at the same place, the first two are whole. The next one after the minute says
     how many were dropped.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[tuple[object, ...], Cause] = {}
-        self._kinds: dict[tuple[object, ...], Cause] = {}
-        """The latest of each, the oldest first."""
+        self._said: Causes = {}
+        self._kinds: Causes = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log it."""
@@ -116,26 +116,18 @@ class Budget(logging.Filter):
         return bool(place)
 
 
-@dataclass
-class Cause:
-    """How often something was to be logged since the first time within a minute."""
-
-    began_at: float
-    count: int
-
-
-def _place_of(cause: tuple[object, ...], causes: dict[tuple[object, ...], Cause], most: int, record: logging.LogRecord) -> int:
+def _place_of(cause: tuple[object, ...], causes: Causes, most: int, record: logging.LogRecord) -> int:
     """Which of the causes of its minute a record is, beginning with 1; 0 beyond `most`."""
-    before = causes.get(cause)
-    if before and 0 <= record.created - before.began_at < REPEATED_SECONDS:
-        before.count += 1
-        return before.count if before.count <= most else 0
+    began_at, count = causes.get(cause, (-inf, 0))
+    if 0 <= record.created - began_at < REPEATED_SECONDS:
+        causes[cause] = began_at, count + 1
+        return count + 1 if count < most else 0
     causes.pop(cause, None)
-    causes[cause] = Cause(record.created, 1)
+    causes[cause] = record.created, 1
     if len(causes) > MOST_REMEMBERED:
         del causes[next(iter(causes))]
-    if before and before.count > most:
-        record.repeated = before.count - most
+    if count > most:
+        record.repeated = count - most
     return 1
 
 

@@ -96,12 +96,11 @@ def storage_error_of(error: DBAPIError | sqlite3.Error, database: str, *, readin
     code = _code_of(driver)
     if reading and code in READ_ONLY:
         return StorageError(f"{database} was opened by read(), whose session is readonly; use write() or batch()")
-    number = getattr(driver, "sqlite_errorcode", None)
-    kind = code[:2] if number is None else number & 0xFF
-    if kind in OF_VALUES:
+    number = getattr(driver, "sqlite_errorcode", 0) & 0xFF
+    if number in OF_VALUES or code[:2] in OF_VALUES:
         return None
-    permanent = _by_prefix(POSTGRES_PERMANENT, code) if number is None else SQLITE_PERMANENT.get(kind)
-    temporary = _by_prefix(POSTGRES_TEMPORARY, code) if number is None else SQLITE_TEMPORARY.get(kind)
+    permanent = SQLITE_PERMANENT.get(number) or _by_prefix(POSTGRES_PERMANENT, code)
+    temporary = SQLITE_TEMPORARY.get(number) or _by_prefix(POSTGRES_TEMPORARY, code)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         temporary = temporary or "closed the connection{words}"
     sentence = permanent or temporary or "reports an error that campus does not know{words}: see its log"

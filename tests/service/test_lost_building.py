@@ -32,7 +32,7 @@ MONITOR = {"name": "nightly", "alert_webhook": "https://hooks.example.com/x"}
 MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
 CALLS = 40
 LOGGED = 64_000
-"""Bytes of a log in which three tracebacks and some lines of each cause have room."""
+"""Bytes of a log in which two tracebacks and some lines of each cause have room."""
 
 TO_ANOTHER_ROLE = """
 DO $$ DECLARE each record; BEGIN
@@ -51,10 +51,6 @@ CREATE TRIGGER refuse BEFORE UPDATE ON recorder.alembic_version EXECUTE FUNCTION
 SLOW = """
 CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NULL; END $$;
 CREATE TRIGGER slow BEFORE INSERT ON {schema}.{table} EXECUTE FUNCTION {schema}.slow()
-"""
-CANCELLING = """
-ALTER ROLE {role} SET statement_timeout = '1s';
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'
 """
 
 
@@ -108,7 +104,7 @@ def test_a_lost_building_is_named_and_the_others_are_served(tmp_path: Path, post
         logged = campus.log[before:]
         assert f"[{code}]" in logged
         assert "ERROR" in logged
-        assert len(logged) < LOGGED, (len(logged), [line[:100] for line in logged.splitlines() if line[:2] == '20'])
+        assert len(logged) < LOGGED, (len(logged), [line[:100] for line in logged.splitlines() if line[:2] == "20"])
         answer = campus.command("check")
         assert answer.returncode in (1, 2), answer.stdout
         assert "Traceback" not in answer.stdout + answer.stderr
@@ -118,7 +114,8 @@ def test_a_statement_that_is_cancelled_is_503_and_a_command_says_it_in_a_sentenc
     with serving(tmp_path, config_of(postgres, owned)) as campus:
         for schema, table in ("campus", "keys"), ("recorder", "monitor"):
             sql(postgres, owned, SLOW.format(schema=schema, table=table))
-        sql(postgres, owned, CANCELLING.format(role=owned))
+        sql(postgres, owned, f"ALTER ROLE {owned} SET statement_timeout = '1s'")
+        sql(postgres, owned, f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{owned}'")
         refused = httpx.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR, timeout=patience(60))
         assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable"), refused.text
         assert "[57014]" in campus.log
