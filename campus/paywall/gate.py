@@ -185,8 +185,11 @@ class Gate:
             self._metrics.refused(refusal.more["limit"]["name"])
             await self._limits.delay()
             raise
-        except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
-            raise storage_problem(error, log, building=self.site.name, request_id=call.scope.get("request_id")) from None
+        except Exception as error:  # of the database, while the key was looked up, a payment was stored or the tool ran, also in its server
+            fault = error if isinstance(error, StorageUnavailable) else error.__cause__
+            if isinstance(error, Problem) or not isinstance(fault, StorageUnavailable):
+                raise
+            raise storage_problem(fault, log, building=self.site.name, request_id=call.scope.get("request_id")) from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
 
     async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:

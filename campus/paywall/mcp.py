@@ -1,6 +1,5 @@
 """The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results, and the middleware that asks the gate."""
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,14 +17,12 @@ from starlette.types import Scope
 
 from campus.caller import Frame
 from campus.context import CONTEXT, context_of
-from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.gate import Gate
 from campus.paywall.listing import as_listed
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import storage_problem
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -42,8 +39,6 @@ from twins import (
     unstorable_reason,
     with_meta,
 )
-
-log = logging.getLogger(__name__)
 
 NO_SESSION = (
     "this tool asks its caller in an MCP session (ctx.elicit and the like), and this service keeps no sessions; its author can have it"
@@ -145,8 +140,6 @@ class McpPaywall:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise
         except ToolError as error:
-            if isinstance(error.__cause__, StorageUnavailable):
-                return refusal(storage_problem(error.__cause__, log, building=self.name, request_id=scope.get("request_id")), scope)
             if not call.is_direct and is_crash(error):
                 log_failure(error.__cause__ or error, checker.operation, scope)
             return refusal(as_problem(error, checker.operation.tool), scope)

@@ -37,7 +37,7 @@ POSTGRES_TEMPORARY = {
     "08": "cannot be reached{words}; the server's log says why, unless another program listens there",
     "25006": "is read-only: the server is a standby, or default_transaction_read_only is on; name the primary in [storage] url",
     **dict.fromkeys(ABORTED, "aborted a transaction because of another one"),
-    "25P": "ended a transaction{words}: it waited longer than the server's or the role's settings allow",
+    **dict.fromkeys(("25P03", "25P04"), "ended a transaction{words}: it took longer than the server's or the role's settings allow"),
     "53": "is out of resources{words}: disk, memory or connections",
     "55P03": f"was locked by another process for more than {BUSY_SECONDS:g} s",
     "57014": "cancelled a statement{words}: see statement_timeout of the server and of the role, and what else it is doing",
@@ -52,7 +52,7 @@ POSTGRES_PERMANENT = {
     "42501": "does not allow this user to do so{words}: make it the owner of the schema and of its tables, and grant it the right to create"
     " schemas in the database",
     **dict.fromkeys(("3F000", "42P01", "42703"), LOST),
-    "XX": "is damaged{words}: see the server's log; REINDEX repairs an index, and a backup the rest",
+    **dict.fromkeys(("XX001", "XX002"), "is damaged{words}: see the server's log; REINDEX repairs an index, a backup all else"),
 }
 """By the beginning of the SQLSTATE. `{words}` are the server's own."""
 OF_VALUES = ("22", "23", sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)

@@ -4,12 +4,19 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import httpx
 import pytest
+from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 from patience import patience
 from serving import Served, serving
 
+from campus import Building, free, route
+from campus.caller import Frame
+from campus.errors import StorageFault
+from campus.testing import open_campus
 from tests.conftest import Postgres
 
 CONFIG = """
@@ -122,6 +129,28 @@ def test_a_statement_that_is_cancelled_is_503_and_a_command_says_it_in_a_sentenc
         answer = campus.command("key", "issue", "cve")
         assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
         assert "[57014]" in answer.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("middleware", [[], [Middleware()]], ids=["directly", "through its server"])
+async def test_a_tool_without_its_database_answers_503_over_both_frames(
+    middleware: list[Middleware], caplog: pytest.LogCaptureFixture
+) -> None:
+    mcp: FastMCP[Any] = FastMCP("Bank", middleware=middleware)
+
+    @mcp.tool(meta=route("GET /v1/bank/balance") | free(), annotations={"readOnlyHint": True})
+    async def balance() -> int:
+        """The balance."""
+        raise StorageFault("the database of the bank is damaged [SQLITE_CORRUPT]")
+
+    frames: tuple[Frame, ...] = ("http", "mcp")
+    for frame in frames:
+        async with open_campus(frame=frame, bank=Building(mcp)) as campus:
+            reply = await campus.call("balance")
+        assert (reply.status, reply.code) == (503, "storage_unavailable"), frame
+        assert "SQLITE" not in str(reply.data)
+    said = [record for record in caplog.records if "SQLITE_CORRUPT" in record.getMessage()]
+    assert [(record.levelname, record.exc_info) for record in said if record.name == "campus.paywall.gate"] == [("ERROR", None)] * 2
 
 
 def readiness(campus: Served, wanted: dict[str, str]) -> dict[str, str]:
