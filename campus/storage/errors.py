@@ -52,6 +52,7 @@ POSTGRES_PERMANENT = {
     "42501": "does not allow this user to do so{words}: make it the owner of the schema and of its tables, and grant it the right to create"
     " schemas in the database",
     **dict.fromkeys(("3F000", "42P01", "42703"), LOST),
+    "InterfaceError": "cannot be used as [storage] url says{words}",
     **dict.fromkeys(("XX001", "XX002"), "is damaged{words}: see the server's log; REINDEX repairs an index, a backup all else"),
 }
 """By the beginning of the SQLSTATE. `{words}` are the server's own."""
