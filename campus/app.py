@@ -160,10 +160,7 @@ class Campus:
         ]
 
     async def _backlogs(self) -> Mapping[str, tuple[int, float, float]]:
-        """By building: how many alerts wait, for how long the next message has been due, and the oldest alert's age.
-
-        A database that cannot be read is left out.
-        """
+        """By building whose database can be read: how many alerts wait, how late the next message is, and the age of the oldest alert."""
         found: dict[str, tuple[int, float, float]] = {}
         for name, outbox in self.outboxes.items():
             with suppress(StorageError), anyio.move_on_after(BACKLOG_SECONDS):

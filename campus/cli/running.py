@@ -360,9 +360,8 @@ def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) 
         show(found if as_json else grave, as_json=as_json)
     else:
         print("all is well")
-    for row in found if not as_json else ():
-        if row["severity"] == "note":
-            _print_note(row["problem"])
+    for row in found:
+        _print_note(row["problem"] if row["severity"] == "note" and not as_json else None)
     if any(strict or row["severity"] == "error" for row in grave):
         sys.exit(1)
 

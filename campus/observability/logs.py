@@ -144,8 +144,7 @@ def _raised_at(error: BaseException) -> str:
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
 
-    And for FastMCP's of a tool that failed, which campus logs with the request id; and for that of a tool whose database cannot be used,
-    which the gate logs in a sentence.
+    And for those of a tool that failed, by FastMCP, and of one whose database cannot be used: campus logs them with the request id.
     """
     if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
         return False
