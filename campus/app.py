@@ -140,27 +140,33 @@ class Campus:
                 "campus_alerts_waiting",
                 "alerts that are not delivered",
                 "building",
-                {name: waiting for name, (waiting, _) in backlogs.items()},
+                {name: waiting for name, (waiting, *_) in backlogs.items()},
+            ),
+            Reading(
+                "campus_alerts_oldest_seconds",
+                "how long ago the oldest alert that is not delivered was raised",
+                "building",
+                {name: age for name, (*_, age) in backlogs.items()},
             ),
             Reading(
                 "campus_alerts_late_seconds",
                 "how long the next message to a target that does not fail has been due",
                 "building",
-                {name: late for name, (_, late) in backlogs.items()},
+                {name: late for name, (_, late, _) in backlogs.items()},
             ),
             Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
             Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
             *await self._gauges(),
         ]
 
-    async def _backlogs(self) -> Mapping[str, tuple[int, float]]:
-        """By building, how many alerts wait and for how long the next message has been due. A database that cannot be read is left out."""
-        found: dict[str, tuple[int, float]] = {}
+    async def _backlogs(self) -> Mapping[str, tuple[int, float, float]]:
+        """By building whose database can be read: how many alerts wait, how late the next message is, and the age of the oldest alert."""
+        found: dict[str, tuple[int, float, float]] = {}
         for name, outbox in self.outboxes.items():
             with suppress(StorageError), anyio.move_on_after(BACKLOG_SECONDS):
-                waiting, due_since = await in_snapshot(self.sites[name].storage, outbox.backlog)
-                late = (self.core.now() - due_since).total_seconds() if due_since else 0.0
-                found[name] = waiting, max(late, 0.0)
+                waiting, *times = await in_snapshot(self.sites[name].storage, outbox.backlog)
+                late, age = (max((self.core.now() - at).total_seconds(), 0.0) if at else 0.0 for at in times)
+                found[name] = waiting, late, age
         return found
 
     async def _gauges(self) -> Sequence[Reading]:

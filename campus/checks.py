@@ -12,9 +12,11 @@ from typing import Any
 
 import anyio
 from fastmcp.tools import FunctionTool
+from pydantic import MISSING
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import text
+from sqlmodel import SQLModel
 
 from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
@@ -32,7 +34,7 @@ from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
-from campus.storage import Storage, try_write
+from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
 
@@ -54,7 +56,14 @@ LIKENESS = 0.8
 """From this ratio of difflib on, a name is taken for a misspelt one."""
 
 Findings = dict[str, Sequence[str]]
-"""By building, a sentence for each problem found."""
+"""By building, a sentence for each problem found: an error, unless it is one of the following."""
+
+
+class Warned(str):
+    """A finding that keeps nothing from working: `campus check` fails for it only with --strict."""
+
+    __slots__ = ()
+    severity = "warning"
 
 
 async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
@@ -103,7 +112,7 @@ async def campus_findings(
 
 
 async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
-    refused = [] if databases.is_single_process else await _write_test("", storage)
+    refused = [] if databases.is_single_process else await _write_test("campus", storage, CoreTables)
     try:
         return refused or await databases.findings()
     except CampusError as error:
@@ -113,14 +122,14 @@ async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[
 def server_findings(config: Config) -> Sequence[str]:
     """Settings in [server] that are dangerous or have no effect."""
     server = config.server
-    found = []
+    found: list[str] = []
     if server.public_url is None and not is_loopback(server.host):
         found.append(f"callers from elsewhere are refused by their Host header; set public_url, since host is {server.host}")
     if server.admin and not is_loopback(server.admin.host):
         risk = "has no encryption, and no login for metrics; other machines may reach it: keep it behind a firewall"
-        found.append(f"admin = {str(server.admin)!r} {risk}")
+        found.append(Warned(f"admin = {str(server.admin)!r} {risk}"))
     if server.admin is None and config.operator_password is not None:
-        found.append(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin")
+        found.append(Warned(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin"))
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
@@ -130,7 +139,7 @@ def web_findings(web: WebTable) -> Sequence[str]:
     """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
-        [f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use"]
+        [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
         if exempt
         else []
     )
@@ -140,9 +149,9 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
     """Products that open nothing, and products of a public service that nobody can buy and without a person to ask for them."""
     offers = [offer for one in plan.opened for offer in one.offers.values()]
     scopes = {ALL, *(one.table.scope or one.name for one in plan.closed), *(offer.scope for offer in offers)}
-    found = []
+    found: list[str] = []
     if idle := [product.name for product in plan.products if product.scope not in scopes]:
-        found.append(f"{', '.join(idle)} would open nothing: no open building has the scope")
+        found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
     is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
     is_unsold = nowhere and not is_sold_here and plan.config.discovery.contact is None
@@ -163,7 +172,7 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
     unread = sorted(config.secrets.keys() - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
-    return [f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}" for one in strange]
+    return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
 
 def unpayable_note(plan: Plan) -> str | None:
@@ -220,7 +229,8 @@ def description_findings(opened: OpenBuilding) -> Sequence[str]:
     bare = sorted(name for name, text in shown.items() if text in (name, opened.tools[name].title))
     if not bare or opened.loaded.table.server is not None:
         return []
-    return [f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"]
+    said = f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"
+    return [Warned(said)]
 
 
 def signature_findings(opened: OpenBuilding) -> Sequence[str]:
@@ -244,13 +254,15 @@ def signature_findings(opened: OpenBuilding) -> Sequence[str]:
         if function.return_annotation is EMPTY and code.co_name != "<lambda>":
             found.append(f"the tool {name} ({place}) does not say what it returns: write a type hint, so that callers get a schema")
         defaults = {each: function.parameters[each].default for each in shown if each in function.parameters}
-        hidden = [each for each, value in defaults.items() if not (value is EMPTY or isinstance(value, FieldInfo) or _has_json(value))]
+        hidden = [each for each, value in defaults.items() if not (isinstance(value, FieldInfo) or _has_json(value))]
         if hidden:
             found.append(f"the tool {name} ({place}) has defaults that JSON cannot say: {', '.join(hidden)}; callers are not told them")
-    return found
+    return [*map(Warned, found)]
 
 
 def _has_json(value: Any) -> bool:
+    if value in (EMPTY, MISSING):  # callers may leave the argument out, or not, as its schema says
+        return True
     try:
         to_json(value)
     except PydanticSerializationError:
@@ -262,13 +274,15 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
     """Differences between a building's tables in code and those that its migrations make, on which calls would fail."""
     if (tables := opened.loaded.building.tables) is None:
         return []
-    if missing := await missing_from(site.storage, tables):
-        return [f"in its database {missing}; {how_to_migrate(site.name)}"]
-    from campus.storage.alembic_runner import drift  # 0.2 s
+    try:
+        if missing := await missing_from(site.storage, tables):
+            return [f"in its database {missing}; {how_to_migrate(site.name)}"]
+        from campus.storage.alembic_runner import drift  # 0.2 s
 
-    if not (found := await drift(site.storage, tables)):
-        return []
-    return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"]
+        found = await drift(site.storage, tables)
+    except CampusError as error:  # the other buildings are checked all the same
+        return [str(error)]
+    return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"] if found else []
 
 
 def readiness(
@@ -279,17 +293,19 @@ def readiness(
     services: ServiceRunner,
     payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
-    """The checks of /readyz: every database accepts a write, jobs and services run, payments work, and the buildings' own checks.
+    """The checks of /readyz: every database accepts a write and has its tables, jobs and services run, and the buildings' own checks.
 
-    The finding `storage` is about campus's own database and those that calls write to. A database that only jobs write
-    to, because all of its building's tools are read-only, is a finding of its building: calls are answered without it.
+    The finding `storage` is about campus's own database, without which nothing can be answered for long. The database of a building
+    is a finding of that building, because the others are answered without it; where no building is left, of `storage` too.
     """
-    written = {one.name: sites[one.name].storage for one in plan.opened if one.loaded.building.tables}
-    needed = [one.name for one in plan.opened if one.name in written and calls_write(one)]
+    used = {one.name: (sites[one.name].storage, tables) for one in plan.opened if (tables := one.loaded.building.tables)}
+    is_lost_with = {one.name for one in plan.opened if one.name in used and calls_write(one)}
 
     async def findings() -> Findings:
-        failed = await _write_tests({"": storage, **written})
-        own: Findings = {"storage": [*failed.pop("", ()), *chain(*(failed.pop(name, ()) for name in needed))]}
+        failed = await _write_tests({"campus": (storage, CoreTables), **used})
+        own: Findings = {"storage": failed.pop("campus")}
+        if all(one.name in is_lost_with and failed[one.name] for one in plan.opened):
+            own["storage"] = [*own["storage"], *chain.from_iterable(failed.values())]
         own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
         if payments:
             own["payments"] = await payments.findings()
@@ -325,30 +341,30 @@ async def clock_findings(storage: Storage) -> Sequence[str]:
 def calls_write(opened: OpenBuilding) -> bool:
     """True if at least half of the building's tools may write, which are all that are not annotated read-only.
 
-    A building with fewer goes on answering most calls while its database takes no writes, so its process stays ready.
+    A building with fewer goes on answering most calls while its database takes no writes.
     """
     writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 
-async def _write_tests(storages: Mapping[str, Storage]) -> Findings:
+async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
     """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
-    async def test(name: str, storage: Storage) -> None:
-        found[name] = await _write_test(name, storage)
+    async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:
+        found[name] = await _write_test(name, storage, tables)
 
     async with anyio.create_task_group() as tasks:
-        for name, storage in storages.items():
-            tasks.start_soon(test, name, storage)
+        for name, database in databases.items():
+            tasks.start_soon(test, name, *database)
     return found
 
 
-async def _write_test(name: str, storage: Storage) -> Sequence[str]:
+async def _write_test(name: str, storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
     try:
         with anyio.move_on_after(WRITE_SECONDS):
-            await try_write(storage)
+            await try_write(storage, tables)
             return []
     except CampusError as error:
         return [str(error)]
-    return [f"the database of {name or 'campus'} did not accept a write within {WRITE_SECONDS:g} s; check what locks it"]
+    return [f"the database of {name} did not accept a write within {WRITE_SECONDS:g} s; check what locks it"]

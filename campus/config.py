@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
@@ -259,8 +260,7 @@ class Config(Table):
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
-    is_locked: bool = Field(default=False, exclude=True)
-    """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
+    _is_locked: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
     def has_its_logo(self) -> Self:
@@ -268,6 +268,17 @@ class Config(Table):
         if self.server.logo and not (self.folder / self.server.logo).is_file():
             raise ValueError(f"server.logo: there is no file {self.folder / self.server.logo}")
         return self
+
+    @property
+    def is_locked(self) -> bool:
+        """True under `campus dev`, which holds the lock of the data: while one version takes over from another, both serve."""
+        return self._is_locked
+
+    def locked(self) -> Self:
+        """The same for a process whose parent holds the lock of the data."""
+        config = self.model_copy()
+        config._is_locked = True
+        return config
 
     @property
     def url(self) -> str:

@@ -13,8 +13,10 @@ CampusError                 the command line prints it and exits with 2
 ├── JobFailed               a job could not do its work, for a reason that it foresaw
 └── StorageError            the database cannot be used
     └── StorageUnavailable  … at the moment: callers get 503 and may try again
+        └── StorageFault    … until somebody mends it, or for a reason that no list of campus has
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -85,6 +87,19 @@ class StorageError(CampusError):
 
 class StorageUnavailable(StorageError):
     """The database cannot be used at the moment; the same call may succeed in a few seconds."""
+
+    level = logging.WARNING
+    """How grave it is in the log."""
+
+
+class StorageFault(StorageUnavailable):
+    """The database cannot be used until somebody mends it. Where campus does not know the reason, the log has a traceback too."""
+
+    level = logging.ERROR
+
+    def __init__(self, message: str, *, is_known: bool = True) -> None:
+        super().__init__(message)
+        self.is_known = is_known
 
 
 def one_line(text: object, *, longest: int | None = LONGEST_REASON) -> str:

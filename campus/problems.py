@@ -1,8 +1,10 @@
 """The problems that callers get: every code explained, and those that several parts of campus answer with."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from campus.errors import StorageFault, StorageUnavailable
 from twins import Problem
 
 EXPLAINED_AT = "/errors/"
@@ -114,6 +116,13 @@ def form_sent() -> Problem:
 def storage_unavailable() -> Problem:
     """503: the database cannot be used at the moment; the same call may succeed in a few seconds."""
     return Problem(503, "storage_unavailable", "The data cannot be reached at the moment; try again.", headers={"Retry-After": "5"})
+
+
+def storage_problem(error: StorageUnavailable, log: logging.Logger, **about: object) -> Problem:
+    """The same, once the reason is in the log."""
+    is_unknown = isinstance(error, StorageFault) and not error.is_known
+    log.log(error.level, "storage unavailable: %s", error, exc_info=error if is_unknown else None, extra=about)
+    return storage_unavailable()
 
 
 def task_cancelled() -> Problem:

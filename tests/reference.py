@@ -165,10 +165,13 @@ def keys_of(model: type[BaseModel]) -> Iterator[str]:
     """A row for each key of a table; each must be described."""
     described = members_of(model)
     for name, field in model.model_fields.items():
-        if field.exclude or SecretStr in (field.annotation, *get_args(field.annotation)):
+        if field.exclude:
             continue
         if name not in described:
             raise Missing(f"the key {name} of {model.__name__} has no docstring")
+        if SecretStr in (field.annotation, *get_args(field.annotation)):
+            yield row(f"`{name}`", "secret", "", default_of(field), f"{one_line(described[name])} Refused here: see [Secrets](#secrets).")
+            continue
         kind = type_of(field.annotation)
         yield row(f"`{name}`", kind, unit_of(name, kind, described[name]), default_of(field), one_line(described[name]))
 

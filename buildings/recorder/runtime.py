@@ -141,7 +141,7 @@ async def _sweep_forever(site: RecorderSite) -> None:
             elif swept.next_deadline is not None:
                 wait = (swept.next_deadline - site.state.time.now()).total_seconds()
         except StorageUnavailable as error:  # the next sweep comes in a second
-            log.warning("sweep failed", extra={"reason": error})
+            log.log(error.level, "sweep failed", extra={"reason": error})
         except Exception:  # a border: a bug must not end the sweeps
             log.exception("sweep failed")
         await anyio.sleep(min(max(wait, SHORTEST_WAIT), LONGEST_WAIT))

@@ -180,7 +180,7 @@ class Dispatcher:
         try:
             return await self.claim()
         except StorageUnavailable as error:  # the alerts wait in it until it is back
-            log.warning("outbox not read", extra={"reason": error})
+            log.log(error.level, "outbox not read", extra={"reason": error})
         except Exception:  # the border: a fault in our code must not end the dispatcher
             log.exception("outbox not read")
         return []

@@ -256,18 +256,18 @@ class Outbox:
 
         def read(connection: Connection) -> DeliveryState:
             targets, failing, disabled, unconfirmed = connection.execute(counted).one()
-            return DeliveryState(targets, failing, disabled, unconfirmed, *self.backlog(connection))
+            return DeliveryState(targets, failing, disabled, unconfirmed, *self.backlog(connection)[:2])
 
         return await in_snapshot(storage, read)
 
-    def backlog(self, connection: Connection) -> tuple[int, datetime | None]:
-        """How many alerts wait, and since when the next message is due: see DeliveryState."""
-        target = self.targets.c
-        waiting = connection.scalar(select(func.count()).select_from(self.alerts)) or 0
+    def backlog(self, connection: Connection) -> tuple[int, datetime | None, datetime | None]:
+        """How many alerts wait, since when the next message is due (see DeliveryState), and when the oldest alert was raised."""
+        target, alert = self.targets.c, self.alerts.c
+        waiting = connection.execute(select(func.count(), func.min(func.coalesce(alert.omitted_since, alert.at)))).one()
         # by health, because the index begins with it
         first = [select(func.min(target.next_try_at)).where(target.health == one, target.next_try_at.is_not(None)) for one in PROMPT]
         due = [at for at in map(connection.scalar, first) if at is not None]
-        return waiting, min(due, default=None)
+        return waiting[0], min(due, default=None), waiting[1]
 
     async def troubled_targets(self, storage: Storage, *, limit: int | None = None) -> Sequence[TroubledTarget]:
         """Targets that fail, the longest failing first, then those that are disabled, the latest first; at most `limit`."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -22,8 +23,13 @@ UNCONFIRMED = (
     " and never if it refused: {tool} says why no question was sent."
 )
 """What a tool answers about a mailbox that has not confirmed; fill in `what` is sent and the `tool` that tells more."""
+UNCHECKED = "{} was not looked up: other hosts that you named do not answer. Check its name: alerts are lost unless it can be reached."
 CONCURRENT_CHECKS = 4
 """Concurrent checks of webhooks for one sender, so that hosts that do not answer do not delay other senders."""
+CHECKS_PER_HOST = CONCURRENT_CHECKS - 1
+"""Of these at one host, so that one that does not answer does not delay the sender's others."""
+TURN_SECONDS = 5.0
+"""How long a registration waits for those before it; it is then stored unchecked. An alert is sent to no private address in any case."""
 
 
 def visible_name(text: str) -> str:
@@ -91,7 +97,7 @@ class Registrations:
         self._web = web.apart()
         self._per_minute = per_minute
         self._buckets = TokenBuckets(per_minute)
-        self._checks = FairQueue(per_holder=CONCURRENT_CHECKS)
+        self._checks = FairQueue(per_holder=CONCURRENT_CHECKS, per_part=CHECKS_PER_HOST)
 
     async def addresses(self, webhook: str | None, email: str | None, sender: str) -> Addresses:
         """The addresses in a sender's call; an empty text is none. Problem 422 for one that cannot be used."""
@@ -102,8 +108,10 @@ class Registrations:
         """Count a registration and check its webhook; returns a warning about it. Problem 429 `too_many_registrations` beyond the limit."""
         if not self._buckets.take(sender, now):
             raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
-        async with self._checks.turn(sender):
-            return await check_webhook(webhook, self._web) if webhook else None
+        if webhook is None:
+            return None
+        async with self._checks.turn(sender, urlsplit(webhook.text).hostname or "", seconds=TURN_SECONDS) as has_turn:
+            return await check_webhook(webhook, self._web) if has_turn else UNCHECKED.format("alert_webhook")
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:

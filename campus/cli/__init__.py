@@ -18,7 +18,7 @@ __all__ = ["main"]
 RUNNING = {
     "serve": "Serve the buildings that campus.toml names, or a FastMCP server in one file, until interrupted.",
     "run": "Run a job once, now, with or without a running server.",
-    "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is.",
+    "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 if there are errors.",
     "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
     "alerts": "List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones.",
     "migrate": (

@@ -53,7 +53,7 @@ def _serve(place: Path, listener: socket.socket, reports: socket.socket, *, host
     sys.dont_write_bytecode = True  # Python takes two saves of one length within a second for the same
     log_to_stderr(log_level, requests=True)
     try:
-        settings = read_place(place).serving_at(host, port, admin="off").model_copy(update={"is_locked": True})
+        settings = read_place(place).serving_at(host, port, admin="off").locked()
         jobs = partial(job_command, place, settings, ("--log-level", log_level, "--log-format", "text"))
         serving = partial(serve_campus, settings, jobs, listener=listener, on_serving=partial(_report, reports))
         anyio.run(serving, backend_options={"use_uvloop": True})

@@ -32,7 +32,8 @@ from campus.cli.processes import own_group
 from campus.config import Config
 from campus.core import database_password, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
-from campus.http.server import bind, inherited_listener
+from campus.http.protocol import CONNECTIONS
+from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
 from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
 from campus.storage import CoreTables, Databases
@@ -93,6 +94,8 @@ async def serve_campus(
     announces: bool = False,
 ) -> None:
     """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
+    if (allowed := connections_allowed()) < CONNECTIONS:  # before anything is opened
+        log.warning("fewer connections are served than campus can: raise the limit of open files", extra={"connections": allowed})
     with ExitStack() as sockets:
         listener = sockets.enter_context(listener or inherited_listener() or bind(settings.server.host, settings.server.port))
         if settings.server.admin:
@@ -220,9 +223,16 @@ def _capturing(run: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return capture
 
 
-def check(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 when anything is."""
-    report(anyio.run(ask, place or config, "check"), as_json=as_json)
+def check(
+    place: Place = None,
+    /,
+    *,
+    config: ConfigFile = CAMPUS_TOML,
+    strict: Annotated[bool, Parameter(negative="", help="Fail for warnings too, such as a tool without a description.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 if there are errors."""
+    report(anyio.run(ask, place or config, "check"), as_json=as_json, strict=strict)
 
 
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
@@ -317,22 +327,32 @@ async def tables_of(config: Config) -> dict[str, type[SQLModel]]:
     return {"campus": CoreTables, **{one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}}
 
 
-def report(found: list[dict[str, str]], *, as_json: bool) -> None:
-    """Print findings; ends the process with exit code 1 if there are any."""
-    if found or as_json:
-        show(found, as_json=as_json)
-        sys.exit(1 if found else 0)
-    print("all is well")
+def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) -> None:
+    """Print findings, and notes to standard error; exits with code 1 if there are errors, or where it is `strict` warnings."""
+    grave = [row for row in found if row["severity"] != "note"]
+    if grave or as_json:
+        show(found if as_json else grave, as_json=as_json)
+    else:
+        print("all is well")
+    for row in found:
+        _print_note(row["problem"] if row["severity"] == "note" and not as_json else None)
+    if any(strict or row["severity"] == "error" for row in grave):
+        sys.exit(1)
 
 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     """The findings of all checks of a kind."""
     async with assemble(read_place(config), exclusive=False, reading=True) as campus:
-        problems = await campus.ask(on)
+        rows = [
+            {"building": name, "severity": getattr(sentence, "severity", "error"), "problem": sentence}
+            for name, sentences in (await campus.ask(on)).items()
+            for sentence in sentences
+        ]
         if on == "check":
-            _print_note(unpayable_note(campus.plan))
-            _print_note(campus.core.databases.backup_note() if campus.plan.config.server.public_url else None)
-        return [{"building": name, "problem": sentence} for name, sentences in problems.items() for sentence in sentences]
+            backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
+            notes = {"[payments]": unpayable_note(campus.plan), "[storage]": backup}
+            rows += [{"building": table, "severity": "note", "problem": note} for table, note in notes.items() if note]
+        return rows
 
 
 def _print_note(note: str | None) -> None:

@@ -32,7 +32,7 @@ from campus.http.waiting import WaitingCalls
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability import RequestMetrics
-from campus.problems import storage_unavailable
+from campus.problems import storage_problem
 from campus.shares import Counts
 from twins import Problem
 
@@ -166,8 +166,7 @@ class Edge:
             return
         data = {"request_id": response.request_id, "method": scope["method"], "route": loggable_route_of(scope)}
         if isinstance(error, StorageUnavailable):
-            log.warning("storage unavailable: %s", error, extra=data)
-            problem = storage_unavailable()
+            problem = storage_problem(error, log, **data)
         else:
             log.error("call failed", exc_info=error, extra=data)
             problem = Problem(500, "internal_error", "The call failed on our side; quote the request id when you report it.")

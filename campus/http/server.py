@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from campus.addresses import LOOPBACK_PROXIES, Listen
 from campus.errors import ServeError
 from campus.http.hosts import Proxies
-from campus.http.protocol import CONNECTIONS, LimitedProtocol, of_listener, with_limits
+from campus.http.protocol import CONNECTIONS, CONNECTIONS_PER_ADDRESS, LimitedProtocol, of_listener, with_limits
 from campus.http.uvicorn_names import missing_names
 from campus.observability import RequestMetrics
 
@@ -28,7 +28,9 @@ BACKLOG = 2_048
 FIRST_INHERITED = 3
 GRACE_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-OTHER_FILES = 256  # databases, logs, feeds: files of the process that are no connections
+OTHER_FILES = 256  # databases, logs, feeds, alerts: files of the process that are no connections
+LEAST_OTHER_FILES = 128  # what the four buildings open on SQLite, and some
+LEAST_CONNECTIONS = 64
 STALLED_MILLISECONDS = 30_000  # for data that a caller does not read: the kernel would wait for ever
 
 
@@ -97,7 +99,9 @@ async def serve(
 
     Run it on uvloop. No ASGI lifespan is run: open what the app needs around this call.
     """
-    protocol = protocol or with_limits(connections_limit=min(CONNECTIONS, _files_allowed() - OTHER_FILES))
+    if protocol is None:
+        allowed = connections_allowed()
+        protocol = with_limits(connections_limit=allowed, connections_per_address=min(CONNECTIONS_PER_ADDRESS, allowed // 2))
     missing = missing_names(app)
     if missing:
         log.warning(
@@ -182,6 +186,17 @@ def _limit_unread(listener: socket.socket) -> None:
     """Limit how long a caller may leave data unread, on Linux; accepted connections inherit it."""
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MILLISECONDS)
+
+
+def connections_allowed() -> int:
+    """How many connections the process may hold, by the files that it may open. ServeError if those are too few to serve with."""
+    files = _files_allowed()
+    if files < LEAST_OTHER_FILES + LEAST_CONNECTIONS:
+        raise ServeError(
+            f"this process may open {files} files, and needs {LEAST_OTHER_FILES + LEAST_CONNECTIONS}, or {CONNECTIONS + OTHER_FILES:,} to"
+            " serve all that it can: raise the hard limit, by LimitNOFILE= in a unit of systemd, or ulimit -n"
+        )
+    return min(CONNECTIONS, files - max(LEAST_OTHER_FILES, min(OTHER_FILES, files // 2)))
 
 
 def _files_allowed() -> int:

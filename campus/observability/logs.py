@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 
+from campus.errors import StorageUnavailable
+
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record; all others are an event's data."""
 LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembic", "aiosqlite", "x402", "web3")
@@ -21,6 +23,10 @@ LogFormat = Literal["text", "json"]
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """RFC 3339, in UTC and whole seconds."""
 REPEATED_SECONDS = 60.0
+MOST_OF_A_KIND = 20
+MOST_TRACEBACKS = 2
+Causes = dict[tuple[object, ...], tuple[float, int]]
+"""When each of the latest was first logged in its minute, the oldest first, and how often it was to be logged since."""
 MOST_REMEMBERED = 1_000
 WORD = re.compile(r'[^\s"=]+')
 URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s'\"<>\\]+", re.IGNORECASE)
@@ -80,39 +86,69 @@ def _shown(value: object) -> str:
     return text if WORD.fullmatch(text) else f'"{escaped}"'
 
 
-class Repeats(logging.Filter):
-    """Drops a warning that says what another said within the last minute, of whichever request; a later one says how many were dropped."""
+class Budget(logging.Filter):
+    """Limits what one cause may write within a minute, of whichever request, so that a fault does not fill the disk or hide another.
+
+    A warning that says what another said is dropped, and one that only differs in its data after the first twenty. Of an error with a
+    traceback, which is the same cause if it was raised at the same place, the first two are whole. The next one after the minute says
+    how many were dropped.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[tuple[object, ...], tuple[float, int]] = {}
-        """When each of the latest was logged, the oldest first, and how many were dropped since."""
+        self._said: Causes = {}
+        self._kinds: Causes = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log it."""
-        if record.levelno < logging.WARNING or record.exc_info:
+        if record.levelno < logging.WARNING:
             return True
-        data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
-        said = (record.name, record.getMessage(), *data)
-        logged_at, dropped = self._logged.get(said, (-inf, 0))
-        if 0 <= record.created - logged_at < REPEATED_SECONDS:
-            self._logged[said] = (logged_at, dropped + 1)
-            return False
-        self._logged.pop(said, None)
-        self._logged[said] = (record.created, 0)
-        if len(self._logged) > MOST_REMEMBERED:
-            del self._logged[next(iter(self._logged))]
-        if dropped:
-            record.repeated = dropped
-        return True
+        error = record.exc_info[1] if record.exc_info else None
+        kind = (record.name, record.msg, error and _raised_at(error))
+        if error is None:
+            data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
+            said = (*kind, record.getMessage(), *data)
+            return bool(_place_of(said, self._said, 1, record) and _place_of(kind, self._kinds, MOST_OF_A_KIND, record))
+        place = _place_of(kind, self._kinds, MOST_OF_A_KIND, record)
+        if place > MOST_TRACEBACKS:
+            record.exc_info = record.exc_text = None
+            record.error = _raised_at(error)
+        return bool(place)
+
+
+def _place_of(cause: tuple[object, ...], causes: Causes, most: int, record: logging.LogRecord) -> int:
+    """Which of the causes of its minute a record is, beginning with 1; 0 beyond `most`."""
+    began_at, count = causes.get(cause, (-inf, 0))
+    if 0 <= record.created - began_at < REPEATED_SECONDS:
+        causes[cause] = began_at, count + 1
+        return count + 1 if count < most else 0
+    causes.pop(cause, None)
+    causes[cause] = record.created, 1
+    if len(causes) > MOST_REMEMBERED:
+        del causes[next(iter(causes))]
+    if count > most:
+        record.repeated = count - most
+    return 1
+
+
+def _raised_at(error: BaseException) -> str:
+    """The kind of the first error of a chain, and the line that raised it."""
+    while error.__cause__:
+        error = error.__cause__
+    at = error.__traceback__
+    while at and at.tb_next:
+        at = at.tb_next
+    return f"{type(error).__name__} at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at else type(error).__name__
 
 
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
 
-    And for FastMCP's of a tool that failed, which campus logs with the request id.
+    And for those of a tool that failed, by FastMCP, and of one whose database cannot be used: campus logs them with the request id.
     """
     if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
+        return False
+    if record.name == "twins.tool.errors" and record.exc_info and isinstance(record.exc_info[1], StorageUnavailable):
         return False
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
     return not (hung_up and record.name.startswith("mcp."))
@@ -123,7 +159,7 @@ def log_to_stderr(level: LogLevel, *, log_format: LogFormat = "text", requests: 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneObject() if log_format == "json" else OneLine())
     handler.addFilter(is_wanted)
-    handler.addFilter(Repeats())
+    handler.addFilter(Budget())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)  # Python's own, such as that of a coroutine that was never awaited
     for name, lowest in LIBRARY_LEVELS.items():

@@ -21,7 +21,7 @@ from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
 from campus.paywall.principal import enter, leave
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
-from campus.problems import storage_unavailable
+from campus.problems import storage_problem
 from campus.site import Site
 from twins import Problem, ServerAnswers
 
@@ -185,9 +185,11 @@ class Gate:
             self._metrics.refused(refusal.more["limit"]["name"])
             await self._limits.delay()
             raise
-        except StorageUnavailable as error:  # while the key was looked up, the tool ran or a payment was stored
-            log.warning("storage unavailable: %s", error, extra={"building": self.site.name, "request_id": call.scope.get("request_id")})
-            raise storage_unavailable() from None
+        except Exception as error:  # of the database, while the key was looked up, a payment was stored or the tool ran, also in its server
+            fault = error if isinstance(error, StorageUnavailable) else error.__cause__
+            if isinstance(error, Problem) or not isinstance(fault, StorageUnavailable):
+                raise
+            raise storage_problem(fault, log, building=self.site.name, request_id=call.scope.get("request_id")) from None
         return result if caller.key_ignored is None else call.noted(result, caller.key_ignored)
 
     async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:

@@ -17,14 +17,12 @@ from starlette.types import Scope
 
 from campus.caller import Frame
 from campus.context import CONTEXT, context_of
-from campus.errors import StorageUnavailable
 from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.gate import Gate
 from campus.paywall.listing import as_listed
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import storage_unavailable
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -249,8 +247,6 @@ def as_problem(error: ToolError, tool: Tool) -> Problem:
     """A Problem unchanged; a plain ToolError with its sentence; any other failure without its text."""
     if isinstance(error, Problem):
         return error
-    if isinstance(error.__cause__, StorageUnavailable):
-        return storage_unavailable()
     if isinstance(error.__cause__, NoBackChannelError):
         return Problem(409, "input_required", NO_SESSION)
     if error.__cause__ is None:

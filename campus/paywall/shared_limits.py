@@ -121,7 +121,7 @@ class SharedLimits:
                     for limit in self._limits:
                         await limit.exchange(tell, self._elapsed())
                 except StorageUnavailable as error:
-                    log.warning("each process counts for itself what callers spend of [limits]: %s", error)
+                    log.log(error.level, "each process counts for itself what callers spend of [limits]: %s", error)
                     await anyio.sleep(RETRY_SECONDS)
 
     async def forget(self) -> None:

@@ -31,7 +31,7 @@ from campus.paywall.gate import Gate, GatedCall
 from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.problems import EXPLAINED_AT, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
+from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
@@ -347,8 +347,8 @@ def stored_reachable() -> Iterator[None]:
     """Problem 503 if the database cannot be used."""
     try:
         yield
-    except StorageUnavailable:
-        raise storage_unavailable() from None
+    except StorageUnavailable as error:
+        raise storage_problem(error, log) from None
 
 
 def prefers_async(scope: Scope) -> bool:

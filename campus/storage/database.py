@@ -14,9 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, exists, false, select, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import StorageError, StorageUnavailable
@@ -73,13 +74,16 @@ class Storage(Protocol):
         ...
 
 
-async def try_write(storage: Storage) -> None:
-    """Rewrite one row unchanged and commit. Raises StorageUnavailable if the database accepts no writes.
+async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> None:
+    """Rewrite one row unchanged, name each column of the tables, and commit. Raises StorageUnavailable if calls would fail.
 
     Unlike others, this commit is cancelled with its caller: one may wait for a standby that is missing.
     """
     async with storage.write() as session:
-        await (await session.connection()).execute(text("UPDATE alembic_version SET version_num = version_num"))
+        connection = await session.connection()
+        await connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+        if tables:
+            await connection.execute(select(*(exists(select(*each.c).where(false())) for each in tables.metadata.sorted_tables)))
         await session.commit()
 
 
@@ -186,8 +190,9 @@ class Database:
         return int(pool.checkedout())
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self._connections.close()
+        """Close every connection, also when cancelled: a job that is stopped leaves none to the pool, which would log it as an error."""
+        with anyio.CancelScope(shield=True):
+            await self._connections.close()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

@@ -1,4 +1,7 @@
-"""Database errors as campus raises them: StorageUnavailable for a condition that may pass, StorageError for one that will not."""
+"""Database errors as campus raises them: StorageUnavailable for what may pass, StorageFault for what somebody must mend or no list knows.
+
+Every error of a driver gets its sentence and the database's own code here, but for those about values, which their caller may expect.
+"""
 
 import errno
 import sqlite3
@@ -7,10 +10,10 @@ from contextlib import contextmanager
 from socket import gaierror
 from ssl import SSLError
 
-from sqlalchemy.exc import DBAPIError, InterfaceError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from campus.errors import StorageError, StorageUnavailable, one_line
+from campus.errors import StorageError, StorageFault, StorageUnavailable, one_line
 
 BUSY_SECONDS = 5.0
 """How long a writer waits for a lock of another process, and a reader for a free connection."""
@@ -29,12 +32,15 @@ SQLITE_PERMANENT = {
     sqlite3.SQLITE_NOTADB: "is not a SQLite database: restore a backup, or move the file away",
 }
 ABORTED = ("40001", "40P01")
+LOST = "has lost a schema, table or column, or a statement of campus is wrong{words}: if somebody removed it, restore a backup"
 POSTGRES_TEMPORARY = {
     "08": "cannot be reached{words}; the server's log says why, unless another program listens there",
     "25006": "is read-only: the server is a standby, or default_transaction_read_only is on; name the primary in [storage] url",
     **dict.fromkeys(ABORTED, "aborted a transaction because of another one"),
+    **dict.fromkeys(("25P03", "25P04"), "ended a transaction{words}: it took longer than the server's or the role's settings allow"),
     "53": "is out of resources{words}: disk, memory or connections",
     "55P03": f"was locked by another process for more than {BUSY_SECONDS:g} s",
+    "57014": "cancelled a statement{words}: see statement_timeout of the server and of the role, and what else it is doing",
     "57P": "is shutting down or starting{words}",
     "58": "reports a system error{words}",
 }
@@ -43,10 +49,17 @@ POSTGRES_PERMANENT = {
     "28": "does not admit this user from here{words}: allow it in the server's pg_hba.conf; if that admits it with TLS only, add"
     " ?sslmode=require to [storage] url",
     "3D000": "does not exist: create it with createdb",
-    "42501": "does not allow this user to do so{words}: grant it the right to create schemas in the database",
+    "42501": "does not allow this user to do so{words}: make it the owner of the schema and of its tables, and grant it the right to create"
+    " schemas in the database",
+    **dict.fromkeys(("3F000", "42P01", "42703"), LOST),
+    "InterfaceError": "cannot be used as [storage] url says{words}",
+    **dict.fromkeys(("XX001", "XX002"), "is damaged{words}: see the server's log; REINDEX repairs an index, a backup all else"),
 }
 """By the beginning of the SQLSTATE. `{words}` are the server's own."""
-READ_ONLY = (sqlite3.SQLITE_READONLY, "25006")
+OF_VALUES = ("22", "23", sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
+"""What a database says of values, not of itself: the code that sent them may expect it."""
+READ_ONLY = ("SQLITE_READONLY", "25006")
+"""A write in a session that only reads; a disk that is read-only has other names in SQLite, which begin so."""
 
 
 class TransactionAborted(StorageUnavailable):
@@ -61,15 +74,12 @@ class NoPrimary(OSError):
 def translate_errors(database: str, *, connecting: bool = False, reading: bool = False) -> Iterator[None]:
     """Raise an error of the database itself as a StorageError that names `database`; other errors pass unchanged.
 
-    `connecting` also translates errors of the network and of the client's settings; without it they may come from the caller's own
-    code, and pass.
+    `connecting` also translates errors of the network; without it they may come from the caller's own code, and pass.
     """
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
         translated = storage_error_of(error, database, reading=reading)
-        if translated is None and connecting and isinstance(error, InterfaceError):
-            translated = StorageError(f"{database} cannot be connected to: {one_line(error.orig)}")
         if translated is None:
             raise
         raise translated from error
@@ -82,36 +92,34 @@ def translate_errors(database: str, *, connecting: bool = False, reading: bool =
 
 
 def storage_error_of(error: DBAPIError | sqlite3.Error, database: str, *, reading: bool = False) -> StorageError | None:
-    """The StorageError for an error of the database itself; None for an error in a statement or its values."""
-    code = _code_of(error.orig if isinstance(error, DBAPIError) else error)
+    """The StorageError for an error of the driver; None for one about the values of a statement."""
+    driver = error.orig if isinstance(error, DBAPIError) else error
+    code = _code_of(driver)
     if reading and code in READ_ONLY:
         return StorageError(f"{database} was opened by read(), whose session is readonly; use write() or batch()")
-    if isinstance(code, int):
-        temporary = SQLITE_TEMPORARY.get(code)
-        permanent = SQLITE_PERMANENT.get(code)
-    else:
-        temporary = _by_prefix(POSTGRES_TEMPORARY, code, error)
-        permanent = _by_prefix(POSTGRES_PERMANENT, code, error)
-    if permanent:
-        return StorageError(f"{database} {permanent}")
-    if code in ABORTED:
-        return TransactionAborted(f"{database} {temporary}")
+    number = getattr(driver, "sqlite_errorcode", 0) & 0xFF
+    if number in OF_VALUES or code[:2] in OF_VALUES:
+        return None
+    permanent = SQLITE_PERMANENT.get(number) or _by_prefix(POSTGRES_PERMANENT, code)
+    temporary = SQLITE_TEMPORARY.get(number) or _by_prefix(POSTGRES_TEMPORARY, code)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        temporary = temporary or "closed the connection"
-    return StorageUnavailable(f"{database} {temporary}") if temporary else None
+        temporary = temporary or "closed the connection{words}"
+    sentence = permanent or temporary or "reports an error that campus does not know{words}: see its log"
+    first, _, _ = str(driver).partition("\n")  # further lines may show values
+    words = f" ({one_line(first)})"
+    said = f"{database} {sentence.format(words=words)} [{code}]"
+    if code in ABORTED:
+        return TransactionAborted(said)
+    return StorageUnavailable(said) if temporary and not permanent else StorageFault(said, is_known=bool(permanent))
 
 
-def _code_of(error: BaseException | None) -> int | str:
-    """SQLite's primary result code, or PostgreSQL's SQLSTATE; an empty text when there is neither."""
-    number = getattr(error, "sqlite_errorcode", None)
-    if number is not None:
-        return int(number) & 0xFF
-    return str(getattr(error, "sqlstate", None) or "")
+def _code_of(error: BaseException | None) -> str:
+    """PostgreSQL's SQLSTATE or the name of SQLite's code; the kind of error where a driver tells neither."""
+    return str(getattr(error, "sqlstate", None) or getattr(error, "sqlite_errorname", None) or type(error).__name__)
 
 
-def _by_prefix(sentences: dict[str, str], code: str, error: DBAPIError | sqlite3.Error) -> str | None:
-    found = next((sentence for prefix, sentence in sentences.items() if code.startswith(prefix)), None)
-    return found and found.format(words=f" ({one_line(error.orig)})" if isinstance(error, DBAPIError) else "")
+def _by_prefix(sentences: dict[str, str], code: str) -> str | None:
+    return next((sentence for prefix, sentence in sentences.items() if code.startswith(prefix)), None)
 
 
 def _network_reason(error: OSError) -> str:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from campus.errors import StorageError, StorageUnavailable
+from campus.errors import StorageError, StorageUnavailable, one_line
 from campus.storage.backups import Manifest
 from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
 from campus.storage.migrations import History, Version
@@ -414,7 +414,7 @@ def _engine(url: URL, name: str, hosts: Hosts, *, description: str, statement_se
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     if len(hosts_of(url)) > 1:
         event.listen(engine.sync_engine, "handle_error", _give_up_standby)
-    event.listen(engine.sync_engine, "handle_error", partial(_give_up_silent_server, description=description, seconds=statement_seconds))
+    event.listen(engine.sync_engine, "handle_error", partial(_give_up_lost_server, description=description, seconds=statement_seconds))
     return engine
 
 
@@ -454,12 +454,15 @@ def _give_up_lost_peers(connection: Any, *_: object) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_SECONDS * 1000)
 
 
-def _give_up_silent_server(context: ExceptionContext, *, description: str, seconds: float | None) -> StorageUnavailable | None:
-    """End a connection on which a statement takes too long; what it did is not known. The pool makes its other connections anew too."""
-    if seconds is None or context.connection is None or not isinstance(context.original_exception, TimeoutError):
+def _give_up_lost_server(context: ExceptionContext, *, description: str, seconds: float | None) -> StorageUnavailable | None:
+    """End a connection that breaks or on which a statement takes too long; what it did is not known. The pool makes its others anew too."""
+    error = context.original_exception
+    if seconds is None or context.connection is None or not isinstance(error, OSError):
         return None
     context.is_disconnect = True
-    return StorageUnavailable(f"{description} did not answer within {seconds:g} s; its connection was given up")
+    if isinstance(error, TimeoutError):
+        return StorageUnavailable(f"{description} did not answer within {seconds:g} s; its connection was given up")
+    return StorageUnavailable(f"{description} closed the connection ({one_line(error)})")
 
 
 def _give_up_standby(context: ExceptionContext) -> None:

@@ -203,7 +203,10 @@ def _make(folder: Path) -> bool:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """A lock on the directory itself: it needs no file, and ends with the process, however that ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise StorageError(f"the directory {folder} cannot be read: {error.strerror}") from None
     try:
         _lock(descriptor, folder)
         yield

@@ -16,7 +16,7 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from campus.alerts.registration import CONCURRENT_CHECKS
+from campus.alerts.registration import CHECKS_PER_HOST, CONCURRENT_CHECKS
 from campus.alerts.retries import WAITS
 from campus.outbound.http_clients import GuardedClient, guarded_client
 from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, system_resolver
@@ -161,6 +161,26 @@ async def test_unanswered_names_delay_no_other_callers_registration(
         await until(lambda: len(unanswered) >= CONCURRENT_CHECKS)
         with anyio.fail_after(patience(60)):
             assert "found or reached" not in str((await other.register(receiver.url()))["notes"])
+        tasks.cancel_scope.cancel()
+
+
+async def test_names_that_are_not_answered_do_not_hold_up_their_owners_other_registrations(
+    open_recorder: OpenRecorder, receiver: Receiver, stuck: GuardedClient, unanswered: list[str]
+) -> None:
+    async with open_recorder(web=stuck) as recorder, anyio.create_task_group() as tasks:
+
+        def register(url: str) -> None:
+            tasks.start_soon(partial(recorder.call, "register_monitor", name="a", alert_webhook=url))
+
+        for number in range(CONCURRENT_CHECKS + 1):
+            register(f"https://hang.good.dev/{number}")
+        await until(lambda: len(unanswered) == CHECKS_PER_HOST)
+        with anyio.fail_after(PATIENCE):
+            assert "looked up" not in str((await recorder.register(receiver.url()))["notes"]), "one slow name"
+        register("https://hang2.good.dev/")
+        await until(lambda: len(unanswered) == CONCURRENT_CHECKS)
+        with anyio.fail_after(PATIENCE):
+            assert "alert_webhook was not looked up" in str((await recorder.register(receiver.url("/b")))["notes"]), "two slow names"
         tasks.cancel_scope.cancel()
 
 

@@ -179,6 +179,29 @@ def test_check_says_that_all_is_well_or_what_is_not(tmp_path: Path, run: Command
     assert (answer.code, answer.out) == (0, "all is well\n"), answer.err
 
 
+def test_the_shipped_configuration_has_no_finding_of_ours_and_a_note_that_prices_are_not_offered(tmp_path: Path, run: Command) -> None:
+    shipped = (Path(__file__).parents[2] / "campus.toml").read_text()
+    for feed in ("kev", "kev_mirror", "epss", "nvd"):  # what is away is no mistake of the configuration
+        shipped = shipped.replace("[buildings.cve]\n", f'[buildings.cve]\n{feed}_url = "file:///nowhere"\n')
+    (tmp_path / "campus.toml").write_text(shipped)
+    rows = json.loads(run("check", "--json", "--config", str(tmp_path / "campus.toml")).out)
+    assert [row for row in rows if "_url: " not in row["problem"] and row["severity"] != "note"] == []
+    [note] = [row["problem"] for row in rows if row["severity"] == "note"]
+    assert "prices per call are neither shown nor taken: top_cves_today" in note
+    assert "prices per call are neither shown nor taken: top_cves_today" in run("tools", "--config", str(tmp_path / "campus.toml")).err
+
+
+def test_a_warning_fails_the_check_only_where_it_is_strict(tmp_path: Path, run: Command) -> None:
+    bare = SHOP.replace(' -> str:\n    "Ask for a word."', ":")
+    (tmp_path / "shop_without_types.py").write_text(bare)
+    config = str(write_config(tmp_path, CONFIG.replace("shop_of_a_stranger", "shop_without_types"), port=8000))
+    for words, code in ([], 0), (["--strict"], 1):
+        answer = run("check", *words, "--config", config)
+        assert answer.code == code, answer.err
+        assert "warning" in answer.out
+        assert "does not say what it returns" in answer.out
+
+
 def test_check_warns_of_an_address_that_callers_cannot_use(tmp_path: Path, run: Command) -> None:
     config = str(write_config(tmp_path, 'host = "0.0.0.0"\n' + CONFIG, port=8000))
     answer = run("check", "--json", "--config", config)
@@ -195,7 +218,7 @@ def test_check_finds_a_secret_under_a_name_that_nothing_reads(tmp_path: Path, ru
     monkeypatch.setenv("CAMPUS_MAIL_PASWORD", "misspelt")
     monkeypatch.setenv("CAMPUS_SHOP_URL", "of a building without secrets")
     answer = run("check", "--json", "--config", config)
-    assert [row["building"] for row in json.loads(answer.out)] == ["environment", "environment"]
+    assert [row["building"] for row in json.loads(answer.out) if row["severity"] == "warning"] == ["environment", "environment"]
     assert "nothing reads the variable CAMPUS_MAIL_PASWORD; the variables for secrets are: CAMPUS_DATABASE_PASSWORD, " in answer.out
     assert "CAMPUS_SHOP_URL" in answer.out
     assert "misspelt" not in answer.out
@@ -228,6 +251,7 @@ def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(
     assert json.loads(answer.out) == [
         {
             "building": "shop",
+            "severity": "error",
             "problem": "anyone may call empty, stock for free: they are not annotated read-only and have no price; set one"
             " in [buildings.shop.tools], or write free = true",
         }

@@ -16,7 +16,7 @@ from patience import patience
 from serving import Served, serving
 
 from campus.observability import OneLine, OneObject
-from campus.observability.logs import Repeats
+from campus.observability.logs import Budget
 from tests import patient
 
 BROKEN = """
@@ -122,6 +122,19 @@ def test_a_crash_over_mcp_is_logged_once_with_the_request_id_that_the_caller_was
     ]
 
 
+def test_a_stop_while_a_feed_hangs_logs_no_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as feed:
+        feed.settimeout(patience(30))
+        url = f"http://127.0.0.1:{feed.getsockname()[1]}/feed"
+        urls = "\n".join(f'{name}_url = "{url}"' for name in ("kev", "kev_mirror", "epss", "nvd"))
+        with serving(tmp_path, f"[buildings.cve]\nsample = true\n{urls}\n") as campus:
+            asking, _ = feed.accept()
+        asking.close()
+    assert "stopped" in campus.log
+    assert "Traceback" not in campus.log
+    assert " ERROR " not in campus.log
+
+
 def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another() -> None:
     data = {"job": "cve.refresh", "reason": 'answered "no" job=other', "url": "http://jane:pw@host/x?a=b", "count": 3, "note": ""}
     line = OneLine().format(logging.makeLogRecord({"name": "campus", "levelname": "INFO", "msg": "said", **data}))
@@ -131,11 +144,11 @@ def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another()
 
 def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_were() -> None:
     """As on a full disk, where a sweep fails each second."""
-    repeats = Repeats()
+    budget = Budget()
 
     def logged(second: float, level: str = "WARNING", **data: object) -> logging.LogRecord | None:
         about = {"name": "campus", "levelno": logging.getLevelName(level), "msg": "sweep failed", "created": 1e9 + second, **data}
-        return record if repeats.filter(record := logging.makeLogRecord(about)) else None
+        return record if budget.filter(record := logging.makeLogRecord(about)) else None
 
     kept = [record for second in range(121) if (record := logged(second, reason="full"))]
     assert [getattr(record, "repeated", 0) for record in kept] == [0, 59, 59]
@@ -143,6 +156,40 @@ def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_
     for data in ({"reason": "locked"}, {"reason": "full", "level": "INFO"}, {"reason": "full", "exc_info": (OSError, OSError(), None)}):
         assert logged(121, **data) is not None, data
     assert logged(-600, reason="full") is not None, "the clock was set back"
+
+
+def test_one_cause_writes_two_tracebacks_and_twenty_lines_a_minute_and_another_cause_is_still_seen() -> None:
+    """As when each call fails: a traceback has eight kilobytes."""
+    budget = Budget()
+
+    def failed(second: float, number: int, *, crash: bool) -> logging.LogRecord | None:
+        about: dict[str, object] = {
+            "name": "campus",
+            "levelno": logging.ERROR,
+            "msg": "call failed",
+            "created": 1e9 + second,
+            "route": number,
+        }
+        try:
+            raise (OSError if crash else ValueError)(f"number {number}")
+        except (OSError, ValueError) as error:
+            about["exc_info"] = (type(error), error, error.__traceback__)
+        return record if budget.filter(record := logging.makeLogRecord(about)) else None
+
+    kept = [record for number in range(100) if (record := failed(number / 10, number, crash=False))]
+    assert [bool(record.exc_info) for record in kept] == [True] * 2 + [False] * 18
+    assert "ValueError at" in kept[3].error
+    other = failed(10, 1, crash=True)
+    assert other is not None
+    assert other.exc_info, "another cause"
+    again = failed(61, 1, crash=False)
+    assert again is not None
+    assert (bool(again.exc_info), again.repeated) == (True, 80)
+
+    def lost(number: int) -> bool:
+        return budget.filter(logging.makeLogRecord({"name": "c", "levelno": logging.WARNING, "msg": "lost", "created": 1e9, "of": number}))
+
+    assert sum(map(lost, range(5_000))) == 20, "also if each differs in its data"
 
 
 def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_is_not(tmp_path: Path) -> None:

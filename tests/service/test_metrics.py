@@ -91,7 +91,7 @@ async def test_what_the_checks_find_and_how_the_jobs_do_is_shown(shop: Building)
 
 
 @pytest.mark.anyio
-async def test_alerts_that_wait_are_shown_with_how_late_the_next_one_is() -> None:
+async def test_alerts_that_wait_are_shown_with_how_late_the_next_one_is_and_how_old_the_oldest() -> None:
     clock = Clock()
     async with open_campus(floods=replace(floods, outbox=OUTBOX), clock=clock) as campus:
         await campus.call("subscribe", address="pager:1")
@@ -100,9 +100,11 @@ async def test_alerts_that_wait_are_shown_with_how_late_the_next_one_is() -> Non
         clock.move(timedelta(seconds=80))
         found = await samples_of(campus)
         assert (found["campus_alerts_waiting", "floods"], found["campus_alerts_late_seconds", "floods"]) == (2, 80)
+        assert found["campus_alerts_oldest_seconds", "floods"] == 80
         await campus.site.state.dispatcher.deliver_due()
         found = await samples_of(campus)
     assert (found["campus_alerts_waiting", "floods"], found["campus_alerts_late_seconds", "floods"]) == (0, 0)
+    assert found["campus_alerts_oldest_seconds", "floods"] == 0
 
 
 @pytest.mark.anyio

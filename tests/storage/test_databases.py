@@ -181,7 +181,7 @@ UNREACHABLE = {
     "127.0.0.1:9": "at 127.0.0.1:9 cannot be reached: nothing listens there, the connection was refused; start PostgreSQL, or correct",
     "[::1%none]:5433": "at [::1%none]:5433 cannot be reached: the name of its host is not found (",
     "?host=/nowhere": "at /nowhere/.s.PGSQL.5432 cannot be reached: there is no such socket; start PostgreSQL, or name the directory",
-    "127.0.0.1:9?sslmode=on": "at 127.0.0.1:9 cannot be connected to: `sslmode` parameter must be one of: disable, allow, prefer, require",
+    "127.0.0.1:9?sslmode=on": "at 127.0.0.1:9 cannot be used as [storage] url says (`sslmode` parameter must be one of: disable, allow",
 }
 
 
@@ -214,7 +214,7 @@ async def test_a_program_that_closes_the_connection_is_told_from_a_server_that_i
         said = await refusal(f"postgresql://user@127.0.0.1:{port}/db?sslmode=disable")
         tasks.cancel_scope.cancel()
     assert said.startswith(f"the database db at 127.0.0.1:{port} cannot be reached")
-    assert said.endswith("; the server's log says why, unless another program listens there")
+    assert said.endswith("; the server's log says why, unless another program listens there [08003]")
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ async def test_a_file_that_is_not_a_database_is_refused_and_left(tmp_path: Path)
     (tmp_path / "bank.db").write_text("these are my memoirs, and not a database " * 100)
     before = contents(tmp_path)
     said = await refusal(f"sqlite:{tmp_path}")
-    assert said == f"the database {tmp_path / 'bank.db'} is not a SQLite database: restore a backup, or move the file away"
+    assert said == f"the database {tmp_path / 'bank.db'} is not a SQLite database: restore a backup, or move the file away [SQLITE_NOTADB]"
     assert contents(tmp_path) == before
 
 

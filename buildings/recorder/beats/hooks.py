@@ -101,7 +101,7 @@ async def hook(request: Request, site: RecorderSite) -> Response:
     except Problem as refused:
         result = refused.code
     except StorageUnavailable as error:
-        log.warning("beat of a hook not recorded: %s", error)
+        log.log(error.level, "beat of a hook not recorded: %s", error)
         result = "storage_unavailable"
     except Exception:  # a border: not even a bug of ours may stop somebody's agent
         log.exception("beat of a hook failed")
