@@ -25,6 +25,7 @@ from campus.operator.configuration import shown_configuration
 from campus.operator.routes import operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
+from tests import patient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 PASSWORD = "harbour-master-7"
@@ -243,7 +244,7 @@ async def test_however_many_addresses_guess_they_have_sixty_guesses_and_the_oper
     statuses = []
     for number in range(62):
         transport = httpx.ASGITransport(app, client=(f"192.0.2.{number}", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=HTML) as stranger:
+        async with patient.AsyncClient(transport=transport, base_url="http://localhost", headers=HTML) as stranger:
             statuses.append((await sign_in(stranger, "a-wrong-guess-1")).status_code)
     assert statuses == [403] * 60 + [429] * 2
     assert (await sign_in(admin)).status_code == 303

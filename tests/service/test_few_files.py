@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from patience import patience
-from serving import CAMPUS, asked, free_port, write_config
+from serving import CAMPUS, free_port, write_config
 
+from tests import patient
 from tests.conftest import Postgres
 
 TEXT = '[storage]\nurl = "{storage}"\n[buildings.gateway]\npath = "/"\n[buildings.cve]\nsample = true\nkev_url = "file:///nowhere"\n[buildings.recorder]\n'
@@ -47,8 +47,8 @@ def test_with_few_files_fewer_connections_are_served_and_every_call_is_answered(
             assert "raise the limit of open files connections=128" in said
             with ThreadPoolExecutor(16) as threads, ExitStack() as held:
                 for _ in range(100):  # more than one address may hold
-                    held.enter_context(httpx.Client()).get(f"http://127.0.0.1:{port}/healthz", timeout=patience(20))
-                answers = list(threads.map(lambda _: asked(f"http://127.0.0.1:{port}/v1/brief/teaser").status_code, range(CALLS)))
+                    held.enter_context(patient.Client()).get(f"http://127.0.0.1:{port}/healthz", timeout=patience(20))
+                answers = list(threads.map(lambda _: patient.get(f"http://127.0.0.1:{port}/v1/brief/teaser").status_code, range(CALLS)))
             assert answers == [200] * CALLS
         finally:
             process.terminate()

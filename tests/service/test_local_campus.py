@@ -3,7 +3,6 @@
 import stat
 from pathlib import Path
 
-import httpx
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
@@ -13,6 +12,7 @@ from serving import serving
 from campus import free
 from campus.cli.local_key import announce
 from campus.testing import open_campus
+from tests import patient
 
 NOTES = """
 from fastmcp import FastMCP
@@ -45,7 +45,7 @@ async def test_a_web_page_and_a_program_of_others_change_nothing_and_the_key_of_
         kept = tmp_path / "data" / "local.key"
         token = kept.read_text().strip()
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        async with httpx.AsyncClient(base_url=campus.url, timeout=patience(20)) as http:
+        async with patient.AsyncClient(base_url=campus.url, timeout=patience(20)) as http:
             page = await http.post("/v1/notes/delete_note", content="{}", headers=EVIL | {"Content-Type": "text/plain"})
             assert (page.status_code, page.json()["code"]) == (403, "origin_refused")
             refused = await http.post("/v1/notes/delete_note", json={})
@@ -57,7 +57,7 @@ async def test_a_web_page_and_a_program_of_others_change_nothing_and_the_key_of_
             assert (await client.call_tool("delete_note")).data == "buy milk"
     with serving(tmp_path, TABLE) as campus:
         assert kept.read_text().strip() == token
-        answer = httpx.post(
+        answer = patient.post(
             f"{campus.url}/v1/notes/delete_note", json={}, headers={"Authorization": f"Bearer {token}"}, timeout=patience(20)
         )
         assert answer.json() == {"result": "buy milk"}

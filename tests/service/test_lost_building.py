@@ -6,7 +6,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import httpx
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.middleware import Middleware
@@ -17,6 +16,7 @@ from campus import Building, free, route
 from campus.caller import Frame
 from campus.errors import StorageFault
 from campus.testing import open_campus
+from tests import patient
 from tests.conftest import Postgres
 
 CONFIG = """
@@ -91,7 +91,7 @@ def config_of(postgres: Postgres, database: str) -> str:
 def test_a_lost_building_is_named_and_the_others_are_served(tmp_path: Path, postgres: Postgres, owned: str, fault: str, code: str) -> None:
     with (
         serving(tmp_path, config_of(postgres, owned)) as campus,
-        httpx.Client(base_url=campus.url, timeout=patience(30), verify=False) as client,
+        patient.Client(base_url=campus.url, timeout=patience(30), verify=False) as client,
     ):
         assert readiness(campus, {"recorder": "ok"})["storage"] == "ok"
         before = len(campus.log)
@@ -106,7 +106,7 @@ def test_a_lost_building_is_named_and_the_others_are_served(tmp_path: Path, post
             assert (said["isError"], said["structuredContent"]["code"]) == (True, "storage_unavailable")
         assert client.get("/v1/brief/teaser").status_code == 200
         assert readiness(campus, {"recorder": "failed"})["storage"] == "ok"
-        found = httpx.get(f"{campus.admin}/readyz", timeout=patience(30)).json()["checks"]["recorder"]
+        found = patient.get(f"{campus.admin}/readyz", timeout=patience(30)).json()["checks"]["recorder"]
         assert any(sentence.startswith("the schema recorder ") and f"[{code}]" in sentence for sentence in found), found
         logged = campus.log[before:]
         assert f"[{code}]" in logged
@@ -123,7 +123,7 @@ def test_a_statement_that_is_cancelled_is_503_and_a_command_says_it_in_a_sentenc
             sql(postgres, owned, SLOW.format(schema=schema, table=table))
         sql(postgres, owned, f"ALTER ROLE {owned} SET statement_timeout = '1s'")
         sql(postgres, owned, f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{owned}'")
-        refused = httpx.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR, timeout=patience(60))
+        refused = patient.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR, timeout=patience(60))
         assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable"), refused.text
         assert "[57014]" in campus.log
         answer = campus.command("key", "issue", "cve")
@@ -157,7 +157,7 @@ def readiness(campus: Served, wanted: dict[str, str]) -> dict[str, str]:
     """The checks of the public /readyz, which answers 200, once they are as wanted."""
     deadline = monotonic() + patience(30)
     while True:
-        answer = httpx.get(f"{campus.url}/readyz", timeout=patience(30))
+        answer = patient.get(f"{campus.url}/readyz", timeout=patience(30))
         assert answer.status_code == 200, answer.text
         checks: dict[str, str] = answer.json()["checks"]
         if wanted.items() <= checks.items():

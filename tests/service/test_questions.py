@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import mcp_types
 import pytest
 from fastmcp import Client, Context, FastMCP
@@ -119,7 +120,7 @@ async def test_an_address_opens_no_more_sessions_than_its_share_and_shuts_out_ne
     plain = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
     def of(campus: TestCampus, address: str, **headers: str) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.ASGITransport(campus.app, client=(address, 1)), base_url=ORIGIN, headers=plain | headers)
+        return patient.AsyncClient(transport=httpx.ASGITransport(campus.app, client=(address, 1)), base_url=ORIGIN, headers=plain | headers)
 
     async def opened(client: httpx.AsyncClient) -> str | int:
         answer = await client.post("/inn/mcp", json=body)

@@ -169,7 +169,7 @@ async def test_networks_of_one_provider_do_not_take_all_places_for_free_tasks(fo
         statuses = []
         for number in range(16):
             transport = httpx.ASGITransport(campus.app, client=(f"2001:db8:{number % 4}:{number}::1", 1))
-            async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+            async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as client:
                 statuses += [(await client.post("/v1/lab/measure", json={"sample": each})).status_code for each in range(3)]
         assert (statuses.count(202), statuses.count(429)) == (24, 24)
         assert (await campus.http.post("/v1/lab/measure", json={"sample": 1})).status_code == 202
