@@ -131,7 +131,7 @@ def test_no_test_gives_up_before_a_busy_machine_could_answer() -> None:
     ]
     calls = [(path.name, node) for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert not [f"{name}:{call.lineno} {ast.unparse(call)}" for name, call in calls if waits_too_little(call)]
-    planted = ("patient.get(url)", "patient.AsyncClient(timeout=None)", "anyio.fail_after(5)", "subprocess.run(words, timeout=60)")
+    planted = ("httpx.get(url)", "httpx.AsyncClient(timeout=None)", "anyio.fail_after(5)", "subprocess.run(words, timeout=60)")
     assert all(waits_too_little(ast.parse(each, mode="eval").body) for each in planted)  # type: ignore[arg-type]  # they are calls
 
 

@@ -129,5 +129,5 @@ def test_the_refresh_of_a_server_has_a_lower_priority_in_the_same_session(tmp_pa
         assert Path(f"/proc/{server}/oom_score_adj").read_text() != "900\n", "the kernel ends the refresh first"
         os.kill(int(child), signal.SIGKILL)
         killed = "cve.refresh failed once: its process was ended by SIGKILL; it may have needed too much memory"
-        wait_until(lambda: killed in asked(f"{campus.admin}/readyz").text)
-        assert asked(f"{campus.url}/v1/brief/teaser").json()["sample"] is True, "the list that it had is served"
+        wait_until(lambda: killed in patient.get(f"{campus.admin}/readyz").text)
+        assert patient.get(f"{campus.url}/v1/brief/teaser").json()["sample"] is True, "the list that it had is served"
