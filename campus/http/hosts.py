@@ -48,6 +48,8 @@ class Hosts:
         own = {b"%b://%b" % (scheme, headers.get(b"host", b"").lower()) for scheme in (b"http", b"https")}
         if origin in self._origins or origin in own or LOCAL_ORIGIN.fullmatch(origin):
             return None
+        if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":  # a form of a page that names nothing, as a browser says
+            return None
         detail = "Web pages of that origin may not call this service, whose address is local. The operator sets an https public_url."
         return Problem(403, "origin_refused", detail)
 

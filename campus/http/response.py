@@ -19,7 +19,7 @@ from twins import Answer, Problem, problem_answer, send_answer
 
 SECURITY: Sequence[Header] = (
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with no-referrer browsers would not say that a page's own form is of its origin
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")

@@ -185,7 +185,7 @@ async def test_the_page_cannot_be_framed_stored_or_read_by_its_client_and_its_fo
     assert (page.headers["x-frame-options"], page.headers["cache-control"], page.headers["referrer-policy"]) == (
         "DENY",
         "no-store",
-        "no-referrer",
+        "same-origin",
     )
 
 

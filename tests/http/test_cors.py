@@ -118,6 +118,8 @@ async def test_its_own_pages_and_those_of_the_machine_may_call_it(serving) -> No
         for origin in (f"http://127.0.0.1:{served.port}", f"http://localhost:{served.port}", "http://localhost:6274", "http://[::1]:80"):
             answer = await served.get("/", f"Origin: {origin}")
             assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+        for site, status in (("same-origin", 200), ("cross-site", 403)):
+            assert (await served.get("/", "Origin: null", f"Sec-Fetch-Site: {site}")).status == status
     async with serving(app, public_url="http://campus.test") as served:
         for origin, status in (("http://campus.test", 200), ("http://campus.test:81", 403), ("http://other.test", 403)):
             assert (await served.get("/", f"Origin: {origin}", host="campus.test")).status == status

@@ -79,7 +79,7 @@ async def test_every_response_makes_browsers_careful(serving) -> None:
     async with serving(hello) as served:
         for answer in [await served.get(), await served.get(host="evil.example")]:
             assert answer.headers["x-content-type-options"] == "nosniff"
-            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["referrer-policy"] == "same-origin"
             assert answer.headers["content-security-policy"].startswith("default-src 'none'")
             assert "server" not in answer.headers
             assert "strict-transport-security" not in answer.headers

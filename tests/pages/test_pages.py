@@ -97,7 +97,7 @@ async def test_a_hostile_text_is_only_text_and_no_page_has_inline_script_or_styl
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["form-action"] == policy["connect-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["referrer-policy"] == "same-origin"
     assert page.headers["x-content-type-options"] == "nosniff"
 
 

@@ -32,7 +32,7 @@ async def test_get_and_post_record_a_beat_without_a_body(recorder: Recorder) -> 
         answer = await recorder.campus.http.request(method, monitor["beat_url"])
         assert answer.status_code == 200
         assert "no-store" in answer.headers["cache-control"]
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
     assert (await recorder.row(monitor)).beats == 2
 
 

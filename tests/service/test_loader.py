@@ -22,8 +22,9 @@ from starlette.routing import Route
 from campus import Building, Job, Settings, access, free, registry, route
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import custom_routes
-from campus.config import Config
+from campus.config import Config, ServerTable
 from campus.errors import CampusError
+from campus.pricing import LOCAL_KEY
 from campus.testing import Built, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -297,9 +298,12 @@ async def test_references_in_schemas_are_replaced_once_and_not_in_each_list() ->
     assert "roll" in [tool.name for tool in await opened.list_tools() if tool.parameters != first.parameters]
 
 
-async def test_every_tool_of_a_building_without_prices_is_free() -> None:
+async def test_every_tool_of_a_building_without_prices_is_free_or_on_a_local_campus_takes_the_printed_key() -> None:
     made = await plan(a=server(None, None))
-    assert all(offer.access.is_free for offer in made.opened[0].offers.values())
+    assert all(offer.access is LOCAL_KEY for offer in made.opened[0].offers.values())
+    config = made.config.model_copy(update={"server": ServerTable(public_url="https://campus.example", openapi="a")})
+    public = await make_plan(config, [Built("a", server(None, None))])
+    assert all(offer.access.is_free for offer in public.opened[0].offers.values())
 
 
 async def test_a_building_may_be_all_free_by_its_own_word() -> None:

@@ -48,7 +48,7 @@ HTML = (
 FORM = '<form method="post" action="{action}"><button name="answer" value="{answer}">{label}</button></form>'
 ALLOW = b"answer=allow"
 UNANSWERED = Outcome("retry", "the mail server did not say whether it took the e-mail")
-PRIVATE = {"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer", "X-Robots-Tag": "noindex"}
+PRIVATE = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 
 
 class Email(Channel):
