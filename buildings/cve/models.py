@@ -315,7 +315,7 @@ class Brief(Answer):
                     one.rank,
                     one.cve_id,
                     one.score,
-                    one.kev_date_added or "date unknown",
+                    one.kev_date_added or ("date unknown" if one.kev else None),
                     one.kev_due_date,
                     one.ransomware,
                     one.epss,

@@ -1,5 +1,6 @@
-"""A job in a process of its own, whose work delays no call and ends no server: it has a low priority, is the first to be ended where
-memory is short, and ends with its run and with this process.
+"""A job in a process of its own, whose work delays no call and ends no server.
+
+It has a low priority, is the first to be ended where memory is short, and ends with its run and with this process.
 
 The two sides are connected by two pipes. Nothing is written to the child's standard input: when it ends, because the run was cancelled
 or because this process was killed, the child cancels its job, and is killed if the job does not end. Its standard output is one

@@ -198,7 +198,7 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
 @pytest.mark.parametrize(
     ("page", "steps"),
     [
-        *(("recorder/delete_monitor", 1), ("recorder/takeover", 1), ("cve/delete_watch", 1), ("cve/revoke_feed_url", 1)),
+        *(("recorder/delete_monitor", 1), ("cve/delete_watch", 1), ("cve/revoke_feed_url", 1)),
         *(("recorder/register_monitor", 0), ("cve/create_watch", 0), ("cve/brief_teaser", 0)),
     ],
 )
