@@ -110,8 +110,10 @@ class Repeats(logging.Filter):
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
 
-    And for FastMCP's of a tool that failed, which campus logs with the request id.
+    And for FastMCP's of a tool that failed, which campus logs with the request id. What mcp says of another server's faults is one line.
     """
+    if record.name.startswith("mcp.client."):
+        record.exc_info = None
     if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
         return False
     hung_up = record.exc_info and isinstance(record.exc_info[1], ClientDisconnect)  # False as well as None where there is no error
