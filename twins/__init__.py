@@ -7,12 +7,12 @@
 
 Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
 argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked (tool.arguments).
-A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its
-server; if its caller hangs up it is cancelled (tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result becomes JSON (tool.result_json) and an answer
-(http.responses, http.formats). http.routes finds the endpoint of a path, documents describes all operations, and attach puts
-everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests take the same way without their server
-(mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered (mcp.results, mcp.exchange). What
-FastMCP keeps to itself is used in the module fastmcp only.
+A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its server;
+if its caller hangs up it is cancelled (tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result
+becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
+describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
+take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
 """
 
 from twins.attach import Twins, attach, operations_of
