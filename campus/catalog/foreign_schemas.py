@@ -22,6 +22,8 @@ PATTERN_WEIGHT = 600
 HEAVIEST = 100_000
 MOST_WORK = 10_000_000
 """Weight of the schema times bytes of the arguments: at most some 50 ms."""
+REPEATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
+"""For these all that is beside them is evaluated again, and again for each that is around."""
 ELSEWHERE = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
 """By these a reference reaches what its text does not say."""
 
@@ -68,7 +70,8 @@ def weight_of(schema: Mapping[str, Any]) -> float:
         if not isinstance(node, Mapping):
             return 1
         patterns = ("pattern" in node) + len(node.get("patternProperties") or ())
-        return 1 + patterns * PATTERN_WEIGHT + sum(member_weight(name, member) for name, member in node.items())
+        below = sum(member_weight(name, member) for name, member in node.items())
+        return 1 + patterns * PATTERN_WEIGHT + below * (1 if REPEATED.isdisjoint(node) else 4)
 
     def member_weight(name: str, member: Any) -> float:
         if not isinstance(member, str):

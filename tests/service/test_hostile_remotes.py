@@ -25,6 +25,9 @@ EXPONENTIAL = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} f
 BOMB = {"type": "object", "$defs": {**EXPONENTIAL, "a30": {"type": "integer"}}, "properties": {"x": {"$ref": "#/$defs/a0"}}}
 TREE = {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/t"}}, {"type": "array", "minItems": 0, "items": {"$ref": "#/$defs/t"}}]}
 WIDE = {"type": "object", "patternProperties": {f"^a{number}b?": {"type": "string"} for number in range(1_300)}}
+UNEVALUATED: Any = {"type": "object", "properties": {"x": {}}}
+for _ in range(20):
+    UNEVALUATED = {"unevaluatedProperties": False, "anyOf": [UNEVALUATED]}
 NESTED: Any = "leaf"
 for _ in range(60):
     NESTED = [NESTED]
@@ -42,6 +45,7 @@ COSTLY = {
         {"type": "object", "$defs": {"t": TREE}, "properties": {"x": {"$ref": "#/$defs/t"}}},
         {"x": NESTED},
     ),
+    "what is not evaluated, nested": (UNEVALUATED, {"x": 1}),
     "many patterns": (WIDE, {f"k{number}": 1 for number in range(8_000)}),
     "many choices": (
         {"type": "object", "properties": {"x": {"items": {"enum": [f"v{number}" for number in range(5_000)]}}}},
