@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,7 +25,7 @@ from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open
 from campus.config import DirectMode
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import CampusError, LoadError, Unreachable, unwrapped_errors
+from campus.errors import LoadError, Unreachable, unwrapped_errors
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
@@ -49,7 +50,7 @@ from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
-from twins import ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, ToolOnServer, Twins, serve_schemas
+from twins import THREADS, ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, ToolOnServer, Twins, serve_schemas
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
@@ -66,10 +67,12 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
     server = plan.config.server
     with unwrapped_errors():
         async with AsyncExitStack() as stack:
+            # also for functions that FastMCP runs, which take a place of their building's as well
+            anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS * (1 + len(plan.config.buildings))
             store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
             endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
             for opened in plan.opened:
-                await stack.enter_async_context(endpoints.opened(opened))
+                await endpoints.begin(opened, stack)
             for closed in plan.closed:
                 await stack.enter_async_context(endpoints.closed(closed))
             endpoints.route()
@@ -131,7 +134,8 @@ class Endpoints:
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
         """Serve both frames of an open building."""
         campus = self._campus
-        checkers = {name: ArgumentChecker(opened.server, operation) for name, operation in opened.operations.items()}
+        threads = anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
+        checkers = {name: ArgumentChecker(opened.server, each, threads=threads) for name, each in opened.operations.items()}
         core = campus.core
         site = campus.sites[opened.name]
         gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
@@ -172,6 +176,23 @@ class Endpoints:
                     put_back(self._twins, opened.name, before[1])
                     put_back(self._visitors.buildings, opened.name, before[2])
                     put_back(self._task_routes, opened.name, before[3])
+
+    async def begin(self, opened: OpenBuilding, stack: AsyncExitStack) -> None:
+        """Serve both frames of a building from the start. One of another server is closed if its tools cannot be served."""
+        async with AsyncExitStack() as attempt:
+            try:
+                await attempt.enter_async_context(self.opened(opened))
+                stack.push_async_exit(attempt.pop_all())
+                return
+            except Exception as error:  # another server's tools must not end this one
+                if opened.loaded.remote is None:
+                    raise
+                opened.loaded.remote.reject(error)
+        before = self._campus.plan
+        plan = before.without(opened.loaded)
+        self._campus.plan = replace(plan, directory=before.directory)
+        before.directory.take(plan.directory)  # the sites hold this object
+        await stack.enter_async_context(self.closed(opened.loaded))
 
     def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
         """The background tasks of a building, and how they begin over MCP."""
@@ -262,19 +283,22 @@ class Endpoints:
                     await remote.changed()
                 late = await self._awaited(loaded, remote)
                 ended = anyio.Event()
-                remote.rejection = await tasks.start(self._serve, late, ended)
+                failure = await tasks.start(self._serve, late, ended)
                 is_open = True
-                if remote.rejection is None:
+                if failure is not None:
+                    remote.reject(failure)
+                else:
+                    remote.rejection = None
                     replaced.set()  # calls that ran when it was replaced had until now to end
                     replaced, current = current, ended
 
-    async def _serve(self, late: OpenBuilding, ended: anyio.Event, *, task_status: TaskStatus[str | None]) -> None:
-        """Serve the building from now on, in a task of its own, until `ended`; starts with the reason if it cannot be served."""
+    async def _serve(self, late: OpenBuilding, ended: anyio.Event, *, task_status: TaskStatus[Exception | None]) -> None:
+        """Serve the building from now on, in a task of its own, until `ended`; starts with the error if it cannot be served."""
         async with AsyncExitStack() as stack:
             async with self._growing:
-                reason = await self._add(late, stack)
-            task_status.started(reason)
-            if reason is None:
+                failure = await self._add(late, stack)
+            task_status.started(failure)
+            if failure is None:
                 await ended.wait()
 
     async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
@@ -289,10 +313,10 @@ class Endpoints:
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served
-                remote.rejection = _logged(loaded.name, error)
+                remote.reject(error)
 
-    async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> str | None:
-        """Serve the building from now on, until the stack closes; returns the reason if it cannot be served, and leaves nothing of it."""
+    async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> Exception | None:
+        """Serve the building from now on, until the stack closes; returns the error if it cannot be served, and leaves nothing of it."""
         campus = self._campus
         before = campus.plan
         entries = copy(before.directory)
@@ -307,11 +331,11 @@ class Endpoints:
                 log.info("building opened", extra={"building": late.name})
                 return None
             except Exception as error:  # another server's tools must not end this one
-                reason = _logged(late.name, error)
+                failure = error
         campus.plan = before
         before.directory.take(entries)
         self.route()
-        return reason
+        return failure
 
 
 def put_back(table: MutableMapping[str, T], name: str, before: T | None) -> None:
@@ -319,14 +343,6 @@ def put_back(table: MutableMapping[str, T], name: str, before: T | None) -> None
     table.pop(name, None)
     if before is not None:
         table[name] = before
-
-
-def _logged(building: str, error: Exception) -> str:
-    is_foreseen = isinstance(error, CampusError)
-    log.error("building cannot be opened", exc_info=None if is_foreseen else error, extra={"building": building, "reason": str(error)})
-    return (
-        str(error) if is_foreseen else f"building {building!r}: its tools cannot be served ({type(error).__name__}); the log has the cause"
-    )
 
 
 def exposed(plan: Plan) -> list[BaseRoute]:

@@ -212,6 +212,10 @@ class ToolTable(Table):
         read_access(self.model_dump(include={"price", "key", "free", "fails_if"}, exclude_none=True))
 
 
+ANSWER_LIMIT = 1024 * 1024
+"""The bytes that another server may send in one call: as many as mcp takes for one event of a stream."""
+
+
 def _is_server(value: Any) -> Any:
     if value is not None and not isinstance(value, str | dict):
         raise ValueError(f"write {SERVER_FORMS}")
@@ -229,6 +233,8 @@ class BuildingTable(BaseModel):
     """The scope of the keys that open it; default: its name."""
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
     """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}."""
+    answer_limit: int = Field(default=ANSWER_LIMIT, ge=1024, le=256 * ANSWER_LIMIT)
+    """The bytes that a server behind {command = "…"} or {url = "…"} may send in one call, and for its whole list of tools."""
     expose: tuple[Exposed, ...] = ()
     """What callers reach besides tools, all closed by default: `resources`, `prompts`, `routes`, `methods`. No price guards it."""
     sessions: bool = False

@@ -1,5 +1,6 @@
-"""Secrets: random identifiers, and answers encrypted under a caller's own secret. Pure: randomness is an argument."""
+"""Secrets: random identifiers, answers encrypted under a caller's own secret, and what looks like one. Pure: randomness is an argument."""
 
+import re
 from collections.abc import Callable
 from hashlib import sha256
 
@@ -9,6 +10,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 16
 NONCE_BYTES = 12
+HIDDEN = "(hidden)"
+SECRET_NAME = re.compile(r"secret|pass|pwd|token|credential|auth|private|cookie|dsn|key|mnemonic|seed|signature", re.IGNORECASE)
+"""Settings, variables and options with such names are hidden. Too many are better than too few: strangers may use any name."""
 
 Entropy = Callable[[int], bytes]
 """Returns that many random bytes: `secrets.token_bytes`."""

@@ -7,12 +7,12 @@
 
 Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
 argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked (tool.arguments).
-A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its
-server, and what it raises becomes a problem (tool.errors, problems). The result becomes JSON (tool.result_json) and an answer
-(http.responses, http.formats). http.routes finds the endpoint of a path, documents describes all operations, and attach puts
-everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests take the same way without their server
-(mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered (mcp.results, mcp.exchange). What
-FastMCP keeps to itself is used in the module fastmcp only.
+A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its server;
+if its caller hangs up it is cancelled (tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result
+becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
+describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
+take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
 """
 
 from twins.attach import Twins, attach, operations_of
@@ -26,24 +26,27 @@ from twins.http.routes import ANY, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
-from twins.mcp.exchange import Begun, kept_alive
+from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
 from twins.tool.annotation import ROUTE_META, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
-from twins.tool.direct_call import DirectTool, RequestDependency
+from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import log_failure, problem_of_failure
+from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 
 __all__ = [
     "ANY",
     "QUERY_METHODS",
     "ROUTE_META",
+    "THREADS",
     "Answer",
     "ArgumentChecker",
     "Begun",
     "Call",
+    "ClientDisconnectedError",
     "DirectMcp",
     "DirectTool",
     "FieldError",

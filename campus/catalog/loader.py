@@ -52,6 +52,10 @@ class RemoteServer(Protocol):
     name: str
     rejection: str | None
 
+    def reject(self, error: Exception) -> str:
+        """Note why its tools cannot be served, log it if it is new, and return it."""
+        ...
+
     def findings(self) -> Sequence[str]:
         """Why it cannot be reached or served; empty while all is well."""
         ...
@@ -233,7 +237,7 @@ def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Remot
     if target.get("auth") == "oauth":
         raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
     try:
-        return ProxiedServer(name, target)
+        return ProxiedServer(name, target, answer_limit=table.answer_limit)
     except ValidationError as error:
         raise ConfigError(sentence_of(error.errors(include_url=False)[0], model, ("buildings", name, "server"))) from None
 

@@ -55,6 +55,10 @@ class Plan:
         opened = sorted([*(one for one in self.opened if one.name != late.name), late], key=lambda one: order.index(one.name))
         return plan_of(self.config, opened, [one for one in self.closed if one.name != late.name])
 
+    def without(self, closed: LoadedBuilding) -> "Plan":
+        """The plan in which this building of another server is closed."""
+        return plan_of(self.config, [one for one in self.opened if one.name != closed.name], [*self.closed, closed])
+
     @property
     def jobs(self) -> dict[str, Job]:
         """Every building's jobs, by the name that `campus run` takes."""
@@ -69,7 +73,8 @@ class Plan:
 async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     """Load every building and open its server; ConfigError or LoadError says what is wrong.
 
-    A building whose tools belong to another server that does not answer stays `closed`, and the rest is served.
+    A building whose tools belong to another server that does not answer, or whose tools cannot be served, stays `closed`, and the rest
+    is served.
     """
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
@@ -84,7 +89,22 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     if errors := [one for one in found.values() if isinstance(one, Exception)]:
         raise errors[0]
     opened = [one for one in found.values() if isinstance(one, OpenBuilding)]
-    return plan_of(config, opened, [one for one in loaded if found[one.name] is None])
+    closed = [one for one in loaded if found[one.name] is None]
+    strangers = [one for one in opened if one.loaded.remote is not None]
+    try:
+        return plan_of(config, opened, closed)
+    except Exception:  # what others' tools do to documents and routes is not known before
+        if not strangers:
+            raise
+    own = [one for one in opened if one.loaded.remote is None]
+    plan = plan_of(config, own, [*closed, *(one.loaded for one in strangers)])
+    for stranger in strangers:
+        try:
+            plan = plan.with_opened(stranger)
+        except Exception as error:  # as above
+            assert stranger.loaded.remote is not None
+            stranger.loaded.remote.reject(error)
+    return plan
 
 
 def _loaded(config: Config, installed: Sequence[Installed]) -> list[LoadedBuilding]:
@@ -108,13 +128,16 @@ async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: 
 
 
 async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exception | None:
-    """None when its server does not answer. An error is returned, since the task group would wrap it."""
+    """None when another server does not answer or cannot be served. An error is returned, since the task group would wrap it."""
     try:
         return await open_server(loaded, per_call=config.payments is not None, url=config.url, is_local=config.is_local)
     except Unreachable:
         return None
     except Exception as error:
-        return error
+        if loaded.remote is None:
+            return error
+        loaded.remote.reject(error)
+        return None
 
 
 def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding] = ()) -> Plan:

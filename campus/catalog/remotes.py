@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TextIO, cast
 
@@ -9,7 +10,7 @@ import anyio
 import mcp_types
 from fastmcp import FastMCP
 from fastmcp.client import Client
-from fastmcp.client.transports import ClientTransport, StdioTransport
+from fastmcp.client.transports import ClientTransport, SSETransport, StdioTransport, StreamableHttpTransport
 from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer
 from fastmcp.server import create_proxy
 from fastmcp.server.context import Context
@@ -17,13 +18,16 @@ from fastmcp.server.providers.proxy import ProxyClient, ProxyProvider, ProxyTool
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 from mcp import MCPError
-from referencing import Registry
+from pydantic import ValidationError
 
 from campus.backoff import RECONNECTS
-from campus.catalog.stderr import LabelledStderr
-from campus.errors import Unreachable
+from campus.catalog import bounded_lines
+from campus.catalog.bounds import bounded_clients
+from campus.catalog.foreign_schemas import ForeignSchema
+from campus.catalog.stderr import LabelledStderr, given_secrets
+from campus.config import ANSWER_LIMIT
+from campus.errors import CampusError, LoadError, Unreachable
 from campus.observability import origin_of, redacted
 from campus.problems import upstream_unavailable
 from twins import Problem, is_refusal
@@ -31,6 +35,13 @@ from twins import Problem, is_refusal
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0
+ANSWER_MILLISECONDS = 120_000
+"""How long an answer may take where `timeout` says nothing; in milliseconds, as in clients' configurations."""
+EMPTY_PAGE = 8_000
+"""What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
+NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
+LONGER = bounded_lines.TOO_LONG.partition("{")[0]
+"""How an error says that an answer was too long: mcp passes on nothing of an exception but its text."""
 INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
 """How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 CRASH = re.compile(r"Error (executing|calling) tool \S+")
@@ -43,24 +54,39 @@ log = logging.getLogger(__name__)
 class ProxiedServer:
     """One remote server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
 
-    def __init__(self, name: str, target: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, target: Mapping[str, Any], *, answer_limit: int = ANSWER_LIMIT) -> None:
+        """`answer_limit` are the bytes that it may send in one call, and for its whole list of tools."""
         self.name = name
+        self.answer_limit = answer_limit
         self.address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
         self.is_probed = target.get("keep_alive", True)  # otherwise a probe would start the command each time
         self.failure: str | None = None
         self._fails = anyio.Event()
         self.rejection: str | None = None
         """Why its tools cannot be served although it answers."""
-        timeout = target["timeout"] / 1000 if target.get("timeout") else None  # in milliseconds, as in clients' configurations
+        self.seconds: float = (target.get("timeout") or ANSWER_MILLISECONDS) / 1000
         # a caller's key, payment and other headers are meant for campus, and are not passed on
-        backend: ProxyClient[Any] = ProxyClient(transport_to(name, target), mode="auto", timeout=timeout, forward_incoming_headers=False)
+        transport = transport_to(name, target, limit=answer_limit)
+        backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
         self._connect = create_proxy(backend, name=name).client_factory
         self.tools = ForeignTools(self._connect, self)
 
     def findings(self) -> Sequence[str]:
         """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
-        found = [f"{self.address} cannot be reached ({self.failure}); campus keeps trying"] if self.failure else []
+        hint = "; the log has what it wrote to stderr" if self.address.startswith("the command") else ""
+        found = [f"{self.address} cannot be reached ({self.failure}{hint}); campus keeps trying"] if self.failure else []
         return [*found, *([self.rejection] if self.rejection else [])]
+
+    def reject(self, error: Exception) -> str:
+        """Note why its tools cannot be served, log it if it is new, and return it."""
+        foreseen = isinstance(error, CampusError)
+        fault = f"its tools cannot be served ({type(error).__name__}); the log has the cause"
+        reason = str(error) if foreseen else f"building {self.name!r}: {fault}"
+        if reason != self.rejection:
+            cause = None if foreseen else error
+            log.error("building cannot be opened", exc_info=cause, extra={"building": self.name, "reason": str(error)[:1_000]})
+        self.rejection = reason
+        return reason
 
     def mark_unreachable(self, error: BaseException) -> None:
         """Note that it did not answer, and log the change."""
@@ -81,11 +107,14 @@ class ProxiedServer:
         return FastMCP(self.name, providers=[self.tools])
 
     async def open(self, *, seconds: float) -> None:
-        """List its tools; Unreachable when it does not answer in time."""
+        """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
         tools = ForeignTools(self._connect, self)
         try:
             with anyio.fail_after(seconds):
                 await tools.refresh()
+        except CampusError:
+            self.mark_reachable()
+            raise
         except Exception as error:  # transports may raise any exception of their libraries
             self.mark_unreachable(error)
             raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure})") from error
@@ -108,18 +137,26 @@ class ProxiedServer:
                     self.mark_reachable()
                     if has_changed:
                         return
+                except CampusError as error:
+                    self.mark_reachable()
+                    self.reject(error)
                 except Exception as error:  # as above
                     self.mark_unreachable(error)
             failures = failures + 1 if self.failure else 1
 
 
-def transport_to(name: str, target: Mapping[str, Any]) -> ClientTransport:
-    """The transport of a remote server; pydantic's ValidationError when a key has another type."""
+def transport_to(name: str, target: Mapping[str, Any], *, limit: int) -> ClientTransport:
+    """The transport of a remote server, which passes on at most `limit` bytes; pydantic's ValidationError when a key has another type."""
     if "url" in target:
-        return RemoteMCPServer(**target).to_transport()
+        remote = RemoteMCPServer(**target).to_transport()
+        assert isinstance(remote, StreamableHttpTransport | SSETransport)
+        remote.httpx_client_factory = bounded_clients(limit)
+        return remote
     local = StdioMCPServer(**target)
-    stderr = cast(TextIO, LabelledStderr(name))  # a command needs its fileno() alone
-    return StdioTransport(local.command, local.args, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=stderr)
+    secrets = given_secrets({name: str(value) for name, value in local.env.items()}, local.args)
+    stderr = cast(TextIO, LabelledStderr(name, secrets=secrets))  # a command needs its fileno() alone
+    bounded = ["-I", "-S", bounded_lines.__file__, str(limit), local.command, *local.args]
+    return StdioTransport(sys.executable, bounded, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=stderr)
 
 
 class ForeignTools(ProxyProvider):
@@ -132,14 +169,46 @@ class ForeignTools(ProxyProvider):
         self._tools: tuple[Tool, ...] = ()
 
     async def listed(self) -> tuple[mcp_types.Tool, ...]:
-        """What the server lists now, by name."""
+        """What the server lists now, by name. LoadError for more than it may send, and for names that nobody could call."""
         try:
             async with await self._get_client() as client:
-                return tuple(sorted(await client.list_tools(), key=lambda tool: tool.name))
+                return tuple(sorted(await self._pages(client), key=lambda tool: tool.name))
         except MCPError as error:
             if error.error.code == mcp_types.METHOD_NOT_FOUND:
                 return ()
+            if LONGER in error.error.message:
+                raise self._too_long() from error
             raise
+        except ValidationError as error:
+            raise LoadError(f"{self._subject} does not list its tools as MCP says: {reason_of(error)}") from error
+
+    async def _pages(self, client: Client[Any]) -> Sequence[mcp_types.Tool]:
+        tools: list[mcp_types.Tool] = []
+        names: set[str] = set()
+        cursor, size = None, 0
+        while True:
+            page = await client.list_tools_mcp(cursor=cursor)
+            size += EMPTY_PAGE
+            for tool in page.tools:
+                size += len(tool.model_dump_json())
+                if self._remote is not None and size > self._remote.answer_limit:
+                    raise self._too_long()
+                if not NAME.fullmatch(tool.name) or tool.name in names:
+                    fault = "is listed twice" if tool.name in names else "is no name: it has 1 to 128 characters, none of them a control"
+                    raise LoadError(f"{self._subject} lists a tool {tool.name[:40]!r}, which {fault}; its server has to rename it")
+                names.add(tool.name)
+            tools += page.tools
+            if page.next_cursor is None:
+                return tools
+            cursor = page.next_cursor
+
+    @property
+    def _subject(self) -> str:
+        return "a server of the SDK" if self._remote is None else f"building {self._remote.name!r}: {self._remote.address}"
+
+    def _too_long(self) -> LoadError:
+        limit = self._remote.answer_limit if self._remote else 0
+        return LoadError(f"{self._subject} sends more than {limit:,} bytes for its list of tools; raise answer_limit, or hide tools there")
 
     async def refresh(self) -> None:
         """Store the tools that the server lists now."""
@@ -163,21 +232,35 @@ class ForeignTools(ProxyProvider):
         tool = ForeignTool.from_mcp_tool(self.client_factory, listed)
         assert isinstance(tool, ForeignTool)
         tool._remote = self._remote
+        try:
+            tool._schema = ForeignSchema(listed.input_schema)
+        except Exception as error:  # the border to another server's schemas: whatever cannot be compiled
+            reason = reason_of(error)
+            log.warning("arguments are checked by the server alone", extra={"server": self._subject, "tool": tool.name, "reason": reason})
         return tool
 
 
 class ForeignTool(ProxyTool):
     """A tool that is called through a session. Arguments are checked before they are sent, and every failure becomes a problem."""
 
-    _remote: Any = None
+    _remote: ProxiedServer | None = None
+    _schema: ForeignSchema | None = None
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if errors := schema_errors(arguments, self.parameters):
+        if errors := self._mismatches(arguments):
             raise Problem(422, "invalid_request", "; ".join(errors))
         try:
-            result = await super().run(arguments, context)
+            with anyio.fail_after(self._remote.seconds if self._remote else None) as limit:  # also one that never stops to send
+                result = await super().run(arguments, context)
+        except TimeoutError as error:
+            if not limit.cancelled_caught:
+                self._mark_unreachable(error)
+                raise upstream_unavailable() from error
+            raise late() from error
         except MCPError as error:
             raise self._problem_of(error) from error
+        except ValidationError as error:  # what it sent is no result of MCP
+            raise upstream_failed() from error
         except Exception as error:  # transports may raise any exception of their libraries
             self._mark_unreachable(error)
             raise upstream_unavailable() from error
@@ -186,6 +269,12 @@ class ForeignTool(ProxyTool):
         if result.is_error:
             raise problem_of_result(result)
         return result
+
+    def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
+        try:
+            return self._schema.mismatches(arguments) if self._schema else ()
+        except ValueError:  # too long, or with texts that are no Unicode: the server checks them itself
+            return ()
 
     def _mark_unreachable(self, error: Exception) -> None:
         if self._remote is not None:
@@ -198,12 +287,19 @@ class ForeignTool(ProxyTool):
         if code not in RESERVED_CODES:
             return Problem(400, "tool_error", error.error.message)
         log.warning("server failed", extra={"tool": self.name, "reason": reason_of(error)})
+        if LONGER in error.error.message or "SSE stream failed" in error.error.message:
+            return Problem(502, "upstream_failed", "the server behind this tool sent a longer answer than is accepted here; ask for less")
         if code == mcp_types.CONNECTION_CLOSED:
             self._mark_unreachable(error)
             return upstream_unavailable()
         if code == mcp_types.REQUEST_TIMEOUT:
-            return Problem(504, "timeout", "the server behind this tool did not answer in time")
+            return late()
         return upstream_failed()
+
+
+def late() -> Problem:
+    """Its server took longer than it may."""
+    return Problem(504, "timeout", "the server behind this tool did not answer in time")
 
 
 def upstream_failed() -> Problem:
@@ -224,35 +320,11 @@ def problem_of_result(result: ToolResult) -> Problem:
     return Problem(400, "tool_error", text or "the tool could not answer")
 
 
-def schema_errors(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """What the tool's own schema finds wrong with the arguments: a sentence for each error, without any value.
-
-    Empty if the schema cannot be applied here, as with a pattern that only JavaScript can read: the server checks them itself.
-    """
-    try:
-        return [_sentence(error) for error in Draft202012Validator(schema, registry=Registry()).iter_errors(dict(arguments))][:10]
-    except Exception as error:  # the border to another server's schemas: jsonschema may raise anything
-        log.info("arguments are not checked here", extra={"reason": reason_of(error)})
-        return []
-
-
-def _sentence(error: Any) -> str:
-    where = ".".join(str(step) for step in error.absolute_path)
-    missing = [name for name in error.validator_value if name not in error.instance] if error.validator == "required" else []
-    if missing:
-        return " and ".join(f"argument {f'{where}.' if where else ''}{name} is required" for name in missing)
-    if error.validator == "additionalProperties" and not where:
-        known = error.schema.get("properties", {})
-        unknown = ", ".join(sorted(set(error.instance) - set(known)))
-        return f"there is no argument {unknown}; the arguments are: {', '.join(known) or 'none'}"
-    return f"argument {where or 'list'} does not match its schema: {error.validator} must be {error.validator_value!r}"
-
-
 def reason_of(error: BaseException) -> str:
     """Why, in a few words: the innermost of nested errors."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    text = redacted(" ".join(str(error).split())).rpartition("Client failed to connect: ")[2]
+    text = redacted(" ".join(str(error)[:2_000].split())).rpartition("Client failed to connect: ")[2]
     return (text or type(error).__name__)[:200]

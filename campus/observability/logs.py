@@ -144,8 +144,11 @@ def _raised_at(error: BaseException) -> str:
 def is_wanted(record: logging.LogRecord) -> bool:
     """False for the traceback that mcp logs for each caller that disconnects before its request is complete.
 
-    And for those of a tool that failed, by FastMCP, and of one whose database cannot be used: campus logs them with the request id.
+    And for those of a tool that failed, by FastMCP, and of one whose database cannot be used: campus logs them with the request id. What
+    mcp says of another server's faults is one line.
     """
+    if record.name.startswith("mcp.client."):
+        record.exc_info = None
     if record.name == "fastmcp.server.server" and str(record.msg).startswith("Error calling tool"):
         return False
     if record.name == "twins.tool.errors" and record.exc_info and isinstance(record.exc_info[1], StorageUnavailable):

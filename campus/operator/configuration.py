@@ -10,10 +10,8 @@ from pydantic import BaseModel
 from campus.catalog.loader import LoadedBuilding
 from campus.config import Config
 from campus.observability import redacted
+from campus.secrets import HIDDEN, SECRET_NAME
 
-HIDDEN = "(hidden)"
-SECRET_NAME = re.compile(r"secret|pass|pwd|token|credential|auth|private|cookie|dsn|key|mnemonic|seed|signature", re.IGNORECASE)
-"""Settings and tables with such names are hidden. Too many are better than too few: a third-party building may use any name."""
 OPAQUE = frozenset({"env", "headers", "args"})
 """Keys of another server's table whose values may hold anything."""
 PLAIN_NAMES = frozenset({"key"})

@@ -23,7 +23,7 @@ from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.problems import storage_problem
 from campus.site import Site
-from twins import Problem, ServerAnswers
+from twins import ClientDisconnectedError, Problem, ServerAnswers
 
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
@@ -129,6 +129,8 @@ class Gate:
             outcome = "tool_error" if getattr(result, "is_error", False) else "ok"
         except (ServerAnswers, TooManyCalls):
             outcome = ""  # the call comes again; or nothing was looked at
+            raise
+        except ClientDisconnectedError:
             raise
         except Exception as error:
             outcome = outcome_of(error)

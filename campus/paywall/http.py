@@ -59,6 +59,8 @@ class GatedHttpCall:
         return idempotency_key_in(self.scope, sent)
 
     def waiting(self) -> AbstractContextManager[None]:
+        """What is paid for goes on when its caller hangs up: the answer is stored, and the same payment fetches it."""
+        self._call.runs_to_end = True
         return nullcontext()
 
     def delivered(self, sold: PaidAnswer, made: Answer | None) -> Answer:

@@ -223,7 +223,8 @@ async def checked(
     checker.require_storable(arguments)
     checker.precheck(arguments)
     try:
-        return await call_next(context)
+        async with checker.thread():
+            return await call_next(context)
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
 

@@ -6,13 +6,17 @@ import threading
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import AuthorizationError, NotFoundError, ToolError, ValidationError
+from fastmcp.server.middleware import Middleware
 from fastmcp.tools import Tool
+from listening import listening
+from patience import patience
 from pydantic import BaseModel
 
-from twins import Problem, Twins, route
+from twins import Answer, Call, Problem, Twins, route
 from twins.http.call import Twin
 
 pytestmark = pytest.mark.anyio
@@ -220,3 +224,53 @@ async def test_no_tool_runs_for_a_caller_that_disconnects_before_its_body_is_rea
         {"type": "http", "method": "POST", "path": "/tool", "query_string": b"", "headers": [], "path_params": {}}, receive, send
     )
     assert ran == []
+
+
+class Around(Middleware):
+    """Middleware of an author, with which calls go through the server."""
+
+    async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+        return await call_next(context)
+
+
+@pytest.mark.parametrize("middleware", [(), (Around(),)], ids=["direct", "through the server"])
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_caller_who_hangs_up_cancels_the_tool_unless_the_gate_has_the_call_go_on(
+    middleware: tuple[Middleware, ...], goes_on: bool
+) -> None:
+    mcp: FastMCP[Any] = FastMCP("Slow", middleware=middleware)
+    begun, go = anyio.Event(), anyio.Event()
+    ended: list[str] = []
+
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=route("GET /slow"))
+    async def slow() -> int:
+        begun.set()
+        try:
+            await go.wait()
+        except BaseException:
+            ended.append("cancelled")
+            raise
+        ended.append("by itself")
+        return 1
+
+    async def gate(call: Call) -> Answer:
+        call.runs_to_end = goes_on
+        return await call.answer()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await twins.table(scope, receive, send)
+
+    twins = await Twins.open(mcp, gate=gate)
+    async with listening(app) as base:
+        async with await anyio.connect_tcp("127.0.0.1", httpx.URL(base).port or 0) as connection:
+            await connection.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            await begun.wait()
+            await anyio.sleep(0.1 if middleware else 0.4)  # before and after calls are watched
+        with anyio.fail_after(patience(10)):
+            if goes_on:
+                await anyio.sleep(1)
+                go.set()
+            while not ended:  # noqa: ASYNC110  # an event would say no more
+                await anyio.sleep(0.01)
+    assert ended == ["by itself" if goes_on else "cancelled"]

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope
 from twins.http.json_reader import MOST_VALUES, has_too_many_values, read_json, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.annotation import BODY_LIMIT
+from twins.tool.hang_up import ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, Place
 
 MOST_PAIRS = 2_000
@@ -35,10 +36,6 @@ TRACKING_NAMES = frozenset(
 )
 """Names that only these services use. Browsers strip about the same (Firefox's query parameter stripping, Safari's link tracking
 protection). `ref` is not among them: sites use it with other meanings, so it may be a mistake that the caller should see."""
-
-
-class ClientDisconnectedError(Exception):
-    """The caller disconnected before its request was read: nobody waits for an answer."""
 
 
 class UnreadableArgumentsError(Exception):

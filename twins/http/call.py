@@ -1,6 +1,8 @@
 """A call of a tool over HTTP: the endpoint of one tool, the gate that admits a call, and how the tool is run."""
 
 from collections.abc import Awaitable, Callable
+from math import inf
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -15,7 +17,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from twins.fastmcp import DirectCallGuard, is_crash
-from twins.http.arguments import ClientDisconnectedError, UnreadableArgumentsError, read_arguments
+from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
 from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
@@ -24,6 +26,7 @@ from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
+from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
 from twins.tool.operation import Operation
 
 
@@ -34,14 +37,19 @@ class ToolFailedError(Exception):
 class Call:
     """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
 
-    __slots__ = ("_arguments", "_receive", "_sent", "_twin", "operation", "scope")
+    __slots__ = ("_arguments", "_sent", "_twin", "operation", "receive", "runs_to_end", "scope")
+    ping_seconds = inf
+    pings_at_once = False
+    watch: HangUpWatch | None = None
 
     def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.operation = twin.operation
         """The tool that is called, with its route."""
+        self.receive = receive
+        self.runs_to_end = False
+        """True for a call that goes on when its caller hangs up, such as one that is paid for."""
         self._twin = twin
-        self._receive = receive
         self._sent: dict[str, Any] | None = None
         self._arguments: dict[str, Any] | None = None
 
@@ -62,7 +70,7 @@ class Call:
         if self._arguments is None:
             if self._sent is None:  # as in _read, with one coroutine fewer for every call
                 try:
-                    self._sent = await self._twin.read(self.scope, self._receive)
+                    self._sent = await self._twin.read(self.scope, self.receive)
                 except UnreadableArgumentsError as error:
                     raise self._unreadable(error) from None
             self._arguments = self._twin.checker.check(self._sent, self.scope["method"])
@@ -77,23 +85,29 @@ class Call:
         twin = self._twin
         arguments = await self.arguments()
         if twin.direct is not None and twin.guard.holds():
-            return twin.encoder.encode(await twin.direct.run(arguments, self.scope))
-        return await self._run_on_server(self._sent or {})
+            work = twin.direct.run(arguments, self.scope)
+            if twin.calls.waits is not False and not self.runs_to_end:
+                return twin.encoder.encode(await twin.calls.run(work, self))
+            begun = monotonic()  # most tools never wait, and go without a watch until one of their calls takes long
+            value = await work
+            twin.calls.waits = twin.calls.waits or monotonic() - begun > WATCH_AFTER
+            return twin.encoder.encode(value)
+        on_server = twin.on_server.call(self._sent or {}, self.scope, self.scope["method"])
+        return twin.on_server.encoder.encode_server_result(await (on_server if self.runs_to_end else twin.calls.run(on_server, self)))
+
+    async def ping(self) -> None:
+        """Nothing: HTTP has no sign of life before the answer."""
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:
             try:
-                self._sent = await self._twin.read(self.scope, self._receive)
+                self._sent = await self._twin.read(self.scope, self.receive)
             except UnreadableArgumentsError as error:
                 raise self._unreadable(error) from None
         return self._sent
 
     def _unreadable(self, error: UnreadableArgumentsError) -> Problem:
         return self._twin.checker.invalid(error.arguments, self.scope["method"], found=error.errors)
-
-    async def _run_on_server(self, sent: dict[str, Any]) -> Answer:
-        twin = self._twin
-        return twin.on_server.encoder.encode_server_result(await twin.on_server.call(sent, self.scope, self.scope["method"]))
 
 
 class ToolOnServer:
@@ -111,7 +125,8 @@ class ToolOnServer:
         tool = self.operation.tool
         entered = self._context.enter(scope)
         try:
-            return await self._server.call_tool(tool.name, sent)
+            async with self._checker.thread():
+                return await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
@@ -162,6 +177,7 @@ class Twin:
         self.guard = DirectCallGuard(server, checker.operation.tool)
         self.on_server = ToolOnServer(server, checker)
         self.encoder = self.on_server.encoder
+        self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)
         self._formats = formats_of(checker.operation.tool)
         self._gate = gate
         self._body_limit = body_limit

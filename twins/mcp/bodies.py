@@ -8,10 +8,10 @@ import orjson
 from mcp_types import INVALID_REQUEST
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from twins.http.arguments import ClientDisconnectedError
 from twins.http.json_reader import MOST_VALUES, READERS, has_too_many_values
 from twins.http.responses import Answer, send_answer
 from twins.tool.annotation import BODY_LIMIT
+from twins.tool.hang_up import ClientDisconnectedError
 from twins.tool.operation import Operation
 
 LONGEST_NUMBER = 15

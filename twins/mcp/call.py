@@ -4,7 +4,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-import anyio
 from fastmcp import FastMCP
 from fastmcp.exceptions import FastMCPError, ToolError
 from fastmcp.server.telemetry import server_span
@@ -15,8 +14,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from twins.fastmcp import DirectCallGuard, error_of_crash, has_wire_form, with_wire_meta
-from twins.http.arguments import ClientDisconnectedError
-from twins.mcp.exchange import EXCHANGE, Begun, Exchange, HangUpWatch
+from twins.mcp.exchange import EXCHANGE
 from twins.mcp.messages import ServerAnswers
 from twins.mcp.results import AsksForInputError, EncodedResult, McpResultEncoder
 from twins.problems import Problem
@@ -24,6 +22,7 @@ from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.direct_call import DirectTool
 from twins.tool.errors import ToolTimeoutProblem, log_failure
+from twins.tool.hang_up import ClientDisconnectedError, Interruptible
 from twins.tool.operation import Operation
 
 McpResult = ToolResult | EncodedResult | BaseModel
@@ -85,14 +84,14 @@ class DirectMcpTool:
         self._direct = direct
         self._encoder = McpResultEncoder(checker.operation)
         self._context = ToolContext(server)
-        self._waits: bool | None = None
+        self._calls = Interruptible()
 
     async def run(self, arguments: dict[str, Any], scope: Scope) -> McpResult:
         """The tool's result. Raises as `server.call_tool`; ServerAnswers for arguments that only the server may judge."""
         tool = self.operation.tool
         validated = self._validated(arguments)
         try:
-            return self._encoder.encode(await self._cancellable(self._direct.run(validated, scope), scope))
+            return self._encoder.encode(await self._calls.run(self._direct.run(validated, scope), scope[EXCHANGE]))
         except ToolTimeoutProblem as error:
             cause = error.as_raised_by_fastmcp(tool.name)
             raise error_of_crash(self._server, tool, cause) from cause
@@ -117,33 +116,6 @@ class DirectMcpTool:
                 return await self.run(arguments, scope)
         finally:
             reset(entered)
-
-    async def _cancellable(self, work: Awaitable[Any], scope: Scope) -> Any:
-        """What the function returns. Raises ClientDisconnectedError if the caller has hung up and the function was cancelled.
-
-        A cancel scope costs as much as a small tool. So one that has been called and has never waited goes without: the first call
-        of such a tool that waits after all runs to its end, and from then on there is a scope.
-        """
-        if self._waits is False:
-            begun = Begun(work)
-            self._waits = not begun.is_over
-            return begun.result if begun.is_over else await self._watched(begun, scope, None)
-        with anyio.CancelScope() as running:
-            begun = Begun(work)
-            self._waits = not begun.is_over or bool(self._waits)
-            return begun.result if begun.is_over else await self._watched(begun, scope, running)
-        raise ClientDisconnectedError
-
-    async def _watched(self, begun: Begun[Any], scope: Scope, running: anyio.CancelScope | None) -> Any:
-        exchange: Exchange = scope[EXCHANGE]
-        if exchange.watch is not None:
-            with exchange.watch.cancelling(running):
-                return await begun
-        watch = HangUpWatch(exchange, running)
-        try:
-            return await begun
-        finally:
-            watch.stop()
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -22,7 +22,6 @@ from mcp_types import INTERNAL_ERROR
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twins.fastmcp import has_tracer, is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
-from twins.http.arguments import ClientDisconnectedError
 from twins.mcp.bodies import read_body, replayed
 from twins.mcp.call import DirectMcpTool, McpCall, McpGate, without_gate
 from twins.mcp.exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
@@ -30,6 +29,7 @@ from twins.mcp.messages import LARGEST_BODY, McpRequest, RequestReader, ServerAn
 from twins.mcp.results import AsksForInputError, EncodedResult, ResultFinisher
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
+from twins.tool.hang_up import ClientDisconnectedError
 
 ANSWERED_BY = b"x-mcp-answered-by"
 """A header that says which way a request took, and why, if the endpoint explains itself."""

@@ -1,11 +1,9 @@
-"""One MCP request in progress: its answer, which becomes an event stream when needed, and the watch for a caller who hangs up."""
+"""One MCP request in progress: its answer, which becomes an event stream when needed."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import orjson
@@ -18,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from twins.mcp.messages import McpRequest
+from twins.tool.hang_up import HangUpWatch
 from twins.tool.result_json import json_of
 
 JSON_TYPE = (b"content-type", b"application/json")
@@ -27,52 +26,12 @@ STREAM = (
     (b"content-type", b"text/event-stream"),
     (b"x-accel-buffering", b"no"),
 )
-WATCH_AFTER = 0.25
-"""Seconds after which a call is watched: most are over by then, and pay one timer."""
 PING_SECONDS = 15.0
 """Seconds of silence after which a comment keeps the stream alive, as in mcp."""
 EXCHANGE = "twins.exchange"
 """The scope's key of the exchange, while a call that came over MCP runs without its server."""
 RESULT, ERROR = b',"result":', b',"error":'
 EVENT, END_OF_EVENT = b"event: message\r\ndata: ", b"\r\n\r\n"
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
-
-
-class Begun(Generator[Any, Any, T]):
-    """A coroutine that was run up to its first wait. Most never wait: then it `is_over`, and `result` is what it returned.
-
-    Otherwise await it, once, for the rest. What only a wait needs, such as a timer, is begun in between. An anyio scope must not be,
-    if the coroutine may have entered one of its own by then: scopes end in the reverse order of their beginning.
-    """
-
-    __slots__ = ("_first", "_is_at_first", "_steps", "is_over", "result")
-
-    def __init__(self, work: Awaitable[T]) -> None:
-        """Raises what the coroutine raises before its first wait."""
-        self._steps: Generator[Any, Any, T] = work.__await__()
-        self.is_over = False
-        try:
-            self._first = next(self._steps)
-            self._is_at_first = True
-        except StopIteration as end:
-            self.is_over = True
-            self.result: T = end.value
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self
-
-    def send(self, value: Any, /) -> Any:
-        """The next step, for the event loop; at first what the coroutine waits for already."""
-        if self._is_at_first:
-            self._is_at_first = False
-            return self._first
-        return self._steps.send(value)
-
-    def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
-        """A cancellation by the event loop."""
-        self._is_at_first = False
-        return self._steps.throw(typ if val is None else val)
 
 
 class Exchange:
@@ -100,6 +59,7 @@ class Exchange:
         self.scope = scope
         self.receive = receive
         self.ping_seconds = ping_seconds
+        self.pings_at_once = not message.is_modern  # mcp begins that version's streams at once
         self.request_id = message.id
         self.watch: HangUpWatch | None = None
         """The watch of a gate that may wait: the call's own wait is under it."""
@@ -205,65 +165,6 @@ class Exchange:
                 await self._send({"type": "http.response.start", "status": 200, "headers": (*STREAM, *self._headers)})
                 self._has_begun = True
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-class HangUpWatch:
-    """Watches over a call that waits: if its caller hangs up it is cancelled, and if nothing is sent for long its stream is kept alive.
-
-    Most calls that wait are over within WATCH_AFTER, and pay for a timer only. Without a `scope` the call runs to its end.
-    """
-
-    __slots__ = ("_exchange", "_is_over", "_is_sending", "_scope", "_task", "_timer")
-
-    def __init__(self, exchange: Exchange, scope: anyio.CancelScope | None) -> None:
-        self._exchange = exchange
-        self._scope = scope
-        self._is_over = self._is_sending = False
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin)
-
-    def stop(self) -> None:
-        """The call is over. What is being sent is sent to its end: the answer waits for it."""
-        self._is_over = True
-        self._timer.cancel()
-        if self._task is not None and not self._is_sending:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        # a task group would cost each call more than the rest of the watch, and most calls never need the task
-        self._task = asyncio.get_running_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        exchange = self._exchange
-        try:
-            if not exchange.message.is_modern:
-                await self._ping()  # mcp begins this version's streams at once
-            while not self._is_over:
-                with anyio.move_on_after(exchange.ping_seconds):
-                    if (await exchange.receive())["type"] == "http.disconnect":
-                        break
-                    continue
-                await self._ping()
-        except Exception:  # whatever the server raises here means that nobody can be answered
-            logger.debug("the connection of a call failed", exc_info=True)
-        if self._scope is not None and not self._is_over:
-            self._scope.cancel()
-
-    @contextmanager
-    def cancelling(self, scope: anyio.CancelScope | None) -> Iterator[None]:
-        """While the body runs, its scope is what is cancelled if the caller hangs up."""
-        self._scope = scope
-        try:
-            yield
-        finally:
-            self._scope = None
-
-    async def _ping(self) -> None:
-        self._is_sending = True
-        try:
-            await self._exchange.ping()
-        finally:
-            self._is_sending = False
 
 
 @contextmanager

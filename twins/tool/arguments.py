@@ -5,11 +5,13 @@ What Python and pydantic take for a number where the input schema has one is fou
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cached_property
 from itertools import islice
 from math import isfinite
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastmcp import FastMCP
 from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
@@ -17,7 +19,7 @@ from pydantic import ValidationError
 from twins.fastmcp import allows_direct_calls, is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
-from twins.tool.direct_call import DirectTool, without_nulls
+from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
 
@@ -32,8 +34,10 @@ Steps = tuple[str | int, ...]
 class ArgumentChecker:
     """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
-    def __init__(self, server: FastMCP[Any], operation: Operation) -> None:
+    def __init__(self, server: FastMCP[Any], operation: Operation, *, threads: CapacityLimiter | None = None) -> None:
+        """`threads` limits those in which the server's functions run that are not async; by default all servers share anyio's."""
         self.operation = operation
+        self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
         self._is_proxied = is_proxied(operation.tool)
@@ -44,7 +48,12 @@ class ArgumentChecker:
         tool = self.operation.tool
         if type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
             return None
-        return DirectTool(self._server, tool)
+        return DirectTool(self._server, tool, threads=self._threads)
+
+    def thread(self) -> AbstractAsyncContextManager[object]:
+        """Entered around a call through the server: a place among the threads, if the tool's function takes one."""
+        tool = self.operation.tool
+        return self._threads if self._threads and isinstance(tool, FunctionTool) and runs_in_thread(tool) else nullcontext()
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""

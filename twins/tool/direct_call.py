@@ -30,6 +30,8 @@ from twins.tool.errors import ToolTimeoutProblem
 
 PLAIN = frozenset((str, int, bool, type(None)))
 """The types of most values of a call, which are JSON as they are."""
+THREADS = 40
+"""How many functions that are not async run at once: those of one server, if it has a limiter, else all, as anyio has it."""
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -68,8 +70,10 @@ class RequestDependency(Dependency[T_co]):
 class DirectTool:
     """One function tool of one server, called without the server."""
 
-    def __init__(self, server: FastMCP[Any], tool: FunctionTool) -> None:
+    def __init__(self, server: FastMCP[Any], tool: FunctionTool, *, threads: anyio.CapacityLimiter | None = None) -> None:
+        """`threads` limits those in which functions run that are not async."""
         self._context = ToolContext(server)
+        self._threads = threads
         self.tool = tool
         self._function = tool.fn
         injected = get_dependency_parameters(tool.fn)
@@ -80,7 +84,9 @@ class DirectTool:
         self._takes_none = not tool.parameters.get("properties")
         self._strict = server.strict_input_validation
         self._is_async = inspect.iscoroutinefunction(_innermost(tool.fn))
-        self._in_thread = not self._is_async and tool.run_in_thread and not inspect.isasyncgenfunction(tool.fn)
+        self._in_thread = runs_in_thread(tool)
+        self.unstoppable = THREADS if self._in_thread and not self._needs_resolution else 0
+        """How many calls at once are only waiting for a thread that cannot be stopped."""
 
     @functools.cached_property
     def _adapter(self) -> TypeAdapter[dict[str, Any]]:
@@ -146,7 +152,7 @@ class DirectTool:
         if self._is_async:
             return await self._function(**arguments)
         if self._in_thread:
-            value = await anyio.to_thread.run_sync(functools.partial(_collected, self._function, arguments))
+            value = await anyio.to_thread.run_sync(functools.partial(_collected, self._function, arguments), limiter=self._threads)
         else:
             value = _collected(self._function, arguments)
         if inspect.isawaitable(value):
@@ -166,6 +172,12 @@ def argument_adapter(function: Callable[..., Any], *, without: Collection[str]) 
     captured.__annotations__ = {each.name: hints[each.name] for each in visible if each.name in hints}
     adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, captured))
     return adapter
+
+
+def runs_in_thread(tool: FunctionTool) -> bool:
+    """True for a tool whose function is not async, unless its author wants it in the event loop."""
+    function = _innermost(tool.fn)
+    return tool.run_in_thread and not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:

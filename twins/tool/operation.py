@@ -249,14 +249,17 @@ def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> Parame
     return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
 
 
-def alternatives_of(schema: Schema, root: Schema, seen: tuple[str, ...] = ()) -> Iterator[Schema]:
-    """The alternatives of a schema, with references resolved (in a cycle of references, each is followed once)."""
+def alternatives_of(schema: Schema, root: Schema, seen: set[str] | None = None) -> Iterator[Schema]:
+    """The alternatives of a schema, with references resolved. Each is followed once: a second time it adds nothing, or never ends."""
     if not isinstance(schema, Mapping):  # true accepts anything
         yield {}
         return
+    seen = set() if seen is None else seen
     reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in seen:
-        yield from alternatives_of(resolve_reference(reference, root), root, (*seen, reference))
+    if isinstance(reference, str):
+        if reference not in seen:
+            seen.add(reference)
+            yield from alternatives_of(resolve_reference(reference, root), root, seen)
         return
     among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
     for arm in among:
@@ -270,9 +273,12 @@ def resolve_reference(reference: str, root: Schema) -> Schema:
     node: Any = root
     for part in reference.removeprefix("#/").split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(node, Mapping) or key not in node:
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, Mapping) and key in node:
+            node = node[key]
+        else:
             return {}
-        node = node[key]
     return node if isinstance(node, Mapping) else {}
 
 
