@@ -49,6 +49,8 @@ class Access:
     key: KeyRule = "never"
     scope: str | None = None
     sells: str | None = None
+    renews: str | None = None
+    ends: str | None = None
     advice: str | None = None
     fails_if: FailureRule | None = None
     is_limited: bool = True
@@ -75,16 +77,20 @@ def access(
     key: KeyRule = "opens",
     scope: str | None = None,
     sells: str | None = None,
+    renews: str | None = None,
+    ends: str | None = None,
     advice: str | None = None,
 ) -> dict[str, Any]:
     """Declare what a tool costs: a key, or `price` US dollars per call. Without a price it takes a key only.
 
     `key="optional"` makes the tool free and offers more to callers with a key. `key="never"` takes payment only.
     `scope` is the key scope that opens it; default: the building's. `sells`, with `key="never"`, names the argument that selects
-    a product of campus.toml: a call costs what that product costs, and its answer is a secret.
+    a product of campus.toml: a call costs what that product costs, and its answer is a secret. `renews` names the argument with the id of
+    a key that is extended instead: campus refuses what cannot be renewed before it reserves a payment. `ends` names the member of the
+    answer with the key's end: for a renewal campus sets it to the end that the key had when the payment was charged.
     `advice` is added to the refusal of a call without access: what else a caller must know before it pays.
     """
-    read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells, "advice": advice})
+    read_access(data := {"price": price, "key": key, "scope": scope, "sells": sells, "renews": renews, "ends": ends, "advice": advice})
     return {META: {name: value for name, value in data.items() if value is not None}}
 
 
@@ -110,11 +116,13 @@ def read_access(data: Mapping[str, Any]) -> Access:
     sells = data.get("sells")
     if sells is not None and (price is not None or key != "never"):
         raise ValueError('sells needs key = "never" and no price: a call costs what the product costs, and no key opens it')
+    if sells is None and (data.get("renews") or data.get("ends")):
+        raise ValueError("renews and ends need sells: they say how the tool that sells keys renews one")
     if key == "never" and price is None and sells is None:
         raise ValueError('key = "never" needs a price: payment is then the only way to call the tool')
     if key == "optional" and price is not None:
         raise ValueError('key = "optional" means free, with more for a key; remove the price')
-    return Access(price, key, data.get("scope"), sells, data.get("advice"), fails_if)
+    return Access(price, key, data.get("scope"), sells, data.get("renews"), data.get("ends"), data.get("advice"), fails_if)
 
 
 def access_of(meta: Mapping[str, Any] | None) -> Access | None:

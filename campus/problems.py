@@ -21,6 +21,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "payment_unverified": "The facilitator cannot be reached. Nothing is charged; send the same payment again after Retry-After.",
     "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
     "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
+    "key_not_sold": "The key cannot be sold or renewed as requested; `detail` says why. Nothing was charged.",
     "too_many_payments": "Too many payments of the address are being processed. Nothing was done with this one; send fewer at once.",
     "too_many_worthless_payments": "Too many payments of the address or wallet were refused within a minute. This one was not looked at.",
     "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",

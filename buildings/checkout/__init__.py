@@ -7,6 +7,5 @@ __all__ = ["building"]
 
 building = Building(
     mcp,
-    problems={"key_not_sold": "The key cannot be sold or renewed as requested; `detail` says why. Nothing was charged."},
     tags=("keys", "checkout", "access"),
 )

@@ -27,9 +27,10 @@ LOST_ANSWER = (
 )
 
 RENEWAL = (
-    "Nothing renews by itself. Before or after its end, call buy_key with renew=KEY_ID and a product of the same scope: the key stays "
-    "the same, and the new term begins at its end, or at the call if it has ended. The key id is no secret, so anyone who has it may pay "
-    "for more time. A key that was revoked or replaced is refused before anything is charged."
+    "Nothing renews by itself. Before or after its end, call buy_key with renew=KEY_ID and the key's own product: the key stays the same, "
+    "and the new term begins at its end, or at the call if it has ended. Another product is another key: buy it without renew. The key id "
+    "is no secret, so anyone who has it may pay for more time. A key that was revoked or replaced, or is of another product, is refused "
+    "before anything is charged."
 )
 
 FINAL = "Sales are final. A call that is refused or fails costs nothing."

@@ -68,8 +68,7 @@ class Bought(Result):
     scope: str = Field(description="Scope of the key: that of one server, or all.")
     issued_at: datetime = Field(description="When the key was first bought (UTC).")
     valid_until: datetime = Field(
-        description="End of its term (UTC); the key is valid before this time. For a renewal the new end; "
-        "another renewal at the same time can only make it later."
+        description="End of its term (UTC); the key is valid before this time. For a renewal the end that the key had when it was charged."
     )
     use: Usage = Field(description="How to send it over HTTP and MCP.")
     renewal: str = Field(description="How to extend the key.")

@@ -75,7 +75,7 @@ async def list_products(site: Site = CurrentSite()) -> Products:
 @mcp.tool(
     title="Buy or renew a key",
     annotations=BUYS,
-    meta=route(f"POST {PURCHASE}") | access(sells="product", key="never", advice=BEFORE_PAYING),
+    meta=route(f"POST {PURCHASE}") | access(sells="product", renews="renew", ends="valid_until", key="never", advice=BEFORE_PAYING),
 )
 async def buy_key(
     product: ProductName,

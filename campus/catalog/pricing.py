@@ -68,9 +68,10 @@ def _check_seller(offer: Offer, operation: Operation) -> None:
     if argument is None:
         return
     where = f"tool {offer.tool!r} of building {offer.building!r}"
-    if argument not in operation.by_name:
-        names = ", ".join(operation.by_name) or "none"
-        raise LoadError(f"{where} declares sells={argument!r}, but has no such argument; the arguments are: {names}")
+    for word, named in (("sells", argument), ("renews", offer.access.renews)):
+        if named is not None and named not in operation.by_name:
+            names = ", ".join(operation.by_name) or "none"
+            raise LoadError(f"{where} declares {word}={named!r}, but has no such argument; the arguments are: {names}")
     if not operation.by_name[argument].required:
         raise LoadError(f"{where} declares sells={argument!r}, which has a default; remove the default: a purchase must name its product")
     if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):

@@ -26,7 +26,7 @@ from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
 
-MISPLACED = frozenset(("access", "free", "key", "price", "route", "sells"))
+MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
 
 

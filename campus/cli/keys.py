@@ -15,7 +15,6 @@ from campus.keys.tokens import SHOWN_LENGTH, START, pasted
 T = TypeVar("T")
 ProductName = Annotated[str, Parameter(help="A product of campus.toml: NAME of a table [products.NAME].")]
 KeyName = Annotated[str, Parameter(help="Its id, or four or more characters of how it begins; `campus key list` shows both.")]
-Another = Annotated[str | None, Parameter(help="Another product of its scope, whose term it gets; default: its own.")]
 Note = Annotated[str, Parameter(help="Whom it is for, or why; shown by `campus key list`.")]
 Like = Annotated[
     str,
@@ -86,9 +85,9 @@ async def _pages(keys: Any, like: str) -> AsyncIterator[Sequence[Mapping[str, An
 
 
 @app.command
-def renew(key: KeyName, /, *, product: Another = None, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
+def renew(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Extend a key by its product's term, from its end or from now, whichever is later."""
-    renewed = with_core(config, lambda core: core.keys.renew(key, product=product))
+    renewed = with_core(config, lambda core: core.keys.renew(key))
     show(
         [{"id": renewed.id, "product": renewed.product, "scope": renewed.scope, "expires_at": optional_utc(renewed.expires_at)}],
         as_json=as_json,

@@ -176,8 +176,8 @@ def reconcile(
 ) -> None:
     """Resolve payments in doubt and compare the ledger with the chain; exit code 1 when they differ.
 
-    Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. It only
-    reads the chain and charges nothing.
+    Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. A payment in
+    doubt whose answer is stored is submitted again, as a job does by itself: its authorization is charged once at most.
     """
     reconciled = anyio.run(_reconcile, read_place(config), since)
     found = reconciled.findings

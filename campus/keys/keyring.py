@@ -23,7 +23,7 @@ from campus.keys.repository import (
     new_row,
     record_of,
     refuse_ended,
-    refuse_other_scope,
+    refuse_other_product,
     replacement_of,
     row_named,
     rows_by_age,
@@ -123,14 +123,13 @@ class KeyRing:
         log.info("key rotated", extra={"key_id": key.id, "lineage": key.lineage, "by": by})
         return IssuedKey(key, token)
 
-    async def renew(self, name: str, product: str | None = None, *, by: str = "operator") -> Key:
-        """Extend a key by the term of its product, or of another with the same scope: from its end, or from now if later."""
+    async def renew(self, name: str, *, by: str = "operator") -> Key:
+        """Extend a key by the term of its product, from its end, or from now if later."""
         async with self._changing(name) as (session, row):
             now = self._now()
             refuse_ended(row)
-            sold = self._product(product or row.product)
-            refuse_other_scope(row, product=sold.name, scope=sold.scope)
-            row.product = sold.name
+            sold = self._product(row.product)
+            refuse_other_product(row, product=sold.name, scope=sold.scope)
             row.expires_at = sold.term.end(max(now, row.expires_at))
             key = row.key()
             await save(session, row, "renewed", at=now, by=by, detail=f"{sold.name} for {sold.term}; good until {utc_text(key.expires_at)}")
@@ -151,6 +150,10 @@ class KeyRing:
     async def sell(self, product: str, *, payment: str, by: str, renew: str | None = None) -> KeySold:
         """Store what a payment buys: a new key, or more time for the key with the id `renew`. It takes effect with `deliver`."""
         return await self.sales.sell(self._product(product), payment=payment, by=by, renew=renew)
+
+    async def check_renewal(self, product: str, key_id: str) -> None:
+        """KeyRefused if the product cannot renew the key of this id."""
+        await self.sales.check_renewal(self._product(product), key_id)
 
     @asynccontextmanager
     async def _changing(self, name: str) -> AsyncIterator[tuple[AsyncSession, KeyRow]]:
@@ -205,12 +208,20 @@ class BuildingKeys:
         """The same of several, by id, as they are now."""
         return await self._ring.makers.all_of(makers)
 
+    async def check_renewal(self, product: str, key_id: str) -> None:
+        """KeyRefused if the key of this id cannot be renewed with the product: another product is another key."""
+        await self._ring.check_renewal(product, key_id)
+
+    async def end_of_renewal(self, payment: str) -> datetime | None:
+        """The end that a key had when this payment renewed it; None of any other payment."""
+        return await self._ring.sales.end_of_renewal(payment)
+
     async def sell(self, product: str, *, payment: str, renew: str | None = None) -> KeySold:
         """Sell what a paid call buys: a new key of the product, or its term for the key with the id `renew`.
 
         `payment` is `Caller.payment`. The sale takes effect when that payment settles: until then the token is unknown, and a
         renewed key ends as before. When the payment is released, the sale is dropped. KeyRefused says why nothing can be sold: no
-        grant, no such product, or a key that cannot be renewed because it was revoked or rotated, has another scope or is unknown.
+        grant, no such product, or a key that cannot be renewed because it was revoked or rotated, is of another product or unknown.
         """
         if not self._may_sell:
             table = f"[buildings.{self._building}]"

@@ -183,18 +183,30 @@ async def save(session: AsyncSession, row: KeyRow, action: str, *, at: datetime,
     session.add(KeyEvent(at=at, key_id=row.id, action=action, by=by, detail=detail))
 
 
-def refuse_ended(row: KeyRow) -> None:
-    """KeyRefused for a key that was revoked or rotated: it cannot be changed."""
+def refuse_revoked(row: KeyRow) -> None:
+    """KeyRefused for a key that was revoked."""
     if row.revoked_at is not None:
         raise KeyRefused(f"key {row.id} was revoked on {utc_text(row.revoked_at)} and cannot be changed; a new key is needed")
+
+
+def refuse_ended(row: KeyRow) -> None:
+    """KeyRefused for a key that was revoked or rotated: it cannot be changed."""
+    refuse_revoked(row)
     if row.replaced_by is not None:
         raise KeyRefused(f"key {row.id} was rotated before; use {row.replaced_by}, which replaced it")
 
 
-def refuse_other_scope(row: KeyRow, *, product: str, scope: str) -> None:
-    """KeyRefused when the product has another scope: a renewed key opens what it opened before."""
+def refuse_other_product(row: KeyRow, *, product: str, scope: str) -> None:
+    """KeyRefused when the key is of another product, or its product has another scope now: a renewal adds time, and changes nothing."""
+    if product != row.product:
+        raise KeyRefused(other_product(row.id, row.product, product))
     if scope != row.scope:
-        raise KeyRefused(f"key {row.id} has the scope {row.scope}, and {product} has {scope}; a new key is needed")
+        raise KeyRefused(f"key {row.id} has the scope {row.scope}, and {product} has {scope} now; a new key is needed")
+
+
+def other_product(key_id: str, product: str, wanted: str) -> str:
+    """Why a key of one product is not renewed by another, and what to buy."""
+    return f"key {key_id} is a key of {product}, and only {product} renews it; to have {wanted}, buy it as a new key, without renewing one"
 
 
 def ends_of(connection: Connection, lineages: Iterable[str]) -> Mapping[str, datetime]:

@@ -17,7 +17,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
 from campus.errors import KeyRefused
-from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_scope, save
+from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_product, refuse_revoked, save
 from campus.keys.tables import KeyRow, KeySale
 from campus.observability import utc_text
 from campus.secrets import Entropy
@@ -117,6 +117,28 @@ class KeySales:
             session.add(sale)
         return sold
 
+    async def check_renewal(self, product: Product, key_id: str) -> None:
+        """KeyRefused for a key that cannot be renewed, with this product or at all."""
+        async with self._storage.read() as session:
+            await _renewable(session, product, key_id)
+
+    async def end_of_renewal(self, payment: str) -> datetime | None:
+        """The end that a key had when this payment renewed it; None of any other payment."""
+        async with self._storage.read() as session:
+            sale = await session.get(KeySale, payment)
+            return sale.ends_at if sale is not None and sale.action == "renew" else None
+
+    async def objection(self, session: AsyncSession, payment: str) -> str | None:
+        """Why what the payment would buy cannot be delivered any more; None if it can."""
+        sale = await session.get(KeySale, payment)
+        if sale is None or sale.action == "new" or sale.delivered_at is not None:
+            return None
+        try:
+            refuse_revoked(await _heir(session, sale.key_id))
+        except KeyRefused as refused:
+            return str(refused)
+        return None
+
     async def deliver(self, session: AsyncSession, payment: str) -> None:
         """Deliver what the payment bought; once, however often it is called."""
         sale = await session.get(KeySale, payment)
@@ -124,6 +146,7 @@ class KeySales:
             return
         now = sale.delivered_at = self._now()
         row, action = (_issued(sale), "issued") if sale.action == "new" else (await _renewed(session, sale), "renewed")
+        sale.ends_at = row.expires_at
         detail = f"{sale.product} for {sale.term}; good until {utc_text(row.expires_at)}; payment {payment}"
         await save(session, row, action, at=now, by=sale.by, detail=detail)
         known = {"key_id": row.id, "product": row.product, "by": sale.by, "payment": payment}
@@ -194,14 +217,20 @@ async def _clear(session: AsyncSession, payment: str) -> None:
 async def _renewal(
     session: AsyncSession, product: Product, key_id: str, *, payment: str, by: str, now: datetime
 ) -> tuple[KeySale, KeySold]:
+    row = await _renewable(session, product, key_id)
+    sale = _sale_of("renew", row, product, payment=payment, by=by, now=now)
+    end = product.term.end(max(now, row.expires_at))
+    return sale, KeySold(Key(row.id, product.name, row.scope, row.lineage, row.issued_at, end), None)
+
+
+async def _renewable(session: AsyncSession, product: Product, key_id: str) -> KeyRow:
+    """The key of this id, if the product renews it; KeyRefused otherwise."""
     row = await session.get(KeyRow, key_id)
     if row is None:
         raise KeyRefused(f"no key {key_id[:ID_TEXT_LENGTH]!r}; the id of a key is not the key itself: it begins with key_")
     refuse_ended(row)
-    refuse_other_scope(row, product=product.name, scope=product.scope)
-    sale = _sale_of("renew", row, product, payment=payment, by=by, now=now)
-    end = product.term.end(max(now, row.expires_at))
-    return sale, KeySold(Key(row.id, product.name, row.scope, row.lineage, row.issued_at, end), None)
+    refuse_other_product(row, product=product.name, scope=product.scope)
+    return row
 
 
 def _sale_of(action: str, row: KeyRow, product: Product, *, payment: str, by: str, now: datetime) -> KeySale:
@@ -237,9 +266,14 @@ def _issued(sale: KeySale) -> KeyRow:
 
 async def _renewed(session: AsyncSession, sale: KeySale) -> KeyRow:
     """The key with its new end; when it was rotated since the call, the key that replaced it, because the time is paid for."""
-    row = await session.get_one(KeyRow, sale.key_id)
+    row = await _heir(session, sale.key_id)
+    row.expires_at = Term.parse(sale.term).end(max(sale.started_at, row.expires_at))
+    return row
+
+
+async def _heir(session: AsyncSession, key_id: str) -> KeyRow:
+    """The key, or the one that replaced it at last."""
+    row = await session.get_one(KeyRow, key_id)
     while row.replaced_by is not None:
         row = await session.get_one(KeyRow, row.replaced_by)
-    row.product = sale.product
-    row.expires_at = Term.parse(sale.term).end(max(sale.started_at, row.expires_at))
     return row

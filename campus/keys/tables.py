@@ -50,8 +50,8 @@ class KeySale(CoreTables, table=True):
     """What a payment buys: a key that is not in `keys` yet, or more time for one that is. It takes effect when the payment settles.
 
     `action` is new or renew; the columns after it describe the key. `term` is as sold, and counts from `started_at`, the time of the
-    call. The transaction that settles the payment sets `delivered_at`. `payment` is the id of a row in `payments`, without a foreign
-    key, because keys do not depend on how they are paid for.
+    call. The transaction that settles the payment sets `delivered_at`, and `ends_at`, the key's end by it. `payment` is the id of a row
+    in `payments`, without a foreign key, because keys do not depend on how they are paid for.
     """
 
     __tablename__ = "key_sales"
@@ -68,6 +68,7 @@ class KeySale(CoreTables, table=True):
     by: str
     started_at: datetime = Field(sa_type=UtcDateTime)
     delivered_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    ends_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 class SessionRow(CoreTables, table=True):

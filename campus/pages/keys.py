@@ -174,7 +174,7 @@ class KeyPages:
             calls=calls,
             owned=owned,
             days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
-            renewals=[product for product in self.directory.products if product.scope == key.scope],
+            renewals=[product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)],
             seller=self.directory.seller(),
         )
 

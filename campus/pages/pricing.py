@@ -13,9 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, Directory
 from campus.http.service_routes import not_found
+from campus.keys.repository import other_product
 from campus.layout.renderer import Pages
 from campus.pages.visitors import Visitors
 from campus.payments.receipts import Receipt
+from campus.payments.states import not_sold
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 
@@ -65,6 +67,8 @@ class PricingPages:
             credential = await self.visitors.credential(request)
             if credential.state != "valid" or credential.key is None:
                 return sign_in_first("/keys")
+            if (own := credential.key.product) != name:
+                raise not_sold(other_product(credential.key.id, own, name))
             renew = credential.key.id
         return self.pages.page(
             "buy.html",

@@ -12,9 +12,9 @@ earlier: a node that shows one falsely must not take from a payer what he paid f
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,8 @@ from campus.payments.node import BLOCKS_PER_QUERY, WORD, Block, Log, Node, Recei
 from campus.payments.payment import PaymentOutcome
 
 ANSWER_SECONDS = 20.0
+CLOCK_SECONDS = 3.0
+CLOCK_READ_EVERY = timedelta(minutes=1)
 SKEW_SECONDS = 300
 """How far this machine's clock may be ahead of the chain's. With more, valid authorizations would seem to have expired."""
 RECENT_BLOCKS = 20 * BLOCKS_PER_QUERY
@@ -62,6 +64,16 @@ class Chain:
     def __init__(self, client: httpx.AsyncClient, url: str) -> None:
         self.node = Node(client, url)
         self.trouble: str | None = None
+        self._ahead: timedelta | None = None
+        self._clock_read_at = datetime.min.replace(tzinfo=UTC)
+
+    async def clock(self, now: datetime) -> int | None:
+        """The chain's clock, in Unix seconds; None if it is unknown. Only one block a minute is read for it, however many ask."""
+        if abs(now - self._clock_read_at) >= CLOCK_READ_EVERY:
+            self._clock_read_at, self._ahead = now, None
+            with anyio.move_on_after(CLOCK_SECONDS), suppress(RpcUnavailable):
+                self._ahead = datetime.fromtimestamp((await self.node.block()).timestamp, UTC) - now
+        return None if self._ahead is None else int((now + self._ahead).timestamp())
 
     async def outcome_of(self, transfer: Transfer, *, since: datetime, now: datetime) -> PaymentOutcome:
         """Whether a payment that was reserved at `since` was charged. Also unknown if the node cannot be asked."""

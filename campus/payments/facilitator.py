@@ -42,6 +42,17 @@ ACCOUNT_SIGNATURE = 65
 REPLY_LOST = "settlement_unknown"
 PENDING = "settlement_pending"
 WITH_STATUS_4XX = re.compile(r"Facilitator verify failed \(4\d\d\): (.*)", re.DOTALL)
+DENIALS = frozenset(
+    (
+        "insufficient_funds",
+        "invalid_exact_evm_insufficient_balance",
+        "invalid_exact_evm_payload_signature",
+        "invalid_exact_evm_payload_undeployed_smart_wallet",
+        "invalid_exact_evm_payload_authorization_valid_before",
+        "invalid_exact_evm_nonce_already_used",
+    )
+)
+"""What a facilitator says of a payment that it would refuse again. Any other failure, also an unknown one, may be over the next time."""
 FAILURES = (httpx.HTTPError, ValueError, RecursionError, PaymentError)
 log = logging.getLogger(__name__)
 
@@ -135,12 +146,17 @@ class X402Facilitator:
         self.trouble = None
         return Verification(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
-    async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
+    def signed(self, payment: Payment, sale: Sale) -> bytes:
         """See Facilitator."""
+        return _payload(payment, sale).model_dump_json(by_alias=True, exclude_none=True).encode()
+
+    async def settle(self, signed: bytes) -> PaymentOutcome:
+        """See Facilitator."""
+        payload = PaymentPayload.model_validate_json(signed)
         answer: SettleResponse | None = None
         with anyio.move_on_after(self._settle_seconds):
-            answer = await self._server.settle_payment(_payload(payment, sale), _requirements(sale))
-        outcome = outcome_of(answer, payment)
+            answer = await self._server.settle_payment(payload, payload.accepted)
+        outcome = outcome_of(answer, payer=payload.payload["authorization"]["from"].lower(), network=payload.accepted.network)
         self._note(f"settle: {outcome.reason}" if outcome.state == "unknown" else None)
         return outcome
 
@@ -165,7 +181,7 @@ def refusal_in(error: str) -> VerifyResponse | None:
     return None if verdict.is_valid else verdict
 
 
-def outcome_of(answer: SettleResponse | None, payment: Payment) -> PaymentOutcome:
+def outcome_of(answer: SettleResponse | None, *, payer: str, network: str) -> PaymentOutcome:
     """What a facilitator's answer to a settlement means; None if it did not answer in time.
 
     Any answer other than settled counts as unknown: facilitators were seen to refuse payments that they had sent to the chain.
@@ -174,10 +190,10 @@ def outcome_of(answer: SettleResponse | None, payment: Payment) -> PaymentOutcom
         return PaymentOutcome("unknown", reason="it did not answer in time")
     if not answer.success:
         reason = one_line(f"{answer.error_reason or ''} {answer.error_message or ''}")
-        return PaymentOutcome("unknown", reason=reason, is_denied=answer.error_reason != REPLY_LOST)
-    if answer.network != payment.network:
+        return PaymentOutcome("unknown", reason=reason, is_denied=answer.error_reason in DENIALS)
+    if answer.network != network:
         return PaymentOutcome("unknown", reason="it says that it settled on another network")
-    if not _is_payer(answer.payer, payment.payer):
+    if not _is_payer(answer.payer, payer):
         return PaymentOutcome("unknown", reason="it says that it settled another payer's payment")
     if not TRANSACTION_HASH.fullmatch(answer.transaction.lower()):
         return PaymentOutcome("unknown", reason="it says that it settled, and names no transaction")

@@ -61,7 +61,8 @@ class Sale:
     `resource` is the call's canonical URL, arguments included; `route` is that URL without them, as in terms for a body that was
     not read. `requirements` is the one entry of the terms' `accepts` (x402 v2) for this call; `description`,
     `service` and `extensions` are those of the terms, and are sent to the facilitator too.
-    `refused(code, reason)` returns a 402 with fresh terms. `idempotency_key` is the caller's: the answer is encrypted under it, and found
+    `refused(code, reason)` returns a 402 with fresh terms. `check` raises a Problem for what cannot be sold, before it is reserved.
+    `idempotency_key` is the caller's: the answer is encrypted under it, and found
     again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
     """
 
@@ -73,6 +74,7 @@ class Sale:
     amount: int
     requirements: Mapping[str, Any]
     refused: Callable[[str, str], Problem]
+    check: Callable[[], Awaitable[None]] | None = None
     route: str = ""
     idempotency_key: str | None = None
     client: str = ""
@@ -100,8 +102,9 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PaidAnswer:
-    """What a payment bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
+    """What the payment of this id bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
 
+    payment: str
     answer: StoredAnswer
     receipt: Mapping[str, Any]
     replayed: bool = False
@@ -122,7 +125,7 @@ class PaymentOutcome:
 
     settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
     refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet. `is_denied` if
-    the facilitator says that it refused, which proves nothing.
+    the facilitator says that it will not charge it, which proves nothing, and means that it need not be asked again.
     """
 
     state: Literal["settled", "refused", "unknown"]
@@ -152,8 +155,12 @@ class Facilitator(Protocol):
         """Whether the payment would be settled; charges nothing."""
         ...
 
-    async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
-        """Charge the payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
+    def signed(self, payment: Payment, sale: Sale) -> bytes:
+        """What `settle` is given to charge the payment, now or later."""
+        ...
+
+    async def settle(self, signed: bytes) -> PaymentOutcome:
+        """Charge a payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
 
         Harmless when repeated: the chain accepts a nonce once.
         """
@@ -173,7 +180,11 @@ class Processor(Protocol):
 
 
 class Purchases(Protocol):
-    """What payments buy besides an answer, such as keys. Each method writes into the transaction that gives the payment its new state."""
+    """What payments buy besides an answer, such as keys. Each method works in the transaction that gives the payment its new state."""
+
+    async def objection(self, session: AsyncSession, payment: str) -> str | None:
+        """Why what the payment of this id would buy cannot be delivered any more, so that it must not be charged; None if it can."""
+        ...
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
         """The payment of this id settled."""

@@ -5,7 +5,7 @@ A payment that is presented for the first time (states.py draws the states):
     verify ── reserve ── run the tool ── store the answer ── settle ── record the settlement ── deliver
       │                      │                                 │
       │                      │                                 ├── refused: release the reservation
-      │                      │                                 └── unknown: ask the chain; still unknown: leave it to the reconciler
+      │                      │                                 └── unknown: ask the chain, submit again; at last leave it to the reconciler
       │                      └── failed: release the reservation; nothing was charged
       └── not valid: count it; nothing was written
 
@@ -18,10 +18,12 @@ The order of these steps is what makes the promise true:
 - The settlement is on disk before the answer is delivered. So no answer is delivered unpaid.
 
 A process that dies leaves a row that shows how far the payment came. The next call with the same payment continues from there. If no such
-call comes, the reconciler finds out from the chain what happened.
+call comes, the reconciler finds out from the chain what happened, and has a payment charged whose answer is stored: the signed payment is
+kept with the answer, sealed.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -37,6 +39,7 @@ from campus.payments.settlement import Load, Settlement, uninterrupted
 from campus.payments.states import (
     Step,
     already_used,
+    clock_advice,
     in_flight,
     is_released_resend,
     key_ambiguous,
@@ -52,6 +55,8 @@ from twins import Problem
 
 PAUSES = Backoff.doubling(0.05, longest=1.0)
 """Between two looks at a payment that another call presented before."""
+TIMES = re.compile("valid_?(after|before)", re.IGNORECASE)
+"""The payment's times in the reason of a refusal, in campus's words or a facilitator's."""
 Run = Callable[[str], Awaitable[StoredAnswer]]
 Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswer]]
 """Charges a stored answer's payment, or finds out that it was charged: see Settlement."""
@@ -158,7 +163,15 @@ class PaymentProcessor:
         reason = mismatch_of(payment, sale, now=self._now()) or await (await self._facilitator()).mismatch(payment, sale)
         if reason is not None:
             self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
-            raise refused(sale, reason)
+            raise refused(sale, await self._with_clocks(reason, payment, sale))
+
+    async def _with_clocks(self, reason: str, payment: Payment, sale: Sale) -> str:
+        """The reason of a refusal; for one that names the payment's times, with what they say of the payer's clock."""
+        if not TIMES.search(reason):
+            return reason
+        now = self._now()
+        advice = clock_advice(payment, sale, own=int(now.timestamp()), chain=await self._chain.clock(now))
+        return reason if advice is None else f"{reason}. {advice}"
 
     async def _charged_late(self, payment: Payment, sale: Sale) -> PaymentRow | None:
         """A new reservation of an expired payment that counts as not charged and that the chain shows after all; None of any other.
@@ -194,6 +207,8 @@ class PaymentProcessor:
                 self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
                 log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
                 raise
+            if sale.check is not None:
+                await sale.check()
             return await self._reservations.reserve(payment, sale)
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
@@ -210,19 +225,20 @@ class PaymentProcessor:
             raise unverified(sale)
         if not verdict.valid:
             self._worthless.count(sale.client, payer)
-            raise refused(sale, verdict.reason)
+            raise refused(sale, await self._with_clocks(verdict.reason, payment, sale))
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run, settle: Settle) -> PaidAnswer:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
         with self._reservations.leases.kept(row):
-            answer = await self._make_answer(row, sale, run)
+            answer = await self._make_answer(row, payment, sale, run)
             return await uninterrupted(settle(row, answer, payment, sale))
 
-    async def _make_answer(self, row: PaymentRow, sale: Sale, run: Run) -> StoredAnswer:
+    async def _make_answer(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run) -> StoredAnswer:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""
         try:
             answer = await run(row.id)
-            if await uninterrupted(self._reservations.store(row.id, answer, sale)) is None:
+            signed = (await self._facilitator()).signed(payment, sale)
+            if await uninterrupted(self._reservations.store(row.id, answer, sale, signed)) is None:
                 raise in_flight()  # another call took the lease while the tool ran
         except BaseException as error:  # a cancellation too
             await uninterrupted(self._undo(self._reservations.release(row.id, *_failure(error)), row.id))
@@ -237,7 +253,7 @@ class PaymentProcessor:
     def _replay(self, row: PaymentRow, sale: Sale) -> PaidAnswer:
         answer = _answer_in(row, sale)
         self._ledger.replayed(row, sale.frame)
-        return PaidAnswer(answer, receipt_of(row), replayed=True)
+        return PaidAnswer(row.id, answer, receipt_of(row), replayed=True)
 
     async def _undo(self, change: Awaitable[object], payment_id: str) -> None:
         try:

@@ -1,6 +1,7 @@
 """`campus ledger reconcile`: finishes payments whose process died, whose outcome is unknown, or which settled without a proof.
 
-It only asks the chain. It never has a payment charged: the caller may have given up and paid with another one.
+It asks the chain. A payment whose answer is stored, and that the chain does not show, it also submits again, until the chain shows it, the
+facilitator refuses it for good, or its authorization ends: the same authorization, which the chain accepts once. Its caller was told so.
 
 A payment that settles without a proof is *unproven*: it counts as charged, and the reconciler looks for its transfer. It ends as one of
 
@@ -19,7 +20,10 @@ last answer was complete, with a head at least 64 blocks past the block where it
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
+import anyio
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -29,6 +33,7 @@ from campus.payments.ledger import entry
 from campus.payments.payment import PaymentOutcome, Purchases
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
+from campus.shares import FairQueue
 from campus.storage import Storage
 
 OVERDUE_AFTER = timedelta(minutes=10)
@@ -38,6 +43,12 @@ CONFIRMATIONS = 64
 PER_ROUND = 100
 """How many payments in doubt, and how many unproven ones, a round looks for, first those that were looked for longest ago: each takes
 several calls to the node."""
+SUBMISSIONS = 16
+SUBMISSIONS_OF_ONE = 4
+"""How many payments are submitted again at once, in all and of one client address, so that one whose payments hang delays no other."""
+SUBMITTING_SECONDS = 60.0
+"""How long a round waits for its submissions, after its last question to the chain."""
+ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 
@@ -105,49 +116,63 @@ class UnprovenPayments:
 
 
 class Reconciler:
-    """Concludes the payments of all processes on one network, whose chain it asks. Several reconcilers may run at once."""
+    """Concludes the payments of all processes on one network, whose chain it asks. Several reconcilers may run at once.
+
+    `submit` has a payment charged that no caller waits for: see Settlement.
+    """
 
     def __init__(
-        self, reservations: Reservations, unproven: UnprovenPayments, chain: Chain, *, network: str, now: Callable[[], datetime]
+        self,
+        reservations: Reservations,
+        unproven: UnprovenPayments,
+        chain: Chain,
+        submit: Callable[[PaymentRow], Awaitable[PaymentOutcome]],
+        *,
+        network: str,
+        now: Callable[[], datetime],
     ) -> None:
         self._reservations = reservations
         self._unproven = unproven
         self._chain = chain
+        self._submit = submit
         self._network = network
         self._now = now
+        self._turns = FairQueue(limit=SUBMISSIONS, per_holder=SUBMISSIONS_OF_ONE)
 
     async def resolve(self) -> Sequence[Resolution]:
         """Conclude payments that no process works on, and unproven ones, where the chain shows the outcome by now; 100 of each at most.
 
-        If the node is in trouble, the round ends: each further call would fail too, and might take its full timeout.
+        Those that the chain does not show are submitted again. If the node is in trouble, the round ends: each further question would fail
+        too, and might take its full timeout.
         """
-        found: list[Resolution] = []
         # reserved payments first: they were never sent to be charged, so nobody needs to be asked
-        for row in sorted(await self._reservations.overdue(self._network, most=PER_ROUND), key=lambda row: row.state != "reserved"):
-            found += await self._resolution_of(row, self.look)
-            if row.state != "reserved" and self._chain.trouble is not None:
-                return found
-        for row in await self._unproven.due(self._network, most=PER_ROUND):
-            found += await self._resolution_of(row, self.look_for_proof)
+        open_ones = sorted(await self._reservations.overdue(self._network, most=PER_ROUND), key=lambda row: row.state != "reserved")
+        looked_for: list[PaymentRow] = []
+        is_in_trouble = False
+        with anyio.CancelScope() as round_:
+            async with anyio.create_task_group() as submissions:
+                for row in open_ones:
+                    looked_for.append(row)
+                    if (held := await self._attempt(row, partial(self._take_up, row))) is not None:
+                        submissions.start_soon(self._attempt, row, partial(self._submit_in_turn, held))
+                    if is_in_trouble := row.state != "reserved" and self._chain.trouble is not None:
+                        break
+                round_.deadline = anyio.current_time() + SUBMITTING_SECONDS  # those that are left are taken up again in the next round
+        for row in () if is_in_trouble else await self._unproven.due(self._network, most=PER_ROUND):
+            looked_for.append(row)
+            await self._attempt(row, partial(self.look_for_proof, row))
             if self._chain.trouble is not None:
-                return found
-        return found
+                break
+        return [resolution for row in looked_for if (resolution := await self._resolution_of(row)) is not None]
 
     async def elsewhere(self) -> Sequence[str]:
         """The other networks on which payments are not concluded, because campus.toml named them before."""
         return await self._reservations.open_elsewhere(self._network)
 
     async def look(self, row: PaymentRow) -> None:
-        """Conclude a payment that no process works on, if the chain shows its outcome."""
-        if (held := await self._reservations.take_up(row.id)) is None:
-            return
-        outcome = await self._ask_chain(held)
-        if outcome.state == "settled" and outcome.transaction is not None:
-            await self._reservations.settle(row.id, outcome.transaction, block=outcome.block, answered=False)
-        elif outcome.state == "refused":
-            await self._reservations.release(row.id, "released", outcome.reason)
-        else:
-            await self._reservations.doubt(held, outcome.reason)
+        """Conclude a payment that no process works on, if the chain shows its outcome, or does once it is submitted again."""
+        if (held := await self._take_up(row)) is not None:
+            await self._submit_in_turn(held)
 
     async def look_for_proof(self, row: PaymentRow) -> None:
         """Conclude a payment that settled without a proof, if the chain shows its outcome."""
@@ -158,13 +183,41 @@ class Reconciler:
             outcome = await self._ask_chain(row)
         await self._unproven.conclude(row.id, outcome)
 
-    async def _resolution_of(self, row: PaymentRow, look: Callable[[PaymentRow], Awaitable[None]]) -> Sequence[Resolution]:
+    async def _take_up(self, row: PaymentRow) -> PaymentRow | None:
+        """Conclude a payment that no process works on, by what the chain shows; one that is to be submitted is leased and returned."""
+        if (held := await self._reservations.take_up(row.id)) is None:
+            return None
+        outcome = await self._ask_chain(held)
+        if outcome.state == "unknown" and self._chain.trouble is None and await self._reservations.may_be_submitted(held):
+            return held
+        await self._conclude(held, outcome)
+        return None
+
+    async def _submit_in_turn(self, held: PaymentRow) -> None:
+        """Submit a payment; those of one client leave turns to others."""
+        with self._reservations.leases.kept(held):
+            async with self._turns.turn(held.client or ""):
+                outcome = await self._submit(held)
+            await self._conclude(held, outcome, submissions=1)
+
+    async def _conclude(self, held: PaymentRow, outcome: PaymentOutcome, *, submissions: int = 0) -> None:
+        if outcome.state == "settled" and outcome.transaction is not None:
+            await self._reservations.settle(held.id, outcome.transaction, block=outcome.block, answered=False)
+        elif outcome.state == "refused":
+            await self._reservations.release(held.id, "released", outcome.reason)
+        else:
+            await self._reservations.doubt(held, outcome.reason, submissions=submissions, is_denied=outcome.is_denied)
+
+    async def _attempt(self, row: PaymentRow, look: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
         try:
-            await look(row)
+            return await look()
         except Exception:  # the border of a job: one payment that cannot be concluded does not stop the others
             log.exception("payment not reconciled", extra={"payment": row.id})
-        after = await self._reservations.get(row.id)
-        return [] if after is None else [Resolution(row.id, state_of(row), state_of(after), after.transaction, after.reason)]
+            return None
+
+    async def _resolution_of(self, before: PaymentRow) -> Resolution | None:
+        after = await self._reservations.get(before.id)
+        return None if after is None else Resolution(before.id, state_of(before), state_of(after), after.transaction, after.reason)
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
         return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())

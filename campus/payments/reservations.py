@@ -13,18 +13,22 @@ from sqlalchemy import and_, delete, or_, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.backoff import Backoff
 from campus.errors import StorageError
+from campus.keys.tables import SecretRow
 from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
 from campus.payments.networks import with_checksum
 from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
-from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step
+from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.payments.tables import PaymentRow
 from campus.secrets import Entropy, seal, unseal
 from campus.storage import Lease, Storage
 
-DOUBT_PAUSE = timedelta(seconds=5)
-"""If the chain does not show a payment's outcome, nobody asks about that payment again for so long."""
+PAUSES = Backoff.doubling(5, longest=20)
+"""The waits after submissions in vain: so long nobody submits that payment again, or takes it up to ask the chain."""
+SEALING = "payments"
+"""The name of the secret that seals signed payments, which a migration made."""
 ANSWER_RETENTION = timedelta(minutes=15)
 """How long after its settlement an answer is returned again."""
 SECRET_ANSWER_RETENTION = timedelta(hours=24)
@@ -120,6 +124,7 @@ class Reservations:
         self._purchases = purchases
         self._now = now
         self._entropy = entropy
+        self._secret: str | None = None
 
     async def find(self, payment: Payment | None, sale: Sale) -> Sequence[PaymentRow]:
         """The rows of the payment's authorization, and of purchases with the same Idempotency-Key: its payer's, or all."""
@@ -149,14 +154,42 @@ class Reservations:
             session.add(row)
             return row
 
-    async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale) -> PaymentRow | None:
-        """Store the answer. Only after this may the payment be sent to be charged."""
+    async def store(self, payment_id: str, answer: StoredAnswer, sale: Sale, signed: bytes) -> PaymentRow | None:
+        """Store the answer, and what the facilitator is sent. Only after this may the payment be sent to be charged.
+
+        Problem 409 if what it buys cannot be delivered any more.
+        """
         async with self._storage.write() as session:
+            if (reason := await self._purchases.objection(session, payment_id)) is not None:
+                raise not_sold(reason)
             if (row := await _moved_to(session, payment_id, "settling")) is not None:
                 row.answer = stored_form(answer, sale, row.payment, entropy=self._entropy)
                 row.sealed = sale.idempotency_key is not None
+                row.signed = seal(signed, await self._sealing(session), entropy=self._entropy, context=payment_id.encode())
                 session.add(entry(row, "admitted", at=row.reserved_at))
             return row
+
+    async def may_be_submitted(self, row: PaymentRow) -> bool:
+        """Whether campus itself may submit a payment once more: it is kept, its time is not over, and what it buys can be delivered."""
+        return row.signed is not None and row.valid_before > self._now().timestamp() and await self.is_deliverable(row)
+
+    async def signed_of(self, row: PaymentRow) -> bytes:
+        """What the facilitator was sent to charge a payment; of one that may be submitted again."""
+        async with self._storage.read() as session:
+            signed = unseal(row.signed or b"", await self._sealing(session), context=row.id.encode())
+        if signed is None:
+            raise StorageError("the signed payment cannot be opened: it was sealed with another secret")
+        return signed
+
+    async def is_deliverable(self, row: PaymentRow) -> bool:
+        """Whether what the payment buys can still be delivered: otherwise it must not be submitted."""
+        async with self._storage.read() as session:
+            return await self._purchases.objection(session, row.id) is None
+
+    async def _sealing(self, session: AsyncSession) -> str:
+        if self._secret is None:
+            self._secret = (await session.get_one(SecretRow, SEALING)).value.hex()
+        return self._secret
 
     async def settle(self, payment_id: str, transaction: str, *, block: int | None, answered: bool = True) -> PaymentRow | None:
         """Record that it was charged, and what follows from it; without a block of the chain it is unproven.
@@ -168,6 +201,7 @@ class Reservations:
             if (row := await _moved_to(session, payment_id, "settled")) is not None:
                 row.transaction = transaction
                 row.block = block
+                row.signed = None
                 row.settled_at = self._now()
                 row.answer_until = row.settled_at + (SECRET_ANSWER_RETENTION if row.sealed or not answered else ANSWER_RETENTION)
                 session.add(entry(row, "settled", at=row.settled_at))
@@ -179,14 +213,19 @@ class Reservations:
             log.info("payment settled", extra={"payment": payment_id, "transaction": transaction})
         return row
 
-    async def doubt(self, held: PaymentRow, reason: str) -> PaymentRow | None:
-        """Record that its outcome is unknown, and let nobody ask again for a few seconds; None if another call holds its lease."""
+    async def doubt(self, held: PaymentRow, reason: str, *, submissions: int = 0, is_denied: bool = False) -> PaymentRow | None:
+        """Record that its outcome is unknown, and let nobody ask again for a few seconds; None if another call holds its lease.
+
+        `submissions` are those in vain since the last record. If the last one `is_denied`, campus itself submits it no more.
+        """
         async with self._storage.write() as session:
             row = await session.get(PaymentRow, held.id)
             if row is None or row.holder != held.holder:
                 return None
             if (row := await self._doubted(session, held.id, reason)) is not None:
-                row.lease_until = self._now() + DOUBT_PAUSE
+                row.submissions += submissions
+                row.signed = None if is_denied else row.signed
+                row.lease_until = self._now() + PAUSES.wait(row.submissions)
             return row
 
     async def release(self, payment_id: str, event: Event, reason: str) -> PaymentRow | None:
@@ -247,7 +286,7 @@ class Reservations:
         if row is not None and row.state == "reserved":
             session.add(entry(row, "admitted", at=row.reserved_at))
         if (row := await _moved_to(session, payment_id, "released", reason)) is not None:
-            row.answer = None
+            row.answer = row.signed = None
             session.add(entry(row, event, reason, at=self._now()))
             await self._purchases.drop(session, payment_id)
             log.info("payment released: %s", reason, extra={"payment": payment_id})
@@ -255,8 +294,11 @@ class Reservations:
 
 
 async def delete_expired(storage: Storage, *, now: datetime) -> int:
-    """Delete the answers whose time is over, and what they are found by; returns how many."""
+    """Delete the answers and signed payments whose time is over, and what answers are found by; returns how many answers."""
+    over = col(PaymentRow.valid_before) <= int(now.timestamp())
     async with storage.write() as session:
+        kept = update(PaymentRow).where(IS_OPEN, over, col(PaymentRow.signed).is_not(None))
+        await (await session.connection()).execute(kept.values(signed=None))
         past = update(PaymentRow).where(col(PaymentRow.answer_until) <= now)
         wiped = await (await session.connection()).execute(past.values(answer=None, answer_until=None, purchase=None, client=None))
         return wiped.rowcount

@@ -17,13 +17,13 @@ from campus.errors import StorageError
 from campus.payments.chain import Chain
 from campus.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
 from campus.payments.reconciler import UnprovenPayments
-from campus.payments.reservations import Reservations, as_sold, transfer_of
+from campus.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
 from campus.payments.states import in_flight, refused
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
-PAUSES = Backoff.doubling(0.1, longest=1.0)
-"""Between two questions to the chain."""
+QUESTIONS = Backoff.doubling(0.1, longest=1.0)
+"""The waits between two questions to the chain."""
 T = TypeVar("T")
 Load = Callable[[], Awaitable[Facilitator]]
 """Returns the facilitator once its library is loaded."""
@@ -80,25 +80,49 @@ class Settlement:
         """Find out whether a payment was charged before; if that stays unknown, charge it once more, as its caller asks."""
         with perhaps_charged(row):
             outcome = await self._ask_chain(row)
-            if outcome.state == "unknown":
+            if outcome.state == "unknown" and await self._reservations.is_deliverable(row):
                 outcome = await self._charge(row, payment, as_sold(row, sale))
             return await self._conclude(row, outcome, answer, sale)
 
+    async def submit_again(self, row: PaymentRow) -> PaymentOutcome:
+        """Submit a payment in doubt for which no caller waits. Only the chain tells that it was charged then."""
+        signed = await self._reservations.signed_of(row)
+        reported = await (await self._facilitator()).settle(signed)
+        outcome = await self._search(row, seconds=self._timeouts.search)
+        if outcome.state != "unknown":
+            return outcome
+        return PaymentOutcome("unknown", reason=reported.reason or outcome.reason, is_denied=reported.is_denied)
+
     async def _charge(self, row: PaymentRow, payment: Payment, sale: Sale) -> PaymentOutcome:
-        """Have the facilitator charge the payment. An outcome that is settled and has no block rests on its report alone."""
+        """Have the facilitator charge the payment, again and again as long as it fails; the chain is asked in between.
+
+        An outcome that is settled and has no block rests on the facilitator's report alone.
+        """
+        facilitator = await self._facilitator()
+        signed = facilitator.signed(payment, sale)
         ends_at = anyio.current_time() + self._timeouts.strict
-        reported = await (await self._facilitator()).settle(payment, sale)
+        reported = await facilitator.settle(signed)
         ends_at = max(ends_at, anyio.current_time() + self._timeouts.search)
-        if reported.state == "settled" and reported.transaction is not None:
-            strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
-            return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)
-        outcome = await self._search(row, seconds=self._timeouts.search if reported.is_denied else ends_at - anyio.current_time())
-        await self._reservations.doubt(row, reported.reason)
-        return outcome
+        submissions = 1
+        while reported.state != "settled" or reported.transaction is None:
+            is_first = row.submissions + submissions == 1  # no other one may be on its way to the chain
+            wait = self._timeouts.search if is_first and reported.is_denied else ends_at - anyio.current_time()
+            pause = wait if reported.is_denied else min(wait, PAUSES.wait(submissions).total_seconds())
+            outcome = await self._search(row, seconds=pause)
+            is_over = reported.is_denied or anyio.current_time() >= ends_at
+            if outcome.state != "unknown" or is_over or not await self._reservations.is_deliverable(row):
+                await self._reservations.doubt(row, reported.reason, submissions=submissions, is_denied=reported.is_denied)
+                return outcome
+            reported = PaymentOutcome("unknown", reason="the facilitator did not answer in time")
+            with anyio.move_on_at(ends_at):
+                reported = await facilitator.settle(signed)
+            submissions += 1
+        strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
+        return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)
 
     async def _search(self, row: PaymentRow, *, seconds: float) -> PaymentOutcome:
         """What the chain shows of a payment that may have been submitted a moment ago."""
-        async for _ in Tries(PAUSES, seconds=seconds):
+        async for _ in Tries(QUESTIONS, seconds=seconds):
             outcome = await self._ask_chain(row)
             if outcome.state != "unknown":
                 break
@@ -123,7 +147,7 @@ class Settlement:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
         outcome = PaymentOutcome("unknown", reason="the chain does not show it yet")
         with anyio.move_on_at(anyio.current_time() + self._timeouts.proof if ends_at is None else ends_at):
-            async for _ in Tries(PAUSES):
+            async for _ in Tries(QUESTIONS):
                 outcome = await self._chain.shown(transaction, transfer_of(row))
                 if outcome.state != "unknown" or (self._chain.trouble is not None and ends_at is None):
                     break
@@ -133,11 +157,11 @@ class Settlement:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
                 settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
-                return PaidAnswer(answer, receipt_of(settled or await self._as_another_left_it(row)))
+                return PaidAnswer(row.id, answer, receipt_of(settled or await self._as_another_left_it(row)))
             case "refused":
                 if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
                     raise refused(sale, outcome.reason)
-                return PaidAnswer(answer, receipt_of(await self._as_another_left_it(row)))
+                return PaidAnswer(row.id, answer, receipt_of(await self._as_another_left_it(row)))
             case _:
                 await self._reservations.doubt(row, outcome.reason)
                 raise in_flight()

@@ -128,7 +128,7 @@ class Payments:
         return await self.unproven.accept()
 
     async def reconcile(self, since: datetime) -> Reconciliation:
-        """Resolve payments in doubt, then compare the ledger with the chain since then. It reads the chain and charges nothing."""
+        """Resolve payments in doubt, then compare the ledger with the chain since then."""
         resolutions = await self.reconciler.resolve()
         return Reconciliation(resolutions, await self.audit.run(since))
 
@@ -224,7 +224,7 @@ async def open_payments(
         settlement = Settlement(
             reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=timeouts
         )
-        reconciler = Reconciler(reservations, unproven, chain, network=settings.network, now=now)
+        reconciler = Reconciler(reservations, unproven, chain, settlement.submit_again, network=settings.network, now=now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         processor = PaymentProcessor(
             reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now=now, wait_seconds=wait_seconds

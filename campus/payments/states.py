@@ -8,7 +8,8 @@
 reserved    its tool may be running; nothing was sent to be charged
 settling    its answer is stored, and it was, or is about to be, sent to be charged
 settled     it was charged, and its answer is returned to a resend; the chain shows it, or is expected to (reconciler.py)
-unknown     it was sent to be charged, and the outcome is unknown: its answer is kept, and the chain is asked again and again
+unknown     it was sent to be charged, and the outcome is unknown: its answer is kept, the chain is asked again and again, and the signed
+            payment, which is kept too, is submitted again until its authorization ends or the facilitator refuses it for good
 released    it was not charged, and may be reserved again; once it was sent to be charged, only the chain can release it (chain.py)
 reversed    it counted as charged, and the chain does not show it, or no longer
 
@@ -64,7 +65,7 @@ def next_step(rows: Iterable[PaymentRow], payment: Payment | None, sale: Sale, *
 
 
 def step_for(row: PaymentRow | None, payment: Payment | None, sale: Sale, *, now: datetime) -> Step:
-    """What one row says. `resolve` may charge the payment once more; `look` only asks the chain, because the caller did not send it."""
+    """What one row says. `resolve` continues with the payment that the caller sent; `look` with the one that is stored."""
     if row is None or row.state == "released":
         return "reserve"
     worked_on = is_worked_on(row, now=now)
@@ -127,6 +128,24 @@ def _time_mismatch(payment: Payment, seconds: int, *, longest: int) -> str | Non
     return None
 
 
+def clock_advice(payment: Payment, sale: Sale, *, own: int, chain: int | None) -> str | None:
+    """What a payment's times say of the clock that it was signed by; None if they are good. `own` and `chain` are Unix seconds.
+
+    A client signs as soon as it has the terms, and lets the payment be valid as long as they say: that tells its time.
+    """
+    longest = int(sale.requirements["maxTimeoutSeconds"])
+    clocks = (own,) if chain is None else (own, chain)
+    is_good = payment.valid_after <= min(clocks) and max(clocks) < payment.valid_before <= own + longest + LONGEST_WINDOW
+    if is_good or not (ahead := payment.valid_before - longest - clocks[-1]):
+        return None
+    on_chain = "" if chain is None else f" and {chain} by the chain's"
+    return (
+        f"It is valid from {payment.valid_after} to {payment.valid_before}, and it is {own} by this service's clock{on_chain}, in Unix"
+        f" seconds. If it was signed just now, your clock is about {abs(ahead)} seconds {'fast' if ahead > 0 else 'slow'}: set it, and"
+        " sign again"
+    )
+
+
 def already_used() -> Problem:
     """409: the payment bought something before, and this call is not a resend that may get it again."""
     return Problem(
@@ -177,6 +196,11 @@ def in_flight() -> Problem:
         " it is charged at most once. A new payment would be charged too",
         headers=RETRY_AFTER,
     )
+
+
+def not_sold(reason: str) -> Problem:
+    """409: what the payment would buy cannot be sold; nothing was charged."""
+    return Problem(409, "key_not_sold", f"{reason}. Nothing was charged.")
 
 
 def refused(sale: Sale, reason: str) -> Problem:

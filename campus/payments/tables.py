@@ -16,6 +16,8 @@ class PaymentRow(CoreTables, table=True):
     released payment keeps these two until it is deleted itself, in case the chain shows it late.
     `block` is where the chain showed the transfer. `unproven_since` is set while a settled payment has no proof, `overdue_at` when that
     lasted too long, until the chain proves it or the operator accepts it (reconciler.py).
+    `signed` is what the facilitator is sent to charge it, sealed with a secret of this campus, from before it is sent until the payment is
+    settled, refused for good or over; `submissions` counts how often it was sent in vain.
     """
 
     __tablename__ = "payments"
@@ -46,6 +48,8 @@ class PaymentRow(CoreTables, table=True):
     block: int | None = Field(default=None, sa_type=BigInteger)
     unproven_since: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     overdue_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
+    signed: bytes | None = None
+    submissions: int = 0
     answer: bytes | None = None
     answer_until: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     sealed: bool = False

@@ -98,7 +98,7 @@ class PaymentTerms:
         yield from (complete | {"extensions": dict(one)} for one in self.shorter)
         resource = {"url": self.resource, "description": self.description[:LONGEST_TEXT], "mimeType": JSON}
         short = complete | {"error": error[:LONGEST_TEXT], "resource": resource, "extensions": dict([*self.shorter, self.extensions][-1])}
-        yield from (short | {"accepts": list(self.accepts[:count])} for count in range(len(self.accepts), 0, -1))
+        yield from (short | {"accepts": list(self.accepts[:count])} for count in range(max(len(self.accepts), 1), 0, -1))
 
     def required(self, error: str) -> dict[str, Any]:
         """x402 v2's PaymentRequired."""
@@ -151,6 +151,16 @@ class PaymentRequired(Problem):
             **refusal.more,
             **rendered.members,
         )
+
+
+def without_terms(refusal: Problem, url: str, description: str, *, per_call: bool) -> PaymentRequired:
+    """The refusal over HTTP of a call that only a key opens, as x402's clients read it: nothing to sign, and the sentence why.
+
+    The body is that of a plain refusal unless other calls can be paid for here (`per_call`).
+    """
+    terms = PaymentTerms("http", url, description, accepts=(), legacy_network="", extensions={})
+    rendered = terms.rendered(refusal.detail)
+    return PaymentRequired(refusal, rendered if per_call else RenderedTerms(rendered.headers, {}))
 
 
 def resource_of(operation: Operation, url: str, arguments: Mapping[str, Any] | None, *, without: Collection[str] = ()) -> str:

@@ -3,18 +3,22 @@
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from fastmcp.exceptions import ToolError, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from campus.caller import Frame, Key
 from campus.context import Context, context_of
-from campus.errors import StorageUnavailable
+from campus.errors import KeyRefused, StorageUnavailable
 from campus.keys.audit_log import AuditLog
 from campus.keys.usage import KeyUsage
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.payments.states import not_sold
+from campus.payments.terms import without_terms
 from campus.payments.wire import purchase_key
 from campus.paywall.admission import QUOTA, Paywall
 from campus.paywall.limits import CallLimits, TooManyCalls, show_quota
@@ -25,6 +29,8 @@ from campus.problems import storage_problem
 from campus.site import Site
 from twins import ClientDisconnectedError, Problem, ServerAnswers
 
+PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
+"""How the URL of a payment's terms names a part of the path that has no value."""
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
@@ -212,13 +218,18 @@ class Gate:
         if counts and payment is None:
             self._limits.count_unpaid(call.scope, context)
         if selling is None:
-            raise refusal
+            raise self._for_keys_alone(call, refusal)
         entered = enter(None, call.scope, ())
         try:
             with call.waiting():
                 return await self._sold(call, offer, refusal, selling, payment)
         finally:
             leave(entered)
+
+    def _for_keys_alone(self, call: GatedCall[Any], refusal: Problem) -> Problem:
+        if refusal.status != 402 or call.frame == "mcp":
+            return refusal
+        return without_terms(refusal, f"{self.site.url}{call.route.translate(PLACEHOLDERS)}", call.tool, per_call=self.selling is not None)
 
     async def _run(self, call: GatedCall[ResultT], offer: Offer) -> ResultT:
         """The tool's result. Raises Problem 400 `tool_error` for one that campus.toml marks as a failure: it is not charged."""
@@ -235,7 +246,7 @@ class Gate:
         sent = await call.sent() if call.is_quoted(offer) else None
         request = PaidRequest(call.scope, call.frame, call.method, call.idempotency_key(sent))
         shown = None if sent is None else await _as_far_as_valid(call, sent)
-        return call.delivered(await selling.bought_before(refusal, offer, shown, request), None)
+        return await self._delivered(call, offer, await selling.bought_before(refusal, offer, shown, request), None)
 
     async def _bought(self, call: GatedCall[ResultT], offer: Offer, payment: Payment, selling: Selling) -> ResultT:
         """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
@@ -254,6 +265,8 @@ class Gate:
 
         try:
             sale = selling.sale(offer, arguments, request)
+            if offer.access.sells and (renewed := arguments.get(offer.access.renews or "")):
+                sale = replace(sale, check=partial(self._check_renewal, arguments[offer.access.sells], renewed))
             sold = await selling.sell(payment, sale, request, run)
         except NotSoldError as unsold:
             result: ResultT = unsold.result
@@ -262,7 +275,20 @@ class Gate:
             context_of(call.scope).paid = sale.amount
             self._metrics.opened(self.site.name, "paid")
             self._metrics.earned(self.site.name, call.tool, sale.amount)
-        return call.delivered(sold, made[0] if made else None)
+        return await self._delivered(call, offer, sold, made[0] if made else None)
+
+    async def _delivered(self, call: GatedCall[ResultT], offer: Offer, sold: PaidAnswer, made: ResultT | None) -> ResultT:
+        """The bought answer; that of a renewal was made before the charge, and is given the end that the key has by it."""
+        if offer.access.ends is None or (end := await self.site.keys.end_of_renewal(sold.payment)) is None:
+            return call.delivered(sold, made)
+        body = {**from_json(sold.answer.body), offer.access.ends: end}
+        return call.delivered(replace(sold, answer=StoredAnswer(to_json(body))), None)
+
+    async def _check_renewal(self, product: str, key_id: str) -> None:
+        try:
+            await self.site.keys.check_renewal(product, key_id)
+        except KeyRefused as refused:
+            raise not_sold(str(refused)) from None
 
 
 def actor_of(context: Context) -> str | None:

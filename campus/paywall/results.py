@@ -1,6 +1,5 @@
 """Tools' results over MCP: bought answers made results again, problems as results, and the JSON that is sold of a result."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from starlette.types import Scope
 from campus.context import context_of
 from campus.payments.payment import StoredAnswer
 from campus.payments.terms import PaymentRequired
-from campus.payments.wire import PAYMENT_IDENTIFIER, TERMS_META
+from campus.payments.wire import TERMS_META
 from campus.problems import EXPLAINED_AT
 from twins import Problem
 
@@ -41,17 +40,16 @@ def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
     """A problem as the tool's result: one sentence, and the same object that HTTP answers.
 
-    For payment terms the text is the whole object, because x402's clients read either; others read the terms in `_meta`.
+    x402's clients read payment terms there; Cloudflare's reads only `_meta`, which has what it signs and no more.
     """
     context_of(scope).status = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
-    has_terms = isinstance(problem, PaymentRequired)
-    text = json.dumps(body) if has_terms else problem.detail
-    content = [mcp_types.TextContent(type="text", text=text)]
-    return ToolResult(content=content, structured_content=body, meta={TERMS_META: terms_in(body)} if has_terms else None, is_error=True)
+    content = [mcp_types.TextContent(type="text", text=problem.detail)]
+    has_terms = isinstance(problem, PaymentRequired) and "resource" in body  # those for HTTP, of a task begun there, have none
+    meta = {TERMS_META: signed_terms(body)} if has_terms else None
+    return ToolResult(content=content, structured_content=body, meta=meta, is_error=True)
 
 
-def terms_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client needs to pay, without what only crawlers read."""
-    identifier = {name: value for name, value in body["extensions"].items() if name == PAYMENT_IDENTIFIER}
-    return {name: body[name] for name in ("x402Version", "error", "resource", "accepts")} | {"extensions": identifier}
+def signed_terms(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a client needs to sign a payment."""
+    return {"x402Version": body["x402Version"], "resource": {"url": body["resource"]["url"]}, "accepts": body["accepts"]}

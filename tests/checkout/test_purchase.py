@@ -11,7 +11,9 @@ import anyio
 import httpx
 import pytest
 from checkout.conftest import OpenPaidCampus
+from sqlmodel import select
 
+from campus.payments.tables import PaymentRow
 from campus.testing import Clock, Frame, Reply, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 
@@ -152,10 +154,11 @@ async def test_a_key_that_cannot_be_renewed_costs_nothing(buyer: Buyer, frame: F
     rotated, _ = await keys.issue("dice")
     heir, _ = await keys.rotate(rotated.id)
     other, _ = await keys.issue("cve")
+    revoked_as_it_is, rotated_as_it_is = await keys.get(revoked.id), await keys.get(rotated.id)
     for key_id, said in (
         (revoked.id, "was revoked"),
         (rotated.id, heir.id),
-        (other.id, "has the scope cve, and dice has dice"),
+        (other.id, "is a key of cve, and only cve renews it; to have dice, buy it as a new key"),
         ("key_000000000000", "no key 'key_000000000000'"),
     ):
         payment = await buyer.pays(product="dice", renew=key_id)
@@ -163,6 +166,59 @@ async def test_a_key_that_cannot_be_renewed_costs_nothing(buyer: Buyer, frame: F
         assert (reply.status, reply.code) == (409, "key_not_sold")
         assert said in reply.data["detail"]
         assert reply.data["detail"].endswith("Nothing was charged.")
+        assert (await keys.get(key_id)) in (revoked_as_it_is, rotated_as_it_is, other, None), "no key became another"
+    assert await buyer.spent() == 0
+    async with buyer.campus.service.core.storage.read() as session:
+        assert (await session.exec(select(PaymentRow))).all() == [], "nothing was reserved"
+
+
+async def test_five_renewals_at_once_report_five_ends_of_which_each_was_true_when_it_was_charged(buyer: Buyer, clock: Clock) -> None:
+    bought = await buyer.buys("dice")
+    ends: list[datetime] = []
+
+    async def renew(frame: Frame) -> None:
+        renewed = await buyer.buys("dice", frame=frame, renew=bought["key_id"])
+        ends.append(datetime.fromisoformat(renewed["valid_until"]))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(5):
+            tasks.start_soon(renew, FRAMES[number % 2])
+    assert sorted(ends) == [clock() + timedelta(days=30 * (2 + number)) for number in range(5)]
+    assert await buyer.spent() == 6 * DOLLAR // 2
+
+
+async def test_a_key_that_is_revoked_after_a_renewal_is_answered_is_not_charged(
+    buyer: Buyer, facilitator: Facilitator, clock: Clock
+) -> None:
+    """Neither when it is revoked before the first submission, nor when it is before the next one."""
+    keys = buyer.campus.service.keys
+    sell = keys.sell
+
+    async def sell_and_revoke(*arguments: Any, **more: Any) -> Any:
+        sold = await sell(*arguments, **more)
+        await keys.revoke(sold.key.id)
+        return sold
+
+    first, second = (await keys.issue("dice")).key.id, (await keys.issue("dice")).key.id
+    keys.sell = sell_and_revoke  # type: ignore[method-assign]  # at this moment, whichever process does it
+    reply = await buyer.sends(await buyer.pays(product="dice", renew=first), product="dice", renew=first, idempotency_key=fresh_key())
+    del keys.sell
+    assert (reply.status, reply.code) == (409, "key_not_sold")
+    facilitator.faults.settle_status_before = 503
+    wanted = {"product": "dice", "renew": second, "idempotency_key": fresh_key()}
+    payment = await buyer.pays(product="dice", renew=second)
+    try:
+        assert (await buyer.sends(payment, **wanted)).code == "payment_in_flight"
+    finally:
+        facilitator.faults.clear()
+    await keys.revoke(second)
+    for resent in (False, True):
+        clock.move(timedelta(seconds=11))
+        if resent:
+            assert (await buyer.sends(payment, **wanted)).code == "payment_in_flight"
+        else:
+            await buyer.campus.service.run_job("campus.reconcile_payments")
+    assert facilitator.outcomes("settle")[-1] == "503", "it was not submitted again"
     assert await buyer.spent() == 0
 
 
@@ -268,18 +324,24 @@ async def test_simultaneous_calls_with_different_payments_and_one_idempotency_ke
         assert await buyer.spent() == DOLLAR // 2
 
 
-async def test_a_purchase_in_doubt_is_not_offered_for_sale_again(buyer: Buyer, facilitator: Facilitator, clock: Clock) -> None:
+async def test_a_purchase_in_doubt_is_not_offered_for_sale_again_and_is_charged_by_the_call_that_asks_for_it(
+    buyer: Buyer, facilitator: Facilitator, clock: Clock
+) -> None:
     payment, wanted = await buyer.pays(product="dice"), {"product": "dice", "idempotency_key": fresh_key()}
     facilitator.faults.settle_status_before = 500
     try:
         await buyer.sends(payment, **wanted)
+        clock.move(timedelta(seconds=5))
+        unpaid = await buyer.campus.call("buy_key", **wanted)
     finally:
         facilitator.faults.clear()
-    clock.move(timedelta(seconds=5))
-    unpaid = await buyer.campus.call("buy_key", **wanted)
     assert (unpaid.status, unpaid.code) == (409, "payment_in_flight")
     assert "terms" not in unpaid.data
     assert await buyer.spent() == 0
+    clock.move(timedelta(seconds=10))
+    bought = await buyer.campus.call("buy_key", **wanted)
+    assert (bought.status, await opens(buyer.campus, bought.data["key"])) == (200, (True, True))
+    assert await buyer.spent() == DOLLAR // 2
 
 
 async def test_the_idempotency_key_is_the_same_in_the_header_and_in_the_body(buyer: Buyer) -> None:

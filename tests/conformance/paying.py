@@ -47,6 +47,9 @@ PRICES = {"/v1/brief/today": 20_000, "/v1/kev/fresh": 10_000, "/v1/cve/CVE-2021-
 """In millionths of a dollar, in the order in which the calls are made."""
 SHOP, KEY_PRICE = "/v1/checkout/keys", 19_000_000
 """Where the clients in TypeScript buy a key at last, and what it costs."""
+VAULT = "/v1/watches"
+"""What only a key opens. Clients that have a hook for it are told the sentence of its 402."""
+HOOKED = ("@x402/fetch", "@x402/axios")
 TOOLS = {"top_cves_today": {}, "kev_fresh": {}, "cve_verdict": {"cve_id": "CVE-2021-44228"}, "archived_brief": {"date": "{day}"}}
 """The same calls over MCP, in the same order."""
 DOLLAR = 1_000_000
@@ -101,7 +104,11 @@ def charges(portal: Any, chain: Chain, wallet: Wallet, payee: str) -> dict[str, 
 def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: list[Mapping[str, Any]]) -> Iterator[str]:
     """A line of the table for each call, and the differences between client, chain and ledger in sentences."""
     settled = {entry["transaction"]: entry["amount"] for entry in ledger if entry["event"] == "settled"}
-    calls = [one for one in paid if one.client == client]
+    calls = [one for one in paid if one.client == client and one.path != VAULT]
+    for refusal in (one for one in paid if one.client == client and one.path == VAULT):
+        print(f"  {client:32} {VAULT:26} told {refusal.says}  thrown {refusal.thrown}")
+        if refusal.thrown is None or ("Keys that unlock it: " in (refusal.says or "")) != (client in HOOKED):
+            yield f"{client} at {VAULT}: told {refusal.says}, {refusal.thrown}"
     prices = [*PRICES.values(), *([KEY_PRICE] if client in TYPESCRIPT else [])]
     for one, price in zip(calls, prices, strict=False):
         on_chain, in_ledger = charged.get(one.transaction or ""), settled.get(one.transaction)
@@ -121,7 +128,10 @@ def addresses(campus: ServedCampus) -> list[str]:
 
 def by_typescript(node: Node, campus: ServedCampus, wallets: Mapping[str, Wallet]) -> list[Paid]:
     shutil.copy(SCRIPT, node.folder)
-    given = {client: {"key": wallets[client].key, "urls": addresses(campus), "shop": campus.url + SHOP} for client in TYPESCRIPT}
+    given = {
+        client: {"key": wallets[client].key, "urls": addresses(campus), "shop": campus.url + SHOP, "vault": campus.url + VAULT}
+        for client in TYPESCRIPT
+    }
     ran = node.run(node.folder / SCRIPT.name, json.dumps(given), seconds=RUN_SECONDS)
     if ran.returncode != 0:
         print(ran.stdout, ran.stderr)

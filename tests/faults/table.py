@@ -19,7 +19,7 @@ BEGIN, END = "<!-- written by make faults -->\n", "<!-- end -->\n"
 ROWS = {
     "calls killed": (
         "`kill -9` at eight points of a paid call, on both databases; of four payments three are sent again",
-        "each payment is charged once and answered, or not charged; none is stuck",
+        "each payment is charged once and answered, or not charged; none is stuck; the fourth is charged too if its answer was stored",
     ),
     "alerts killed": (
         "`kill -9` at each point of an alert while 300 monitors go down, on both databases",

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import anyio
@@ -146,12 +147,12 @@ async def test_a_settlement_that_is_rolled_back_delivers_nothing(keys: BuildingK
 async def test_a_renewal_extends_the_key_when_it_is_paid_and_not_before(
     keys: BuildingKeys, ring: KeyRing, storage: Storage, clock: Clock
 ) -> None:
-    key, token = await ring.issue("campus-pass")
+    key, token = await ring.issue("campus-pass-year")
     clock.move(DAY)
     sold = await keys.sell("campus-pass-year", payment="pay_1", renew=key.id)
     assert sold.token is None
     assert (sold.key.id, sold.key.lineage, sold.key.issued_at) == (key.id, key.lineage, key.issued_at)
-    assert sold.key.expires_at == datetime(2027, 9, 20, 12, 0, 0, 123_456, tzinfo=UTC)
+    assert sold.key.expires_at == datetime(2028, 8, 21, 12, 0, 0, 123_456, tzinfo=UTC)
     assert await ring.tokens.find(token) == Credential("valid", key)
     await settle(storage, ring, "pay_1")
     assert await ring.tokens.find(token) == Credential("valid", sold.key)
@@ -265,7 +266,9 @@ async def test_a_renewal_follows_a_key_that_was_rotated_twice_meanwhile(keys: Bu
     assert (found.key.id, found.key.expires_at) == (third.id, sold.key.expires_at)
 
 
-async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: BuildingKeys, ring: KeyRing, storage: Storage) -> None:
+async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(
+    keys: BuildingKeys, ring: KeyRing, storage: Storage, products: Mapping[str, Product]
+) -> None:
     revoked, _ = await ring.issue("cve")
     await ring.revoke(revoked.id)
     rotated, _ = await ring.issue("cve")
@@ -274,13 +277,19 @@ async def test_what_cannot_be_renewed_is_refused_before_it_is_paid(keys: Buildin
     for key_id, said in (
         (revoked.id, "was revoked on .* a new key is needed"),
         (rotated.id, f"use {heir.id}, which replaced it"),
-        (other.id, "has the scope recorder, and cve has cve"),
+        (other.id, "is a key of recorder, and only recorder renews it; to have cve, buy it as a new key"),
         ("key_unknown", "no key 'key_unknown'"),
         (token, "the id of a key is not the key itself"),
     ):
         with pytest.raises(KeyRefused, match=said) as refused:
             await keys.sell("cve", payment="pay_1", renew=key_id)
         assert token[16:] not in str(refused.value)
+    with pytest.raises(KeyRefused, match="is a key of recorder, and only recorder"):
+        await keys.check_renewal("cve", other.id)
+    rescoped = KeyRing(storage, {"cve": replace(products["cve"], scope="all")}, now=ring._now)
+    for renewed in (rescoped.check_renewal("cve", (await ring.issue("cve")).key.id), rescoped.renew((await ring.issue("cve")).key.id)):
+        with pytest.raises(KeyRefused, match="has the scope cve, and cve has all now; a new key is needed"):
+            await renewed
     with pytest.raises(KeyRefused, match="no product 'zoo' is for sale; the products are: campus-pass, campus-pass-year, cve, recorder"):
         await keys.sell("zoo", payment="pay_1")
     assert await sales_of(storage) == []

@@ -22,7 +22,7 @@ async def main() -> None:
     endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
     async with patient.AsyncClient(transport=endless) as client:
         facilitator = await LazyFacilitator(client, url="https://facilitator.example", network=NETWORK).loaded()
-        verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(PAYMENT, SALE)
+        verdict, outcome = await facilitator.verify(PAYMENT, SALE), await facilitator.settle(facilitator.signed(PAYMENT, SALE))
         chain = Chain(client, "https://node.example")
         found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC), now=datetime.now(UTC))
         print(verdict.reachable, outcome.state, found.state)

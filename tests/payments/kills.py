@@ -84,13 +84,14 @@ class Scene:
     chain: Chain
     facilitator: Facilitator
     payer: Payer
+    pay_to: str = PAY_TO
     sent: list[Sent] = field(default_factory=list)
     hits: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def served(self) -> Iterator[Served]:
         environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(self.folder)}
-        text = CONFIG.format(storage=self.storage, **self.facilitator.table(PAY_TO))
+        text = CONFIG.format(storage=self.storage, **self.facilitator.table(self.pay_to))
         with serving(self.folder, text, environ=environ) as campus:
             yield campus
 
@@ -272,7 +273,7 @@ async def verdict(scene: Scene, *, answered: int) -> Mapping[str, int]:
     assert set(states.values()) <= {"settled", "released"}, states
     charged = {nonce for nonce in states if await scene.chain.is_used(scene.payer.wallet.address, nonce)}
     assert charged == {nonce for nonce, state in states.items() if state == "settled"}
-    assert await scene.chain.balance(PAY_TO) == PRICE * len(charged) == await anyio.to_thread.run_sync(scene.claimed)
+    assert await scene.chain.balance(scene.pay_to) == PRICE * len(charged) == await anyio.to_thread.run_sync(scene.claimed)
     assert len(charged) >= answered
     figures = {f"kills at {point}": hits for point, hits in scene.hits.items()}
     return {"payments": len(scene.sent), "charged and answered": len(charged), **figures}

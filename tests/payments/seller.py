@@ -58,6 +58,10 @@ class Bought:
         self.released: list[str] = []
         self.reversed: list[str] = []
 
+    async def objection(self, session: AsyncSession, payment: str) -> str | None:
+        """See Purchases."""
+        return await self.keys.sales.objection(session, payment) if self.keys else None
+
     async def deliver(self, session: AsyncSession, payment: str) -> None:
         """See Purchases."""
         self.settled.append(payment)

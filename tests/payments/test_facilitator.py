@@ -6,20 +6,19 @@ import pytest
 from x402.schemas import SettleResponse
 
 from campus.payments.facilitator import outcome_of
-from campus.payments.payment import Payment
 
 PAYER, TRANSACTION = "0x" + "Ab" * 20, "0x" + "Cd" * 32
-PAYMENT = Payment(2, "eip155:8453", PAYER.lower(), "0x" + "12" * 20, 20_000, 0, 1, "0x" + "34" * 32, b"", {})
+PAYMENT = {"payer": PAYER.lower(), "network": "eip155:8453"}
 SETTLED = {"success": True, "transaction": TRANSACTION, "network": "eip155:8453", "payer": PAYER}
 FAILED = {"success": False, "transaction": "", "network": "eip155:8453"}
 
 
 def meant(answer: dict[str, Any]) -> str:
-    return outcome_of(SettleResponse.model_validate(answer), PAYMENT).state
+    return outcome_of(SettleResponse.model_validate(answer), **PAYMENT).state
 
 
 def test_a_reported_settlement_has_its_transaction_in_lower_case() -> None:
-    outcome = outcome_of(SettleResponse.model_validate(SETTLED), PAYMENT)
+    outcome = outcome_of(SettleResponse.model_validate(SETTLED), **PAYMENT)
     assert (outcome.state, outcome.transaction) == ("settled", TRANSACTION.lower())
 
 
@@ -39,21 +38,24 @@ def test_a_reported_settlement_that_cannot_be_true_is_unknown(lie: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "is_denied"),
     [
-        {},
-        {"errorReason": "insufficient_funds"},
-        {"errorReason": "invalid_exact_evm_payload_signature"},
-        {"errorReason": "unsupported_scheme"},
-        {"errorReason": "settlement_pending", "transaction": TRANSACTION},
-        {"errorReason": "transaction_failed", "transaction": TRANSACTION},
-        {"errorReason": "out of luck"},
+        ({}, False),
+        ({"errorReason": "insufficient_funds"}, True),
+        ({"errorReason": "invalid_exact_evm_payload_signature"}, True),
+        ({"errorReason": "unsupported_scheme"}, False),
+        ({"errorReason": "settlement_pending", "transaction": TRANSACTION}, False),
+        ({"errorReason": "transaction_failed", "transaction": TRANSACTION}, False),
+        ({"errorReason": "out of luck"}, False),
     ],
     ids=str,
 )
-def test_a_reported_refusal_is_unknown_whatever_its_reason(answer: dict[str, Any]) -> None:
-    assert meant(FAILED | answer) == "unknown"
+def test_a_reported_refusal_is_unknown_whatever_its_reason_and_asked_again_unless_it_is_known_to_be_final(
+    answer: dict[str, Any], is_denied: bool
+) -> None:
+    outcome = outcome_of(SettleResponse.model_validate(FAILED | answer), **PAYMENT)
+    assert (outcome.state, outcome.is_denied) == ("unknown", is_denied)
 
 
 def test_no_answer_is_unknown() -> None:
-    assert outcome_of(None, PAYMENT).state == "unknown"
+    assert outcome_of(None, **PAYMENT).state == "unknown"

@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-import httpx
 import pytest
 from patience import patience
 from payments.kills import CONFIG
@@ -14,6 +13,7 @@ from payments.seller import PAY_TO
 from serving import serving
 
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, headers_of
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def test_a_paid_call_goes_on_when_its_caller_hangs_up_and_the_same_payment
     environ = {"SLOW_TOOL_FOLDER": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1])}
     path = "/v1/slow/count?number=1"
     with serving(tmp_path, text, environ=environ) as campus:
-        async with httpx.AsyncClient(base_url=campus.url, timeout=patience(60)) as http:
+        async with patient.AsyncClient(base_url=campus.url, timeout=patience(60)) as http:
             terms = json.loads(b64decode((await http.get(path)).headers["PAYMENT-REQUIRED"]))
             headers = headers_of(Payer(wallet).payload(terms))
             head = "".join(f"{name}: {value}\r\n" for name, value in {"Host": "localhost", **headers}.items())

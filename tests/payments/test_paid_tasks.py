@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from patience import patience
 from serving import Served, serving
 from tasks.lab import make_lab
 
-from campus.testing import ORIGIN, TestCampus, open_campus
+from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 from tests import patient
 
@@ -86,10 +86,13 @@ async def polled(http: httpx.AsyncClient, begun: httpx.Response, **options: Any)
 
 
 @asynccontextmanager
-async def open_lab(chain: Chain, facilitator: Facilitator, wallet: Wallet, folder: Path) -> AsyncIterator[PaidLab]:
+async def open_lab(
+    chain: Chain, facilitator: Facilitator, wallet: Wallet, folder: Path, *, clock: Clock | None = None, **more: Any
+) -> AsyncIterator[PaidLab]:
     (folder / "runs").touch()
     payee = new_wallet().address
-    async with open_campus(lab=make_lab(folder), tools=TOOLS, tables={"payments": facilitator.table(payee)}) as campus:
+    tables = {"payments": facilitator.table(payee) | more}
+    async with open_campus(lab=make_lab(folder), tools=TOOLS, tables=tables, clock=clock) as campus:
         yield PaidLab(campus, folder, chain, payee, Payer(wallet))
 
 
@@ -150,6 +153,28 @@ async def test_a_task_that_fails_is_cancelled_or_lasts_longer_than_its_payment_c
         (tmp_path / "hold").unlink()
         assert (await lab.ended(await lab.begin("measure", 1, headers))).json() == {"sample": 1}, "the payment is still good"
         assert await lab.earned() == PRICE
+
+
+async def test_a_task_that_the_facilitator_failed_to_charge_is_completed_once_it_is_charged_and_nobody_sends_anything_again(
+    chain: Chain, facilitator: Facilitator, wallet: Wallet, tmp_path: Path
+) -> None:
+    clock = Clock()
+    async with open_lab(chain, facilitator, wallet, tmp_path, clock=clock, chain_wait_seconds=1) as lab:
+        facilitator.faults.settle_status_before = 503
+        begun = await lab.begin("measure", 1, await lab.pay("measure", 1))
+        with anyio.fail_after(patience(60)):
+            while "503" not in facilitator.outcomes("settle"):  # noqa: ASYNC110  # the facilitator says nothing when it is asked
+                await anyio.sleep(0.05)
+        assert (await lab.campus.http.get(begun.headers["Location"])).json()["status"] == "working"
+        facilitator.faults.clear()
+        with anyio.fail_after(patience(90)):
+            while await lab.earned() == 0:
+                clock.move(timedelta(seconds=11))  # what a call held is left
+                await lab.campus.service.run_job("campus.reconcile_payments")
+                await anyio.sleep(0.5)
+        answer = await lab.ended(begun)
+        assert (answer.json(), receipt_of(answer)["success"]) == ({"sample": 1}, True)
+        assert (lab.runs, await lab.earned()) == (["measure 1"], PRICE)
 
 
 async def test_the_terms_of_a_tool_that_may_run_as_a_task_give_it_an_hour(

@@ -39,13 +39,15 @@ async def die_before_settling(seller: Seller, payment: Payment) -> None:
     """Reserve, run the tool, store its answer, and stop."""
     await die_in_the_tool(seller, payment)
     row = await seller.row(payment)
-    await seller.payments.processor._reservations.store(row.id, await seller.run(row.id), seller.sale())
+    signed = (await seller.payments.facilitator.loaded()).signed(payment, seller.sale())
+    await seller.payments.processor._reservations.store(row.id, await seller.run(row.id), seller.sale(), signed)
 
 
 async def die_after_settling(seller: Seller, payment: Payment) -> None:
     """The same, and have the payment charged."""
     await die_before_settling(seller, payment)
-    outcome = await (await seller.payments.facilitator.loaded()).settle(payment, seller.sale())
+    facilitator = await seller.payments.facilitator.loaded()
+    outcome = await facilitator.settle(facilitator.signed(payment, seller.sale()))
     assert outcome.state == "settled"
 
 
@@ -86,14 +88,79 @@ async def test_a_payment_whose_process_stopped_before_settling_is_charged_by_a_r
 
 
 @pytest.mark.both_databases
-async def test_the_reconciler_never_charges(seller: Seller) -> None:
+async def test_a_payment_whose_process_stopped_before_settling_is_charged_once_without_a_resend_and_its_answer_waits(
+    seller: Seller, other_seller: Seller
+) -> None:
     before, payment = await seller.income(), seller.pay()
     await die_before_settling(seller, payment)
+    kept = (await seller.row(payment)).signed
+    assert kept is not None
+    assert payment.nonce[2:].encode() not in kept, "it is sealed"
     seller.clock.ahead = LATER
-    [resolution] = await seller.payments.reconciler.resolve()
-    assert (resolution.before, resolution.after) == ("settling", "unknown")
-    assert await seller.income() == before
-    assert [call for call in seller.facilitator.calls if call.nonce == payment.nonce] == []
+    async with anyio.create_task_group() as tasks:
+        for process in (seller, other_seller):
+            tasks.start_soon(process.payments.reconciler.resolve)
+    assert ((await seller.row(payment)).state, (await seller.row(payment)).signed) == ("settled", None)
+    assert [call.outcome for call in seller.facilitator.calls if call.nonce == payment.nonce] == ["settled"]
+    assert await seller.income() == before + PRICE
+    assert await seller.audit() == Findings()
+    sold = await seller.sell(payment)
+    assert (sold.replayed, sold.answer) == (True, StoredAnswer(b'{"answer": 1}'))
+    assert len(seller.runs) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"settle_status_before": 503}, {"settle_status_before": 429}, {"settle_status_before": 400}, {"down": True}, {"unsent": {}}],
+    ids=str,
+)
+async def test_a_sale_is_not_lost_by_a_failure_that_says_nothing_of_the_payment(seller: Seller, fault: dict[str, Any]) -> None:
+    before, payment = await seller.income(), seller.pay()
+
+    async def run(payment_id: str) -> StoredAnswer:
+        for name, value in fault.items():
+            setattr(seller.facilitator.faults, name, value)
+        return await seller.run(payment_id)
+
+    assert (await seller.refusal(payment, run=run)).code == "payment_in_flight"
+    seller.clock.ahead = LATER
+    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"], "the failure goes on"
+    seller.facilitator.faults.clear()
+    seller.clock.ahead *= 2
+    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["settled"]
+    assert (await seller.sell(payment)).replayed
+    assert (len(seller.runs), await seller.income()) == (1, before + PRICE)
+
+
+async def test_a_call_waits_out_a_short_failure_of_the_facilitator(seller: Seller, storage_url: str) -> None:
+    patient = ChainTimeouts(proof=0.3, strict=patience(60), search=0.3)
+    async with seller.beside(storage_url, timeouts=patient) as waiting:
+        seller.facilitator.faults.settle_status_before = 503
+
+        async def recover() -> None:
+            with anyio.fail_after(patience(60)):
+                while "503" not in seller.facilitator.outcomes("settle"):  # noqa: ASYNC110  # the facilitator says nothing when it is asked
+                    await anyio.sleep(0.01)
+            seller.facilitator.faults.clear()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(recover)
+            sold = await waiting.sell(waiting.pay())
+    assert (sold.replayed, sold.answer) == (False, StoredAnswer(b'{"answer": 1}'))
+
+
+async def test_a_payment_that_the_facilitator_refuses_for_good_is_submitted_once_more_only_by_its_payer(seller: Seller) -> None:
+    before, payment = await seller.income(), seller.pay()
+    seller.facilitator.faults.unsent = REFUSED | {"network": seller.chain.network}
+    assert (await seller.refusal(payment)).code == "payment_in_flight"
+    assert (await seller.row(payment)).signed is None
+    seller.facilitator.faults.clear()
+    seller.clock.ahead = LATER
+    assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert [call.outcome for call in seller.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce] == ["unsent"]
+    seller.clock.ahead *= 2
+    assert (await seller.sell(payment)).answer == StoredAnswer(b'{"answer": 1}')
+    assert await seller.income() == before + PRICE
 
 
 async def test_a_payment_whose_process_stopped_after_settling_is_found_by_the_reconciler(seller: Seller) -> None:
@@ -440,6 +507,9 @@ async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_t
     await die_before_settling(seller, payment)
     seller.clock.ahead = timedelta(minutes=10)  # this machine's clock alone ends nothing
     assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
+    assert seller.facilitator.outcomes("settle") == [], "it is not submitted after its time"
+    await seller.job("campus.wipe_answers")
+    assert (await seller.row(payment)).signed is None
     await seller.chain.advance(400)
     seller.clock.ahead *= 2
     [resolution] = await seller.payments.reconciler.resolve()

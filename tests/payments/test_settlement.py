@@ -1,14 +1,16 @@
 """What happens to a payment if the facilitator fails, lies or is anticipated: charged and answered, or neither."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from patience import patience
 from payments.seller import PRICE, Seller, read
 
 from campus.errors import StorageUnavailable
 from campus.payments.facilitator import X402Facilitator
-from campus.payments.payment import Payment, PaymentOutcome, Sale, StoredAnswer
+from campus.payments.payment import PaymentOutcome, StoredAnswer
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +79,38 @@ async def test_a_payment_that_does_not_fit_the_call_is_refused_and_not_charged(s
     asked = [call.operation for call in seller.facilitator.calls if call.nonce == payment.nonce]
     to_ask = ["verify"] if changes == {"signature": OF_A_CONTRACT} else []
     assert asked == to_ask, "only what cannot be checked here is sent to the facilitator"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "is_asked", "said"),
+    [(-330, False, "slow"), (700, False, "fast"), (600, True, "fast")],
+    ids=["slow", "so fast that it is seen here", "so fast that the facilitator says so"],
+)
+async def test_a_payer_whose_clock_is_wrong_is_told_so_with_the_clocks_that_it_differs_from(
+    seller: Seller, ahead: int, is_asked: bool, said: str
+) -> None:
+    signed_at = int(seller.clock().timestamp()) + ahead
+    early = 310 if is_asked else 600  # clients sign payments as valid since some minutes, each its own number
+    payment = seller.pay(valid_after=signed_at - early, valid_before=signed_at + 300)
+    problem = await seller.refusal(payment)
+    assert problem.code == "payment_refused"
+    assert [call.operation for call in seller.facilitator.calls if call.nonce == payment.nonce] == ["verify"] * is_asked
+    found = re.search(
+        r"from (\d+) to (\d+), and it is (\d+) by .* clock and (\d+) by the chain's, .* about (\d+) seconds (\w+)", problem.detail
+    )
+    assert found is not None, problem.detail
+    since, until, own, chain, off = map(int, found.groups()[:5])
+    assert (since, until, found[6]) == (payment.valid_after, payment.valid_before, said)
+    assert abs(own - (signed_at - ahead)) < patience(30)
+    assert off == abs(until - 300 - chain), "the chain's clock judges"
+
+
+async def test_a_payer_whose_clock_is_right_is_told_nothing_of_clocks(seller: Seller, storage_url: str) -> None:
+    assert "clock" not in (await seller.refusal(seller.pay(by=new_wallet()))).detail
+    async with seller.beside(storage_url, rpc_url="http://127.0.0.1:9") as blind:
+        detail = (await blind.refusal(blind.pay(valid_before=int(seller.clock().timestamp()) - 30))).detail
+    assert "about 330 seconds slow" in detail
+    assert "chain's" not in detail, "its node cannot be asked"
 
 
 async def test_terms_that_cannot_be_read_are_refused(seller: Seller) -> None:
@@ -216,7 +250,7 @@ async def test_a_facilitator_that_hangs_is_not_waited_for(seller: Seller) -> Non
     seller.facilitator.faults.hang_seconds = 60
     verdict = await engine.verify(seller.pay(), seller.sale())
     assert (verdict.valid, verdict.reachable) == (False, False)
-    assert (await engine.settle(seller.pay(), seller.sale())).state == "unknown"
+    assert (await engine.settle(engine.signed(seller.pay(), seller.sale()))).state == "unknown"
     assert "in time" in (engine.trouble or "")
 
 
@@ -246,11 +280,11 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
             raise StorageUnavailable("the disk is full")
 
     class Full:
-        mismatch, is_signed, verify = facilitator.mismatch, facilitator.is_signed, facilitator.verify
+        mismatch, is_signed, verify, signed = facilitator.mismatch, facilitator.is_signed, facilitator.verify, facilitator.signed
 
-        async def settle(self, payment: Payment, sale: Sale) -> PaymentOutcome:
+        async def settle(self, signed: bytes) -> PaymentOutcome:
             reservations._storage = FullDisk()  # type: ignore[assignment]
-            return await facilitator.settle(payment, sale)
+            return await facilitator.settle(signed)
 
     seller.payments.facilitator._loaded = Full()  # type: ignore[assignment]
     problem = await seller.refusal(payment)

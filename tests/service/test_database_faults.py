@@ -102,19 +102,21 @@ def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_pa
     with closing(sqlite3.connect(file)) as database:
         database.executescript(
             "DROP TABLE tasks; DROP TABLE key_usage; DROP TABLE audit_log; DROP TABLE spent_limits;"
+            "ALTER TABLE payments DROP COLUMN signed; ALTER TABLE payments DROP COLUMN submissions;"
+            "ALTER TABLE key_sales DROP COLUMN ends_at; DELETE FROM secrets WHERE name = 'payments';"
             " UPDATE alembic_version SET version_num = '0011'"
         )
     for words in (["key", "list"], ["key", "issue", "cve"], ["check"], ["run", "cve.reload"]):
         sentence = refused(config, *words)
-        assert f"{file} is at step 0011, and the installed version of campus needs step 0015: restart the server" in sentence
+        assert f"{file} is at step 0011, and the installed version of campus needs step 0016: restart the server" in sentence
     made = command("backup", str(backup), "--config", str(config))
     assert made.returncode == 0, made.stderr
     assert version_of(file) == "0011"
     with serving(tmp_path, SHOP.format(storage="sqlite:data")):
-        assert version_of(file) == "0015"
+        assert version_of(file) == "0016"
     restored = command("restore", str(backup), "--config", str(config_of(tmp_path, "sqlite:restored")))
     assert (restored.returncode, restored.stdout) == (0, "all is well\n"), restored.stderr
-    assert version_of(tmp_path / "restored" / "campus.db") == "0015"
+    assert version_of(tmp_path / "restored" / "campus.db") == "0016"
 
 
 def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from patience import patience
-from serving import Served, asked, serving
+from serving import Served, serving
 
+from tests import patient
 from twins import THREADS
 
 SLOW = """
@@ -47,7 +48,7 @@ CALLS = 2 * THREADS
 
 def left(campus: Served) -> int:
     """How many callers had left before their answer."""
-    lines = [line for line in asked(f"{campus.admin}/metrics").text.splitlines() if 'status="499"' in line and "_count" not in line]
+    lines = [line for line in patient.get(f"{campus.admin}/metrics").text.splitlines() if 'status="499"' in line and "_count" not in line]
     return int(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("campus_requests_total")))
 
 
@@ -60,7 +61,7 @@ def test_callers_who_hang_up_leave_the_queue_and_slow_functions_delay_no_other_b
     with serving(tmp_path, tables) as campus, ExitStack() as stack:
         stack.callback((tmp_path / "go").touch)
         address = ("127.0.0.1", urlsplit(campus.url).port or 0)
-        until(lambda: asked(f"{campus.url}/v1/slow/quick").status_code == 200)
+        until(lambda: patient.get(f"{campus.url}/v1/slow/quick").status_code == 200)
         connections = [socket.create_connection(address) for _ in range(CALLS)]
         for connection in connections:
             connection.sendall(b"GET /v1/slow/wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -70,9 +71,9 @@ def test_callers_who_hang_up_leave_the_queue_and_slow_functions_delay_no_other_b
             with closing(connection):
                 connection.shutdown(socket.SHUT_RDWR)
         until(lambda: left(campus) >= CALLS - THREADS)
-        assert asked(f"{campus.url}/v1/other/quick").json() == {"result": "done"}
+        assert patient.get(f"{campus.url}/v1/other/quick").json() == {"result": "done"}
         (tmp_path / "go").touch()
-        assert asked(f"{campus.url}/v1/slow/wait").json() == {"result": "done"}
+        assert patient.get(f"{campus.url}/v1/slow/wait").json() == {"result": "done"}
         assert len(runs.read_text()) == THREADS + 1
 
 

@@ -12,9 +12,10 @@ import pytest
 from fastmcp import Client
 from patience import patience
 from service.hostile_server import Hostile, hostile, text, tool
-from serving import Served, asked, serving
+from serving import Served, serving
 
 from campus.catalog.foreign_schemas import ForeignSchema
+from tests import patient
 from tests.service.test_remote_down import until
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +69,7 @@ def table(port: int, *, name: str = "far", more: str = "") -> str:
 
 def said_of(campus: Served, name: str) -> str:
     """The findings about a building."""
-    return " ".join(asked(f"{campus.admin}/readyz").json()["checks"].get(name, ()))
+    return " ".join(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name, ()))
 
 
 @pytest.mark.parametrize("shape", COSTLY)
@@ -104,10 +105,10 @@ async def test_a_pattern_that_is_not_checked_here_is_named_at_start_and_everybod
         hostile(Hostile([tool("look", lookahead), tool("costly", costly[0])])) as far,
         serving(tmp_path, table(far.port) + OTHERS) as campus,
     ):
-        assert asked(f"{campus.url}/v1/far/look?x=b").status_code == 200, "its server judges"
+        assert patient.get(f"{campus.url}/v1/far/look?x=b").status_code == 200, "its server judges"
         async with Client(f"{campus.url}/far/mcp") as client:
             over_mcp = await client.call_tool_mcp("costly", costly[1])
-        over_http = asked(f"{campus.url}/v1/far/costly", params=costly[1])
+        over_http = patient.get(f"{campus.url}/v1/far/costly", params=costly[1])
         assert (over_mcp.structured_content or {})["code"] == over_http.json()["code"] == "invalid_request"
         (line,) = [line for line in campus.log.splitlines() if "arguments are checked by the server alone" in line]
         assert "tool=look" in line
@@ -146,27 +147,27 @@ def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_st
             (later if name in changed else stack).enter_context(hostile(server))
         tables = "".join(table(server.port, name=name) for name, server in servers.items())
         campus = stack.enter_context(serving(tmp_path, tables + OTHERS))
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").status_code == 200, campus.log
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").status_code == 200, campus.log
         for name, shape in zip(hostiles, LISTS, strict=True):
             assert said_of(campus, name), shape
-            assert asked(f"{campus.url}/v1/{name}/anything").status_code == 503, shape
+            assert patient.get(f"{campus.url}/v1/{name}/anything").status_code == 503, shape
             assert len(said_of(campus, name)) < 700, shape
         later.close()
         for name, tools in zip(changed, LISTS.values(), strict=True):
-            assert asked(f"{campus.url}/v1/{name}/fine").status_code == 503
+            assert patient.get(f"{campus.url}/v1/{name}/fine").status_code == 503
             changed[name].tools = tools
             stack.enter_context(hostile(changed[name]))
         until(lambda: all(server.lists > 1 and said_of(campus, name) for name, server in changed.items()), campus)
         hostiles["b0"].tools = [tool("fine")]
-        until(lambda: asked(f"{campus.url}/v1/b0/fine").status_code == 200, campus)
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] >= 2
+        until(lambda: patient.get(f"{campus.url}/v1/b0/fine").status_code == 200, campus)
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] >= 2
         assert campus.process.poll() is None
 
 
 def test_buildings_whose_servers_take_each_others_routes_do_not_end_the_start(tmp_path: Path) -> None:
     route = {"twins": {"route": "GET /v1/gateway/list_buildings"}}
     with hostile(Hostile([tool("a", _meta=route)])) as far, serving(tmp_path, table(far.port) + OTHERS) as campus:
-        assert asked(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 1
         assert "give one of them a different route" in said_of(campus, "far")
 
 
@@ -204,7 +205,7 @@ async def test_a_result_without_end_is_a_502_or_a_504_over_both_frames_and_holds
     with hostile(Hostile(tools, call)) as far, serving(tmp_path, table(far.port, more=", timeout = 3000") + OTHERS) as campus:
         before = memory(campus)
         for number, (shape, (_, status)) in enumerate(RESULTS.items()):
-            answer = asked(f"{campus.url}/v1/far/t{number}")
+            answer = patient.get(f"{campus.url}/v1/far/t{number}")
             async with Client(f"{campus.url}/far/mcp") as client:
                 over_mcp = (await client.call_tool_mcp(f"t{number}", {})).structured_content or {}
             code = "upstream_failed" if status == 502 else "timeout"
@@ -218,12 +219,12 @@ async def test_a_command_that_answers_too_much_loses_this_answer_and_no_other(tm
     (tmp_path / "far.py").write_text(COMMAND.format(tests=str(TESTS)))
     server = f'{{ command = "{sys.executable}", args = ["{tmp_path}/far.py"], timeout = 20000 }}'
     with serving(tmp_path, f'[buildings.far]\nserver = {server}\nanswer_limit = 50000\ntools = {{ "*" = {{ free = true }} }}\n') as campus:
-        until(lambda: said_of(campus, "far") == "" and asked(f"{campus.url}/v1/far/pid").status_code == 200, campus)
-        before = asked(f"{campus.url}/v1/far/pid").json()
+        until(lambda: said_of(campus, "far") == "" and patient.get(f"{campus.url}/v1/far/pid").status_code == 200, campus)
+        before = patient.get(f"{campus.url}/v1/far/pid").json()
         for _ in range(2):
-            answer = asked(f"{campus.url}/v1/far/flood")
+            answer = patient.get(f"{campus.url}/v1/far/flood")
             assert (answer.status_code, answer.json()["code"]) == (502, "upstream_failed")
-        assert asked(f"{campus.url}/v1/far/pid").json() == before, "it is the same process"
+        assert patient.get(f"{campus.url}/v1/far/pid").json() == before, "it is the same process"
 
 
 COMMAND = """

@@ -4,20 +4,32 @@ import cProfile
 import json
 import pstats
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
-from terms.samples import PAY_TO, PAYMENTS, SENTINEL, header, make_seller, open_seller, payment_v2
-from x402 import x402ResourceServer
+from terms.samples import PAY_TO, PAYMENTS, READ_ONLY, SENTINEL, header, make_seller, open_seller, payment_v2
+from x402 import x402Client, x402ResourceServer
+from x402.http import x402HTTPClient
+from x402.http.clients.httpx import PaymentError, x402AsyncTransport
 from x402.http.utils import decode_payment_required_header
 from x402.mechanisms.evm.exact import ExactEvmServerScheme
-from x402.schemas import PaymentRequired, ResourceConfig, SupportedKind, SupportedResponse
+from x402.schemas import (
+    PaymentRequired,
+    PaymentRequiredContext,
+    PaymentRequiredHeadersResult,
+    ResourceConfig,
+    SupportedKind,
+    SupportedResponse,
+)
 from x402.schemas.v1 import PaymentRequiredV1
 
 from campus import Building, access, route
+from campus.payments.wire import TERMS_META
 from campus.testing import Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -71,13 +83,55 @@ async def test_over_http_the_header_is_v2_and_the_body_is_a_problem_and_v1_at_on
     assert len(answer.headers["payment-required"]) < 4_096
 
 
-async def test_over_mcp_the_terms_are_the_result_and_the_text_is_the_same() -> None:
+async def test_over_mcp_the_terms_are_the_result_and_the_text_is_one_sentence() -> None:
     async with open_seller("mcp") as campus, Client(over(campus)) as client:
         result = await client.call_tool("text_of", DAY, raise_on_error=False)
     assert result.is_error
     assert result.structured_content is not None
-    assert json.loads(result.content[0].text) == result.structured_content  # type: ignore[union-attr]  # the one block is a text
+    assert result.content[0].text == result.structured_content["detail"]  # type: ignore[union-attr]  # the one block is a text
     assert (result.structured_content["x402Version"], result.structured_content["code"]) == (2, "access_required")
+    signed = (result.meta or {})[TERMS_META]
+    assert len(json.dumps(signed)) < 600, "what Cloudflare's client signs; all else is said once"
+    assert (signed["accepts"], signed["resource"]["url"]) == (
+        result.structured_content["accepts"],
+        result.structured_content["resource"]["url"],
+    )
+
+
+@pytest.mark.parametrize("tables", [PAYMENTS, {}], ids=["payments", "no payments"])
+async def test_a_402_of_a_tool_for_keys_alone_is_a_document_of_both_versions_of_x402_and_a_stock_client_hands_its_sentence_on(
+    tables: dict[str, Any],
+) -> None:
+    vault = FastMCP[Any]("Vault")
+    vault.tool(lambda name: f"{name}: gold", name="read", annotations=READ_ONLY, meta=route("GET /v1/vault/{name}") | access())
+    told: list[str | None] = []
+
+    async def read(context: PaymentRequiredContext) -> PaymentRequiredHeadersResult | None:
+        told.append(context.payment_required.error)
+        return None if len(told) == 1 else PaymentRequiredHeadersResult(headers={"Authorization": f"Bearer {key}"})
+
+    async with open_campus(vault=vault, tables=tables) as campus:
+        for sent in ({}, {"Authorization": "Bearer campus_live_unknown"}):
+            answer = await campus.http.get("/v1/vault/north", headers=sent)
+            v2 = decode_payment_required_header(answer.headers["payment-required"])
+            assert (answer.status_code, answer.headers["www-authenticate"].startswith('Bearer realm="campus"')) == (402, True)
+            assert (v2.accepts, v2.error) == ([], answer.json()["detail"])
+            if tables:
+                v1 = PaymentRequiredV1.model_validate(answer.json())
+                assert (v1.accepts, v1.error) == ([], v2.error)
+            assert "Send a key of scope vault or all in the header 'Authorization: Bearer KEY'" in answer.json()["detail"]
+            assert isinstance(v2, PaymentRequired)
+            assert v2.resource is not None
+            assert v2.resource.url == "http://campus.test/v1/vault/:name"
+        key = await campus.key("vault")
+        transport = x402AsyncTransport(x402HTTPClient(x402Client()).on_payment_required(read), httpx.ASGITransport(campus.app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://campus.test") as client:
+            with pytest.raises(PaymentError, match="No payment requirements match"):  # its own sentence; the hook was told campus's
+                await client.get("/v1/vault/north")
+            assert (await client.get("/v1/vault/north")).json() == {"result": "north: gold"}
+        assert ["Keys that unlock it: vault" in (error or "") for error in told] == [True, True]
+        over_mcp = await replace(campus, frame="mcp").call("read", name="north")
+        assert (over_mcp.status, "accepts" in over_mcp.data) == (402, False), "there a host shows the sentence as it is"
 
 
 async def test_terms_come_before_arguments_are_looked_at(frame: Frame) -> None:
@@ -152,12 +206,13 @@ async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
         assert campus.service.payments.ledger._counts["offered", "seller", "text_of", frame] == 3
 
 
-async def test_without_payments_no_answer_mentions_them(frame: Frame) -> None:
+async def test_without_payments_no_answer_offers_one(frame: Frame) -> None:
     async with open_campus(frame=frame, seller=make_seller(sells_keys=False)) as campus:
         reply = await campus.call("text_of", **DAY)
         assert (reply.status, reply.code) == (402, "access_required")
         assert not {"accepts", "x402Version", "error"} & reply.data.keys()
-        assert "payment-required" not in reply.headers
+        if frame == "http":  # which x402's clients read, and find nothing to sign in
+            assert json.loads(b64decode(reply.headers["payment-required"]))["accepts"] == []
         assert (await campus.http.get("/.well-known/x402")).json()["resources"] == []
 
 
