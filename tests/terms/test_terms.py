@@ -31,6 +31,7 @@ from x402.schemas.v1 import PaymentRequiredV1
 from campus import Building, access, route
 from campus.payments.wire import TERMS_META
 from campus.testing import Frame, TestCampus, open_campus
+from tests import patient
 
 pytestmark = pytest.mark.anyio
 DAY = {"day": "2026-01-02"}
@@ -125,7 +126,7 @@ async def test_a_402_of_a_tool_for_keys_alone_is_a_document_of_both_versions_of_
             assert v2.resource.url == "http://campus.test/v1/vault/:name"
         key = await campus.key("vault")
         transport = x402AsyncTransport(x402HTTPClient(x402Client()).on_payment_required(read), httpx.ASGITransport(campus.app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://campus.test") as client:
+        async with patient.AsyncClient(transport=transport, base_url="http://campus.test") as client:
             with pytest.raises(PaymentError, match="No payment requirements match"):  # its own sentence; the hook was told campus's
                 await client.get("/v1/vault/north")
             assert (await client.get("/v1/vault/north")).json() == {"result": "north: gold"}
