@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
-from campus.errors import CampusError
+from campus.errors import CampusError, StorageUnavailable
 from campus.keys.repository import KeyRecord, ending_keys, newest_keys
 from campus.keys.tokens import pasted
 from campus.layout.renderer import Pages
@@ -49,6 +49,8 @@ class OperatorPages:
         name = request.path_params["name"]
         try:
             await self.campus.scheduler.ask(name)
+        except StorageUnavailable:
+            raise
         except CampusError as error:
             return await self.jobs(request, {}, str(error))
         return _see_other(f"/jobs#{name}")
@@ -99,6 +101,8 @@ class OperatorPages:
         async def issued() -> Response:
             try:
                 key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
+            except StorageUnavailable:
+                raise
             except CampusError as error:
                 return await self.keys(request, form, str(error))
             return self._page("key_issued.html", request, key=key, token=token)
@@ -109,6 +113,8 @@ class OperatorPages:
         """Revoke a key, as `campus key revoke` does."""
         try:
             key = await self.campus.keys.revoke(request.path_params["key"])
+        except StorageUnavailable:
+            raise
         except CampusError as error:
             return await self.keys(request, {}, str(error))
         return _see_other(f"/keys?like={key.id}")

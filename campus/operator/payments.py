@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.app import Campus
-from campus.errors import CampusError
+from campus.errors import CampusError, StorageUnavailable
 from campus.layout.renderer import Pages
 from campus.operator.overview import income_by_day, read_sections, rendered
 from campus.payments.ledger import Accounts, Funnel, Period
@@ -65,6 +65,8 @@ class PaymentPages:
         """Accept the unproven payments, as `campus ledger accept-unproven` does."""
         try:
             accepted = await self._payment_service().accept_unproven()
+        except StorageUnavailable:
+            raise
         except CampusError as error:
             return await self.show(request, {}, str(error))
         return await self.show(request, {}, accepted=accepted)
@@ -79,6 +81,8 @@ class PaymentPages:
             return await self.show(
                 request, {}, f"the node did not answer in {RECONCILE_SECONDS:g} s; run `campus ledger reconcile`, which has more time"
             )
+        except StorageUnavailable:
+            raise
         except CampusError as error:
             return await self.show(request, {}, str(error))
         return await self.show(request, {}, reconciled=reconciled)

@@ -162,6 +162,13 @@ async def test_what_changed_the_course_of_epss_and_the_history_are_shown(publish
         assert "<polyline" not in (await campus.http.get("/cve/CVE-2026-5003", headers=HTML)).text, "the history is sold"
 
 
+async def test_before_any_list_is_graded_the_record_says_that_none_counts_yet(publisher, open_test_campus) -> None:
+    async with open_test_campus(publisher.url, settings={"sample": True}) as campus:
+        page = await campus.http.get("/cve/next", headers=HTML)
+        assert (page.status_code, harm_in(page.text)) == (200, [])
+        assert "No list that counts has been made yet" in page.text
+
+
 async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher, open_test_campus, make) -> None:
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | OUTSIDE))
     async with open_test_campus(publisher.url) as campus:

@@ -124,6 +124,6 @@ async def test_a_hook_learns_of_no_refusal(recorder: Recorder) -> None:
 async def test_a_database_that_fails_stops_no_host(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     monitor = await recorder.register(key="recorder")
     await in_transaction(recorder.campus.site.storage, lambda connection: connection.exec_driver_sql("ALTER TABLE monitor RENAME TO lost"))
-    assert await post(recorder, monitor, "Stop") == "internal_error"
-    assert "beat of a hook failed" in caplog.text
+    assert await post(recorder, monitor, "Stop") == "storage_unavailable"
+    assert "beat of a hook not recorded" in caplog.text
     assert monitor["secret"] not in caplog.text

@@ -248,7 +248,7 @@ def test_check_warns_of_tools_that_write_and_are_free_without_being_declared_so(
     public = f'public_url = "https://campus.example"\n{silent}[discovery]\ncontact = "mailto:ada@campus.example"\n'
     answer = run("check", "--json", "--config", str(write_config(tmp_path, public, port=8000)))
     assert answer.code == 1
-    assert json.loads(answer.out) == [
+    assert [found for found in json.loads(answer.out) if found["severity"] == "error"] == [
         {
             "building": "shop",
             "severity": "error",

@@ -20,7 +20,7 @@ from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 WORDS = ("description", "examples")
-MOST_BYTES = {"cve": 92_000, "recorder": 33_000}
+MOST_BYTES = {"cve": 94_000, "recorder": 33_000}
 """Of a list of tools. Hosts load it at each start, and some show it to the model."""
 STRICT = {
     "type": "object",
