@@ -30,8 +30,17 @@ from tests.postgres_server import Postgres, running
 
 REPOSITORY = Path(__file__).parents[1]
 LONGEST = (
-    *("test_documents.py", "test_workers.py", "test_backups.py", "test_browser.py", "test_clients.py", "test_facilitator_faults.py"),
-    *("test_process.py", "test_readme.py", "test_readiness.py", "test_remote_down.py", "test_lost_servers.py", "test_private_names.py", "test_worst_requests.py"),
+    *("test_documents.py", "test_worst_requests.py", "test_workers.py", "test_backups.py", "test_browser.py"),
+    *(
+        "test_clients.py",
+        "test_facilitator_faults.py",
+        "test_process.py",
+        "test_readme.py",
+        "test_readiness.py",
+        "test_remote_down.py",
+        "test_lost_servers.py",
+        "test_private_names.py",
+    ),
 )
 GARBAGE = 20_000, 10, 10
 """How many objects a test may make before garbage is looked for: with Python's 700, a thirtieth of the tests' time is that."""
