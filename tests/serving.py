@@ -8,9 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import randbelow
 from typing import IO
 
 import httpx
@@ -63,11 +64,12 @@ def command(*words: str, environ: Mapping[str, str] | None = None, fresh: bool =
 
 
 def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port, not of those that connections are given: one of them could be in use again before it is listened on."""
+    while True:
+        port = 15_000 + randbelow(17_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def write_config(folder: Path, text: str, *, port: int) -> Path:
