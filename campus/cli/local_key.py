@@ -32,7 +32,8 @@ async def announce(plan: Plan, core: Core) -> None:
     if strangers := open_to_strangers(plan):
         print(f"everybody who reaches {plan.config.url} may call: {strangers}", flush=True)
     if keyed := ", ".join(f"{one.name}.{name}" for one in plan.opened for name in one.tools if one.offers[name].access is LOCAL_KEY):
-        print(f"key for {keyed}: {await kept_key(plan.config, core)}", flush=True)
+        print(f"{keyed} may change something and takes a key, sent as `Authorization: Bearer KEY`, or by the commands on the pages after")
+        print(f"    export CAMPUS_KEY={await kept_key(plan.config, core)}", flush=True)
 
 
 async def kept_key(config: Config, core: Core) -> str:
