@@ -63,6 +63,11 @@ async def test_a_web_page_and_a_program_of_others_change_nothing_and_the_key_of_
         assert answer.json() == {"result": "buy milk"}
 
 
+def test_the_key_is_there_also_for_the_tools_of_a_server_that_is_reached_later(tmp_path: Path) -> None:
+    with serving(tmp_path, '[buildings.gone]\nserver = { command = "false" }\n'):
+        assert (tmp_path / "data" / "local.key").read_text().startswith("campus_live_")
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("public_url", ["http://127.0.0.1:8000", "http://tools.lan:8000", "https://campus.example"])
 async def test_the_start_says_what_everybody_may_call_and_prints_the_key(public_url: str, capsys: pytest.CaptureFixture[str]) -> None:
