@@ -41,7 +41,7 @@ class McpSessions:
         """An MCP server that keeps sessions, in which each caller has its share. It runs where the request's principal is known."""
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # of two the first, as the app reads it
             user = scope.get(USER)
             shares = self._with_key if user else self._without_key
             holder: str = user.access_token.client_id if user else network_of((scope.get("client") or ("",))[0])

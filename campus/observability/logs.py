@@ -89,7 +89,7 @@ def _shown(value: object) -> str:
 class Budget(logging.Filter):
     """Limits what one cause may write within a minute, of whichever request, so that a fault does not fill the disk or hide another.
 
-    A warning that says what another said is dropped, and one that only differs in its data after the first twenty. Of an error with a
+    A warning that says what another said is dropped, and after the first twenty one that the same line of code logs. Of an error with a
     traceback, which is the same cause if it was raised at the same place, the first two are whole. The next one after the minute says
     how many were dropped.
     """
@@ -104,7 +104,7 @@ class Budget(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         error = record.exc_info[1] if record.exc_info else None
-        kind = (record.name, record.msg, error and _raised_at(error))
+        kind = (record.name, record.pathname, record.lineno, error and _raised_at(error))  # libraries write callers' data into the message
         if error is None:
             data = ((name, str(value)) for name, value in vars(record).items() if name not in STANDARD and name != "request_id")
             said = (*kind, record.getMessage(), *data)

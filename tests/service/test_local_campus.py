@@ -63,6 +63,11 @@ async def test_a_web_page_and_a_program_of_others_change_nothing_and_the_key_of_
         assert answer.json() == {"result": "buy milk"}
 
 
+def test_the_key_is_there_also_for_the_tools_of_a_server_that_is_reached_later(tmp_path: Path) -> None:
+    with serving(tmp_path, '[buildings.gone]\nserver = { command = "false" }\n'):
+        assert (tmp_path / "data" / "local.key").read_text().startswith("campus_live_")
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("public_url", ["http://127.0.0.1:8000", "http://tools.lan:8000", "https://campus.example"])
 async def test_the_start_says_what_everybody_may_call_and_prints_the_key(public_url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,8 +89,10 @@ async def test_the_start_says_what_everybody_may_call_and_prints_the_key(public_
         said = capsys.readouterr().out
         is_local = public_url == "http://127.0.0.1:8000"
         assert (
-            "everybody who reaches http://127.0.0.1:8000 may call: declared.ring\nkey for undeclared.wipe: campus_live_" in said
+            "everybody who reaches http://127.0.0.1:8000 may call: declared.ring\nundeclared.wipe may change something and takes a key"
+            in said
         ) == is_local
+        assert ("    export CAMPUS_KEY=campus_live_" in said) == is_local
         assert (said == "") != is_local
         assert (await campus.http.post(f"{public_url}/v1/declared/ring", json={})).status_code == 200
         answer = await campus.http.post(f"{public_url}/v1/undeclared/wipe", json={})

@@ -192,6 +192,24 @@ def test_one_cause_writes_two_tracebacks_and_twenty_lines_a_minute_and_another_c
     assert sum(map(lost, range(5_000))) == 20, "also if each differs in its data"
 
 
+def test_a_line_of_code_that_writes_what_callers_send_into_its_message_is_one_cause() -> None:
+    """As FastMCP does for a resource that cannot be read: each address would have a traceback of its own."""
+    kept: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.addFilter(Budget())
+    handler.emit = kept.append  # type: ignore[method-assign]
+    library = logging.Logger("library")
+    library.addHandler(handler)
+    for number in range(100):
+        try:
+            raise OSError(f"number {number}")
+        except OSError:
+            library.exception(f"Error reading resource 'note://{number}'")  # as libraries do
+    for number in range(100):
+        library.warning(f"Invalid header: {number}")
+    assert [bool(record.exc_info) for record in kept] == [True] * 2 + [False] * 38
+
+
 def test_a_fault_of_ours_is_logged_with_its_traceback_and_a_caller_who_hangs_up_is_not(tmp_path: Path) -> None:
     (tmp_path / "broken_building.py").write_text(BROKEN)
     with serving(tmp_path, CONFIG, environ={"PYTHONPATH": str(tmp_path)}, words=["--access-log"]) as campus:

@@ -132,6 +132,11 @@ async def test_an_address_opens_no_more_sessions_than_its_share_and_shuts_out_ne
             mine = [await opened(greedy) for _ in range(PER_ADDRESS)]
             assert len({*mine}) == PER_ADDRESS
             assert await opened(greedy) == 429
+            twice = [("mcp-protocol-version", LEGACY), ("mcp-protocol-version", MODERN)]  # the server of a session reads the first
+            assert (await greedy.post("/inn/mcp", json=body, headers=twice)).status_code == 429
+            ended = [("mcp-session-id", "unknown"), ("mcp-session-id", str(mine[1])), ("mcp-protocol-version", LEGACY)]
+            assert (await greedy.delete("/inn/mcp", headers=ended)).status_code == 404
+            assert await opened(greedy) == 429, "a session that was not ended still counts"
             assert isinstance(await opened(other), str)
             assert isinstance(await opened(keyed), str)
             request = request_of("book", MODERN, "tools/call", {"name": "book", "arguments": {"city": "Rome"}}, meta=META, headers={})
