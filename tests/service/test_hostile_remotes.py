@@ -32,7 +32,7 @@ for _ in range(20):
 NESTED: Any = "leaf"
 for _ in range(60):
     NESTED = [NESTED]
-COSTLY = {
+COSTLY: dict[str, tuple[Any, Any]] = {
     "a pattern that backtracks": (
         {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^([a-zA-Z0-9]+\.?)+@[a-z]+$"}}},
         {"x": "a" * 40},
