@@ -78,6 +78,8 @@ async def test_all_streams_of_a_page_share_each_reading_and_each_ends_with_its_o
     async def page() -> bytes:
         read.append(anyio.current_time())
         await anyio.sleep(0.01)
+        if len(read) == 3:
+            raise StorageUnavailable("disk full")
         return len(read).to_bytes()
 
     async def check(visitor: str) -> None:

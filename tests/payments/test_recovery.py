@@ -149,6 +149,28 @@ async def test_a_call_waits_out_a_short_failure_of_the_facilitator(seller: Selle
     assert (sold.replayed, sold.answer) == (False, StoredAnswer(b'{"answer": 1}'))
 
 
+async def test_a_call_submits_nothing_again_once_what_it_buys_cannot_be_delivered(seller: Seller, storage_url: str) -> None:
+    async def objection(*_: object) -> str:
+        return "the key was revoked"
+
+    patient = ChainTimeouts(proof=0.3, strict=patience(60), search=0.3)
+    async with seller.beside(storage_url, timeouts=patient) as waiting:
+        seller.facilitator.faults.settle_status_before, payment = 503, waiting.pay()
+
+        async def revoke() -> None:
+            with anyio.fail_after(patience(60)):
+                while payment.nonce not in [call.nonce for call in seller.facilitator.calls if call.operation == "settle"]:  # noqa: ASYNC110  # it says nothing
+                    await anyio.sleep(0.01)
+            waiting.bought.objection = objection  # type: ignore[method-assign]
+            seller.facilitator.faults.clear()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(revoke)
+            assert (await waiting.refusal(payment)).code == "payment_in_flight"
+    calls = [call.outcome for call in seller.facilitator.calls if call.operation == "settle" and call.nonce == payment.nonce]
+    assert calls == ["503"]
+
+
 async def test_a_payment_that_the_facilitator_refuses_for_good_is_submitted_once_more_only_by_its_payer(seller: Seller) -> None:
     before, payment = await seller.income(), seller.pay()
     seller.facilitator.faults.unsent = REFUSED | {"network": seller.chain.network}

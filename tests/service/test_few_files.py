@@ -1,5 +1,6 @@
 """Where few files may be opened, campus serves fewer connections, or says at its start that they are too few."""
 
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -46,8 +47,11 @@ def test_with_few_files_fewer_connections_are_served_and_every_call_is_answered(
             said = (tmp_path / "log").read_text()
             assert "raise the limit of open files connections=128" in said
             with ThreadPoolExecutor(16) as threads, ExitStack() as held:
-                for _ in range(100):  # more than one address may hold
-                    held.enter_context(patient.Client()).get(f"http://127.0.0.1:{port}/healthz", timeout=patience(20))
+                for number in range(300):  # more than one address may hold, and more than all together
+                    there, here = ("127.0.0.1", port), (f"127.0.0.{number % 4 + 1}", 0)
+                    idle = held.enter_context(socket.create_connection(there, timeout=patience(20), source_address=here))
+                    idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    assert idle.recv(1)
                 answers = list(threads.map(lambda _: patient.get(f"http://127.0.0.1:{port}/v1/brief/teaser").status_code, range(CALLS)))
             assert answers == [200] * CALLS
         finally:

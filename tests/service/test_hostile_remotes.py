@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from random import Random
 from time import process_time, sleep
 from typing import Any
 
 import pytest
 from fastmcp import Client
-from patience import patience
 from service.hostile_server import Hostile, hostile, text, tool
 from serving import Served, serving
 
@@ -32,10 +32,14 @@ for _ in range(20):
 NESTED: Any = "leaf"
 for _ in range(60):
     NESTED = [NESTED]
-COSTLY = {
+COSTLY: dict[str, tuple[Any, Any]] = {
     "a pattern that backtracks": (
         {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^([a-zA-Z0-9]+\.?)+@[a-z]+$"}}},
         {"x": "a" * 40},
+    ),
+    "a pattern that follows a thousand paths": (
+        {"type": "object", "properties": {"x": {"pattern": "a[ab]{1000}c"}}},
+        {"x": "".join(Random(1).choices("ab", k=800_000))},
     ),
     "unique items of many types": (
         {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}},
@@ -49,13 +53,16 @@ COSTLY = {
     "what is not evaluated, nested": (UNEVALUATED, {"x": 1}),
     "many patterns": (WIDE, {f"k{number}": 1 for number in range(8_000)}),
     "many choices": (
-        {"type": "object", "properties": {"x": {"items": {"enum": [f"v{number}" for number in range(5_000)]}}}},
-        {"x": ["z"] * 10_000},
+        {"type": "object", "properties": {"x": {"items": {"anyOf": [*({"minLength": number} for number in range(2, 5_000)), {}]}}}},
+        {"x": ["z"] * 40_000},
     ),
     "another's $id": (
         {
             "type": "object",
-            "$defs": {"a0": {}, "b": {"$id": "https://x.example/", "$ref": "#/$defs/a0", "$defs": BOMB["$defs"]}},
+            "$defs": {
+                **{name: {"minLength": 0} for name in BOMB["$defs"]},
+                "b": {"$id": "https://x.example/", "$ref": "#/$defs/a0", "$defs": BOMB["$defs"]},
+            },
             "properties": {"x": {"$ref": "#/$defs/b"}},
         },
         {"x": "text"},
@@ -72,13 +79,18 @@ def said_of(campus: Served, name: str) -> str:
     return " ".join(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name, ()))
 
 
+def is_refused(said: str, shape: str) -> bool:
+    """Whether it is said of a server that its list cannot be served, and not that it is away; one without an end may end by time."""
+    return said != "" and (shape == ENDLESS or "cannot be reached" not in said)
+
+
 @pytest.mark.parametrize("shape", COSTLY)
 def test_no_schema_of_another_server_makes_its_check_take_long(shape: str) -> None:
     schema, arguments = COSTLY[shape]
     begun = process_time()
     with suppress(ValueError):  # what is left to the server
         ForeignSchema(schema).mismatches(arguments)
-    assert process_time() - begun < patience(0.5)
+    assert process_time() - begun < 1, "seconds of CPU, which a busy machine makes hardly longer"
 
 
 def test_a_schema_is_checked_where_it_can_be_and_fetches_nothing() -> None:
@@ -115,6 +127,7 @@ async def test_a_pattern_that_is_not_checked_here_is_named_at_start_and_everybod
         assert "(?=a)" in line
 
 
+ENDLESS = "a page after each page"
 LISTS: dict[str, Any] = {
     "two names of one route": [tool("a b"), tool("a\tb")],
     "two names of one route, without a control character": [tool("a b"), tool("a-b")],
@@ -131,7 +144,7 @@ LISTS: dict[str, Any] = {
     "a wrong description": [tool("a", description=7)],
     "tools that are none": ["a", 7],
     "a route of campus": [tool("a", _meta={"twins": {"route": "GET /healthz"}})],
-    "a page after each page": lambda cursor: {"tools": [], "nextCursor": str(int(cursor or 0) + 1)},
+    ENDLESS: lambda cursor: {"tools": [], "nextCursor": str(int(cursor or 0) + 1)},
     "a page that follows itself": lambda cursor: {"tools": [tool(f"a{cursor}")], "nextCursor": "again"},
 }
 
@@ -149,7 +162,7 @@ def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_st
         campus = stack.enter_context(serving(tmp_path, tables + OTHERS))
         assert patient.get(f"{campus.url}/v1/gateway/list_buildings").status_code == 200, campus.log
         for name, shape in zip(hostiles, LISTS, strict=True):
-            assert said_of(campus, name), shape
+            assert is_refused(said_of(campus, name), shape), (shape, said_of(campus, name))
             assert patient.get(f"{campus.url}/v1/{name}/anything").status_code == 503, shape
             assert len(said_of(campus, name)) < 700, shape
         later.close()
@@ -157,7 +170,8 @@ def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_st
             assert patient.get(f"{campus.url}/v1/{name}/fine").status_code == 503
             changed[name].tools = tools
             stack.enter_context(hostile(changed[name]))
-        until(lambda: all(server.lists > 1 and said_of(campus, name) for name, server in changed.items()), campus)
+        shapes = dict(zip(changed, LISTS, strict=True))
+        until(lambda: all(changed[name].lists > 1 and is_refused(said_of(campus, name), shapes[name]) for name in changed), campus)
         hostiles["b0"].tools = [tool("fine")]
         until(lambda: patient.get(f"{campus.url}/v1/b0/fine").status_code == 200, campus)
         assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] >= 2

@@ -142,6 +142,8 @@ async def test_an_address_opens_no_more_sessions_than_its_share_and_shuts_out_ne
             request = request_of("book", MODERN, "tools/call", {"name": "book", "arguments": {"city": "Rome"}}, meta=META, headers={})
             assert "Which day?" in (await greedy.post("/inn/mcp", content=request.body, headers=dict(request.headers))).text
             taken = {"mcp-session-id": str(mine[0]), "mcp-protocol-version": LEGACY}
+            assert (await keyed.delete("/inn/mcp", headers=taken)).status_code == 404
+            assert await opened(greedy) == 429, "it is open, and counted, whatever others are told of it"
             assert (await other.delete("/inn/mcp", headers=taken)).status_code < 500
             assert (await greedy.delete("/inn/mcp", headers=taken)).status_code in (200, 202, 204, 404)
             assert isinstance(await opened(greedy), str)

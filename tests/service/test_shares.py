@@ -90,6 +90,8 @@ def test_what_networks_of_one_site_do_in_a_minute_is_bounded_and_comes_back_with
     buckets = TokenBuckets(10)
     networks = [network_of(f"2001:db8:1:{number:x}::1") for number in range(100)]
     assert sum(buckets.take(name, NOON) for name in networks) == 10 * WIDER_DONE[48]
+    of_provider = [network_of(f"2001:db9:{number:x}::1") for number in range(200)]
+    assert sum(buckets.take(name, NOON) for name in of_provider) == 10 * WIDER_DONE[32]
     assert buckets.take(f"{SENDER}{networks[-1]}", NOON), "senders of alerts have buckets of their own"
     assert buckets.left(networks[-1], NOON) == 0
     assert buckets.left(network_of("2001:db8:2::1"), NOON) == 10
