@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+import anyio
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.types import Message, Scope
@@ -102,9 +103,12 @@ class Visitors:
             raise Problem(404, "not_found", "this call has no address; check the arguments")
         endpoint, scope["path_params"] = found
         messages: list[Message] = []
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
+            if not unread:
+                await anyio.sleep_forever()  # the visitor is not seen to leave: the call runs to its end
+            return unread.pop()
 
         async def send(message: Message) -> None:
             messages.append(message)

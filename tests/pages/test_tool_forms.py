@@ -12,6 +12,7 @@ from html import unescape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.tools.base import Tool, ToolResult
@@ -26,6 +27,7 @@ from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.testing import TestCampus, open_campus
 from tests import patient
+from twins.tool.hang_up import WATCH_AFTER
 
 pytestmark = pytest.mark.anyio
 HTML = {"Accept": "text/html"}
@@ -193,6 +195,35 @@ def test_the_samples_of_a_call_make_that_call_even_with_hostile_arguments(served
         if name == "curl":
             assert json.loads(out) == answer
     assert list(tmp_path.glob("owned")) == []
+
+
+async def test_while_a_slow_tool_runs_from_its_page_others_are_answered() -> None:
+    mcp: FastMCP[Any] = FastMCP("Ferry")
+    under_way = anyio.Event()
+    others = anyio.Event()
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    async def cross() -> str:
+        """Cross the water."""
+        under_way.set()
+        await others.wait()
+        return "over"
+
+    async with open_campus(harbour=mcp) as opened:
+        token = re.search(r'name="form_token" value="(\w+)"', (await opened.http.get("/tools/harbour/cross", headers=HTML)).text)
+        assert token is not None
+        pages: list[str] = []
+
+        async def press() -> None:
+            pages.append((await opened.http.post("/tools/harbour/cross", data={"form_token": token[1]}, headers=HTML)).text)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(press)
+            await under_way.wait()
+            await anyio.sleep(2 * WATCH_AFTER)  # from then on its caller is watched
+            assert (await opened.http.get("/healthz")).status_code == 200
+            others.set()
+        assert "over" in pages[0]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import functools
 import logging
 import threading
+from itertools import count
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 
 from twins import Answer, Call, Problem, Twins, route
 from twins.http.call import Twin
+from twins.tool.hang_up import WATCH_AFTER
 
 pytestmark = pytest.mark.anyio
 
@@ -274,3 +276,26 @@ async def test_a_caller_who_hangs_up_cancels_the_tool_unless_the_gate_has_the_ca
             while not ended:  # noqa: ASYNC110  # an event would say no more
                 await anyio.sleep(0.01)
     assert ended == ["by itself" if goes_on else "cancelled"]
+
+
+async def test_a_slow_call_is_answered_though_an_app_around_repeats_the_request_for_ever() -> None:
+    """As an app does that makes a call in its own process; it must not be asked again and again, while nobody else is served."""
+
+    async def slow() -> int:
+        await anyio.sleep(2 * WATCH_AFTER)
+        return 1
+
+    twin = (await Twins.open(one_tool(slow))).table.entries[0].app
+    sent: list[Any] = []
+    asked = count()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False} if next(asked) < 10 else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/tool", "query_string": b"", "headers": [], "path_params": {}}
+    await twin(scope, receive, send)
+    assert sent, "it was asked again and again"
+    assert (sent[0]["status"], sent[1]["body"]) == (200, b'{"result":1}')

@@ -105,10 +105,15 @@ class HangUpWatch:
         try:
             if caller.pings_at_once:
                 await self._ping()
+            is_read = False
             while not self._is_over:
                 with anyio.move_on_after(caller.ping_seconds):
-                    if (await caller.receive())["type"] == "http.disconnect":
+                    message = await caller.receive()
+                    if message["type"] == "http.disconnect":
                         break
+                    if is_read:  # an app around repeats the request instead of waiting: it would be asked for ever, and nobody else served
+                        await anyio.sleep_forever()
+                    is_read = not message.get("more_body", False)
                     continue
                 await self._ping()
         except Exception:  # whatever the server raises here means that nobody can be answered
