@@ -216,7 +216,10 @@ async def test_a_result_without_end_is_a_502_or_a_504_over_both_frames_and_holds
         return list(RESULTS.values())[int(name[1:])][0](name, arguments)
 
     tools = [tool(f"t{number}") for number in range(len(RESULTS))]
-    with hostile(Hostile(tools, call)) as far, serving(tmp_path, table(far.port, more=", timeout = 3000") + OTHERS) as campus:
+    with (
+        hostile(Hostile(tools, call)) as far,
+        serving(tmp_path, table(far.port, more=f", timeout = {patience(3000):.0f}") + OTHERS) as campus,
+    ):
         before = memory(campus)
         for number, (shape, (_, status)) in enumerate(RESULTS.items()):
             answer = patient.get(f"{campus.url}/v1/far/t{number}")

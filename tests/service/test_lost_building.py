@@ -1,6 +1,7 @@
 """A building whose database PostgreSQL refuses: its own calls get 503, the others are served, /readyz names it, and the log stays small."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -72,7 +73,14 @@ def owned(postgres: Postgres) -> Iterator[str]:
 
 
 def sql(postgres: Postgres, database: str, statements: str) -> None:
-    postgres.run("psql", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statements)
+    give_up_at = monotonic() + patience(20)
+    while True:  # it may meet the campus that is served in a deadlock
+        try:
+            postgres.run("psql", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statements)
+            return
+        except subprocess.CalledProcessError as error:
+            if b"deadlock detected" not in error.stderr or monotonic() > give_up_at:
+                raise
 
 
 def config_of(postgres: Postgres, database: str) -> str:
