@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from patience import patience
 from service.hostile_server import Hostile, hostile, text, tool
 from serving import Served, serving
 
