@@ -57,10 +57,11 @@ def is_alive(pid: str) -> bool:
     return True
 
 
-def is_apart(pid: str) -> bool:
-    """Whether a process is in a process group of its own and gives way to others; those that have ended are not."""
-    with suppress(ProcessLookupError):
-        return os.getpgid(int(pid)) == int(pid) and os.getpriority(os.PRIO_PROCESS, int(pid)) == 19
+def is_refresh_apart(pid: str) -> bool:
+    """Whether a process is that of the refresh, in a process group of its own, and gives way to others; those that have ended are not."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        named = b"\0cve.refresh\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return named and os.getpgid(int(pid)) == int(pid) and os.getpriority(os.PRIO_PROCESS, int(pid)) == 19
     return False
 
 
@@ -122,8 +123,8 @@ def test_the_refresh_of_a_server_has_a_lower_priority_in_the_same_session(tmp_pa
     with serving(tmp_path, CVE.replace("file:///nowhere/kev", f"file://{tmp_path}/kev", 1), job_niceness=19) as campus:
         server = campus.process.pid
         children = Path(f"/proc/{server}/task/{server}/children")
-        wait_until(lambda: any(map(is_apart, children.read_text().split())))
-        child = next(filter(is_apart, children.read_text().split()))
+        wait_until(lambda: any(map(is_refresh_apart, children.read_text().split())))
+        child = next(filter(is_refresh_apart, children.read_text().split()))
         assert os.getsid(int(child)) == os.getsid(server)
         wait_until(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "900\n")
         assert Path(f"/proc/{server}/oom_score_adj").read_text() != "900\n", "the kernel ends the refresh first"
