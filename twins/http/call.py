@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from twins.fastmcp import DirectCallGuard, is_crash
+from twins.fastmcp import is_crash
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
@@ -84,7 +84,7 @@ class Call:
         """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
         twin = self._twin
         arguments = await self.arguments()
-        if twin.direct is not None and twin.guard.holds():
+        if twin.direct is not None:
             work = twin.direct.run(arguments, self.scope)
             if twin.calls.waits is not False and not self.runs_to_end:
                 return twin.encoder.encode(await twin.calls.run(work, self))
@@ -174,7 +174,6 @@ class Twin:
         self.operation = checker.operation
         self.checker = checker
         self.direct = checker.direct
-        self.guard = DirectCallGuard(server, checker.operation.tool)
         self.on_server = ToolOnServer(server, checker)
         self.encoder = self.on_server.encoder
         self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)
