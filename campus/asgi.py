@@ -129,7 +129,7 @@ class Endpoints:
                 opened = await opened.renewed()
                 opened.check_names()
                 self._plan(self._campus.plan.with_opened(opened))
-            frames = await self._maker.of(opened, app, changed=self._changed(opened.name))
+            frames = await self._maker.of(opened, app, changed=self._changed(opened))
             before = self._frames.get(opened.name)
             self._show(frames)
             try:
@@ -152,29 +152,30 @@ class Endpoints:
         self._campus.plan = replace(plan, directory=directory)
         directory.take(plan.directory)
 
-    def _changed(self, building: str) -> ASGIApp:
-        """Answers a request by what the building's server is now."""
+    def _changed(self, opened: OpenBuilding) -> ASGIApp:
+        """Answers a request by what a building's server is now."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await self.renew(building)
+            await self._renew(opened)
             await self._table(scope, receive, send)
 
         return answer
 
-    async def renew(self, building: str) -> None:
-        """Serve a building as its server is now, if it is another one than was listed."""
+    async def _renew(self, was: OpenBuilding) -> None:
+        """Serve a building as its server is now, which is another one than it was."""
+        building = was.name
         async with self._growing:
             frames = self._frames.get(building)
-            if frames is None or await frames.opened.catalog.holds_below():
+            if frames is None or frames.opened is not was:  # another request was quicker
                 return
-            opened = await frames.opened.renewed()
+            opened = await was.renewed()
             try:
                 plan = self._campus.plan.with_opened(opened)
             except CampusError as error:
                 log.error("changed tools cannot be served over HTTP", extra={"building": building, "reason": str(error)})
                 plan, opened = self._without_new(frames.opened, opened)
             self._plan(plan)
-            self._show(await self._maker.of(opened, frames.server_app, changed=self._changed(building), threads=frames.threads))
+            self._show(await self._maker.of(opened, frames.server_app, changed=self._changed(opened), threads=frames.threads))
             self.route()
             log.info("tools changed", extra={"building": building, "tools": sorted(opened.operations)})
 
@@ -189,9 +190,9 @@ class Endpoints:
 
     async def notice(self) -> None:
         """Renew every building whose server has changed, also below it."""
-        for name, frames in list(self._frames.items()):
+        for frames in list(self._frames.values()):
             if not await frames.opened.catalog.holds_below():
-                await self.renew(name)
+                await self._renew(frames.opened)
 
     async def watch(self) -> None:
         """Notice changes that no request asks for, until cancelled: pages and the directory show them, and the log says so."""

@@ -164,6 +164,7 @@ class FrameMaker:
             operations.values(),
             gate=http_gate(gate, tasks.over_http if tasks else None),
             checkers=checkers,
+            is_watched=True,
             is_link=lambda operation: is_shared_link(gate, operation),
             problem_types=EXPLAINED_AT,
         )

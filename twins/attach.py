@@ -97,11 +97,12 @@ class Twins:
         *,
         gate: Gate | None = None,
         checkers: Mapping[str, ArgumentChecker] | None = None,
+        is_watched: bool = False,
         is_link: Callable[[Operation], bool] = is_cached,
         problem_types: str = NO_TYPE,
         body_limit: int = BODY_LIMIT,
     ) -> "Twins":
-        """The twins of these operations. The server's middleware must be complete: later changes make calls slower.
+        """The twins of these operations. Once the server has changed, it is asked for each call, unless the caller looks (`is_watched`).
 
         `gate` runs before every call. `checkers` are the operations' argument checkers by tool name, if the MCP side uses
         them too. `is_link` decides which addresses are shared as links: query parameters that advertising and mailing
@@ -117,12 +118,14 @@ class Twins:
                 f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; use Twins.open(server, gate=…)"
             )
         operations = tuple(operations)
+        catalog = Catalog(server, gated=gate is not None)
         entries = []
         for operation in operations:
-            checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation)
+            checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation, catalog=catalog)
             link = is_link(operation)
             limit = operation.body_limit(body_limit)
-            twin = Twin(server, checker, gate=gate, body_limit=limit, is_link=link, problem_types=problem_types)
+            seen = None if is_watched else catalog
+            twin = Twin(server, checker, gate=gate, catalog=seen, body_limit=limit, is_link=link, problem_types=problem_types)
             entries.append(RouteEntry(operation.served_methods, operation.path, twin, f"the tool {operation.name} ({operation.server})"))
         return cls(operations, RouteTable(entries, problem_types=problem_types))
 
@@ -179,7 +182,8 @@ class _LiveTwins:
             try:
                 operation = operation_from(tool, name=self._name)
                 checker = ArgumentChecker(self._server, operation, catalog=catalog)
-                [entry] = Twins.of(self._server, [operation], checkers={tool.name: checker}, body_limit=self._body_limit).table.entries
+                twins = Twins.of(self._server, [operation], checkers={tool.name: checker}, is_watched=True, body_limit=self._body_limit)
+                [entry] = twins.table.entries
                 if RouteTable([entry]).find(self.mcp_path):
                     hint = "give its tool another one, or attach() an mcp_path="
                     raise ValueError(f"the route {operation.path} hides the MCP endpoint; {hint}")

@@ -50,7 +50,7 @@ class Catalog:
         self._local = server.local_provider
         self._below = list(self._local.transforms)
         self._instructions = server.instructions
-        self._listed: Sequence[Tool] = ()
+        self._listed: Sequence[Tool] | None = None
         self._listed_at = monotonic()
         self._prefixes: Sequence[str] | None = () if self._providers == [self._local] else None
         self._is_steady = all(map(treats_all_alike, self._below))
@@ -77,8 +77,14 @@ class Catalog:
             and server.transforms == self._transforms
             and self._local.transforms == self._below
             and server.instructions == self._instructions
-            and (not self._is_steady or await self._local.list_tools() == self._listed)
+            and (not self._is_steady or await self._lists_the_same())
         )
+
+    async def _lists_the_same(self) -> bool:
+        listed = await self._local.list_tools()
+        if self._listed is None:  # it was made without a list
+            self._listed = listed
+        return listed == self._listed
 
     async def holds_below(self, *, at_once: bool = False) -> bool:
         """As `holds`, and what mounted servers, other providers and middleware list is the same.
@@ -112,7 +118,7 @@ class Catalog:
             and not any(self._takes_part(each, LIST_HOOKS) for each in self._middleware)
             and all(map(treats_all_alike, self._transforms))
             and self._has_no_extensions()
-            and not any(tool.auth for tool in (*self.tools, *self._listed))
+            and not any(tool.auth for tool in (*self.tools, *(self._listed or ())))
         )
 
     def why_not(self, tool: Tool) -> str | None:

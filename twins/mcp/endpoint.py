@@ -46,7 +46,7 @@ class DirectMcp:
 
     `app` must serve event streams (FastMCP's default) at one path. What is answered directly does not reach it, so a check of
     its own, such as a login, must come before this app or be the gate's. `checkers` are those of the tools' operations, made of the
-    `catalog`: once that holds no longer, make a new app.
+    `catalog`: once that holds no longer, make a new app, or every request goes on to the server if there is none.
     `stateless` is true if `app` keeps no sessions: then versions with a handshake are answered directly too. With `explains`,
     each answer has a header `X-MCP-Answered-By`. A tool that is silent for `ping_seconds` turns its answer into a stream with a
     comment as often.
@@ -77,6 +77,7 @@ class DirectMcp:
         self._reader = RequestReader()
         self._finisher = ResultFinisher(server)
         gated = gate is not without_gate
+        self._unwatched = Catalog(server, gated=gated) if catalog is None else None
         self._constants = ConstantAnswers(catalog or Catalog(server, gated=gated))
         self._context = ToolContext(server)
         self._tools = {
@@ -99,6 +100,8 @@ class DirectMcp:
             if not (message.is_modern or self._stateless):
                 raise ServerAnswers("the server keeps sessions")
             exchange = Exchange(message, scope, receive, send, headers=self._headers, ping_seconds=self._ping_seconds)
+            if self._unwatched is not None and not await self._unwatched.holds():
+                raise ServerAnswers("the server has changed since its tools were listed")
             if message.method == "tools/call":
                 await self._call(message, headers, exchange)
             else:
