@@ -9,6 +9,7 @@ import anyio
 from starlette.types import ASGIApp, Scope
 
 from campus.app import Campus
+from campus.catalog.authors import own_icons
 from campus.catalog.loader import error_with_place
 from campus.catalog.server import OpenBuilding
 from campus.context import context_of
@@ -108,6 +109,8 @@ class FrameMaker:
             states=states,
             tasks=tasks,
             as_task=as_task,
+            website=campus.plan.config.url,
+            icons=own_icons(campus.plan.config.url)[:1],
         )
         kept = mcp_gate.within(server_app)
         endpoint: ASGIApp = states.kept_current(

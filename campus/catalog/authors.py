@@ -96,9 +96,9 @@ def grows_at_start(author: FastMCP[Any]) -> bool:
     return has_lifespan or author.providers != [author.local_provider] or bool(author.transforms)
 
 
-def put_gate_first(author: FastMCP[Any]) -> None:
+def put_gate_first(author: FastMCP[Any], building: str) -> None:
     """Have the server run its gate outermost, also when its author has put other middleware first since."""
-    gate, chain = gate_of(author), author.middleware
+    gate, chain = gate_of(author, building), author.middleware
     if not chain or chain[0] is not gate:
         once = [DereferenceOnce() if type(each) is DereferenceRefsMiddleware else each for each in chain if each is not gate]
         chain[:] = [gate, *once]

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
 
-from campus.catalog.authors import check_author, check_task_tool, grows_at_start, has_tasks, put_gate_first
+from campus.catalog.authors import check_author, check_task_tool, grows_at_start, has_tasks, put_gate_first, version_of
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import CampusError, ConfigError, LoadError
@@ -142,7 +142,7 @@ class OpenBuilding:
 
     async def renewed(self) -> "OpenBuilding":
         """The building as its server is now. A tool that cannot be served is left out, and logged."""
-        put_gate_first(self.server)
+        put_gate_first(self.server, self.name)
         self.overrides.synthetic = await synthetic_tools(self.server)
         return _opened(self.loaded, self.scope, await Catalog.of(self.server, gated=True), self.overrides, strict=False)
 
@@ -170,11 +170,16 @@ class OpenBuilding:
 
     def check_names(self) -> None:
         """ConfigError for a name in campus.toml that matches no tool."""
-        if unmatched := self.overrides.unmatched(self.operations):
+        if unmatched := self.overrides.unmatched({tool.name for tool in self.catalog.tools}):
             there_are = ", ".join(sorted(self.operations)) or "none"
             raise ConfigError(
                 f"[buildings.{self.name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}"
             )
+
+    @property
+    def version(self) -> str | None:
+        """The server's version; campus's own where its author names none, since FastMCP then shows its own."""
+        return version_of(self.server)
 
     @property
     def synthetic(self) -> frozenset[str]:
@@ -236,7 +241,7 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
         loaded = replace(loaded, server=loaded.remote.server())
     author = loaded.server
     check_author(author, name, exposed=loaded.table.expose)
-    put_gate_first(author)
+    put_gate_first(author, name)
     scope = loaded.table.scope or name
     synthetic = await synthetic_tools(author)
     if priced := sorted(each for each in synthetic if each in loaded.table.tools and loaded.table.tools[each].says_access):

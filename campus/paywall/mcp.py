@@ -1,6 +1,6 @@
 """The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -146,14 +146,21 @@ class McpPaywall:
         states: RequestStateCodec | None = None,
         tasks: BackgroundTasks | None = None,
         as_task: AsTask | None = None,
+        website: str | None = None,
+        icons: Sequence[mcp_types.Icon] = (),
     ) -> None:
-        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks."""
+        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks.
+
+        `website` and `icons` are those of the service, for a server without its own.
+        """
         self.tools = tools
         self.server = tools.server
         self.synthetic = synthetic
         self.exposed = exposed
         self.states = states
         self.tasks = tasks
+        self.website = website
+        self.icons = icons
         self.name = gate.site.name
         self.checkers = checkers
         self._gate = gate

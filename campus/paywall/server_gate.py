@@ -14,6 +14,7 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateCodec, RequestStateSecurity
+from mcp_types import SERVER_INFO_META_KEY
 from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
@@ -120,6 +121,25 @@ class ServerGate(Middleware):
         # FastMCP passes on results of extensions too, without declaring it
         return cast(ToolResult, await gate(call, checker=checker, is_task=is_task))
 
+    async def on_initialize(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        """The handshake, with the website and the icon of the service where the server has none."""
+        gate, result = self._asked(context), await call_next(context)
+        if gate is None or not isinstance(result, mcp_types.InitializeResult):
+            return result
+        return result.model_copy(update={"server_info": identity(gate, result.server_info)})
+
+    async def on_discover(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        """The same for clients without a handshake."""
+        gate, result = self._asked(context), await call_next(context)
+        if gate is None or not isinstance(result, mcp_types.DiscoverResult):
+            return result
+        server = gate.server
+        info = mcp_types.Implementation(
+            name=server.name, version=server.version or "", website_url=server.website_url, icons=server.icons or None
+        )
+        shown = identity(gate, info).model_dump(by_alias=True, mode="json", exclude_none=True)
+        return result.model_copy(update={"meta": {SERVER_INFO_META_KEY: shown, **(result.meta or {})}})
+
     async def on_request(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         """Refuses requests of extensions that the operator does not expose, and completes no argument of what is hidden."""
         gate = None if context.method in GATED_METHODS else self._asked(context)
@@ -174,6 +194,12 @@ class ServerGate(Middleware):
         return kind in gate.exposed or (kind == "resources" and name.startswith(APPS))
 
 
+def identity(gate: McpPaywall, info: mcp_types.Implementation) -> mcp_types.Implementation:
+    """The server's own identity, completed by that of the service."""
+    website, icons = info.website_url or gate.website, info.icons or list(gate.icons) or None
+    return info.model_copy(update={"website_url": website, "icons": icons})
+
+
 ErrorT = TypeVar("ErrorT", bound=FastMCPError)
 
 
@@ -207,8 +233,8 @@ class StatesOfCampus:
 GATES: WeakKeyDictionary[FastMCP[Any], ServerGate] = WeakKeyDictionary()
 
 
-def gate_of(server: FastMCP[Any]) -> ServerGate:
-    """The gate of an author's server, made when it is first served.
+def gate_of(server: FastMCP[Any], building: str) -> ServerGate:
+    """The gate of an author's server, made when it is first served, as this building.
 
     Request states are sealed by campus, unless the author chose how: `_request_state_security`, and mcp's `middleware` below FastMCP's,
     since there is no other way once a server is made. Where they are missing, FastMCP's own keys seal.
@@ -217,7 +243,7 @@ def gate_of(server: FastMCP[Any]) -> ServerGate:
         return known
     low: Any = getattr(server, "_mcp_server", None)
     if getattr(server, "_request_state_security", server) is None and hasattr(low, "middleware"):
-        boundary = RequestStateBoundary(RequestStateSecurity(codec=StatesOfCampus(), audience=server.name), default_audience=None)
+        boundary = RequestStateBoundary(RequestStateSecurity(codec=StatesOfCampus(), audience=building), default_audience=None)
         low.middleware = [boundary if isinstance(each, RequestStateBoundary) else each for each in low.middleware]
     GATES[server] = ServerGate()
     return GATES[server]
