@@ -17,7 +17,7 @@ take the same way without their server (mcp.endpoint): read strictly (mcp.messag
 
 from twins.attach import Twins, attach, operations_of
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.fastmcp import hides_tools, is_crash, raw_result, result_as_json, runs_as_task, serve_schemas, synthetic_tools
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
@@ -29,6 +29,7 @@ from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
+from twins.quick_way import why_slow
 from twins.tool.annotation import ROUTE_META, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
@@ -84,6 +85,7 @@ __all__ = [
     "problem_of",
     "problem_of_failure",
     "problem_response",
+    "raw_result",
     "read_json",
     "requested_with",
     "require_storable",
@@ -96,5 +98,6 @@ __all__ = [
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",
+    "why_slow",
     "with_meta",
 ]

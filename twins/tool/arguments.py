@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from twins.fastmcp import allows_direct_calls, is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
+from twins.quick_way import why_slow
 from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
@@ -28,6 +29,8 @@ NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
+OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
+"""By these FastMCP knows a schema of objects."""
 Steps = tuple[str | int, ...]
 
 
@@ -46,8 +49,10 @@ class ArgumentChecker:
     def direct(self) -> DirectTool | None:
         """The tool's function with its validator; None when only its server may validate the arguments and call it."""
         tool = self.operation.tool
-        if type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
+        if why_slow() or type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
             return None
+        if self.operation.wraps_result or (tool.output_schema and OBJECT_KEYWORDS.isdisjoint(tool.output_schema)):
+            return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
     def thread(self) -> AbstractAsyncContextManager[object]:
