@@ -12,12 +12,13 @@ if its caller hangs up it is cancelled (tool.hang_up), and what it raises become
 becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
 describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
 take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+release lacks something of it, quick_way says so, and the server answers every call.
 """
 
 from twins.attach import Twins, attach, operations_of
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import hides_tools, is_crash, raw_result, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.fastmcp import RAW_RESULTS, hides_tools, is_crash, raw_result, result_as_json, runs_as_task, serve_schemas, synthetic_tools
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
@@ -41,6 +42,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_
 __all__ = [
     "ANY",
     "QUERY_METHODS",
+    "RAW_RESULTS",
     "ROUTE_META",
     "THREADS",
     "Answer",

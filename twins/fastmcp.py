@@ -1,6 +1,7 @@
-"""Every private name of FastMCP, mcp and OpenTelemetry that twins uses, each with its reason; tool.context has those about a running tool.
+"""What twins uses of FastMCP, mcp and OpenTelemetry that they do not document, each with its reason; fastmcp_names has what is imported.
 
-Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py fails if an upgrade changes one of them.
+FastMCP 4.1.2 and 4.2.3 have all of it. tests/twins/test_fastmcp_internals.py fails if an upgrade changes something, and quick_way tries
+at start what a direct call needs.
 """
 
 import os
@@ -271,7 +272,8 @@ def _in_protocol(result: ToolResult) -> CallToolResult:
 
 
 RAW_RESULT: type[ToolResult] = getattr(results, "RawStructuredToolResult", ToolResult)
-"""FastMCP's class for results that are no objects, which it has from 4.2 on. Before, such a tool cannot answer."""
+RAW_RESULTS = RAW_RESULT is not ToolResult
+"""Whether this FastMCP has results that are no objects, as it has from 4.2 on. Before, such a tool cannot answer."""
 
 
 def raw_result(value: Any) -> ToolResult:

@@ -5,14 +5,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context
 from fastmcp.server.dependencies import _current_server, fastmcp_request_ctx, get_context, get_http_headers, get_server
 from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.tests import asgi_client
 
-from twins import serve_schemas
+from twins import quick_way, serve_schemas
 from twins.fastmcp import DirectCallGuard, allows_direct_calls, every_tool, is_crash
 from twins.tool.context import ToolContext, reset
 
@@ -119,6 +120,20 @@ async def test_an_extension_makes_calls_go_through_the_server() -> None:
     assert allows_direct_calls(mcp)
     mcp._extensions["example/extension"] = object()  # type: ignore[assignment]  # any extension
     assert not allows_direct_calls(mcp)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        (Context, "request_id", "does not see its request"),
+        (ToolResult, "to_mcp_result", "a result is sent in another form"),
+        (FastMCP, "_rebind_prefab_tool_names", "object is not callable"),
+    ],
+)
+def test_a_release_that_does_something_else_is_found_at_start(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, said: str) -> None:
+    assert quick_way.why_slow() is None
+    monkeypatch.setattr(kind, name, {"to_mcp_result": lambda _: []}.get(name, "other"))
+    assert said in str(quick_way.why_slow.__wrapped__())
 
 
 async def test_context_variables_are_reset_after_a_call() -> None:

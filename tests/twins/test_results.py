@@ -19,8 +19,7 @@ from fastmcp.utilities.types import Image
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer
 
-from twins import raw_result, route
-from twins.fastmcp import RAW_RESULT
+from twins import RAW_RESULTS, raw_result, route
 
 pytestmark = pytest.mark.anyio
 ALWAYS = {"readOnlyHint": True}
@@ -118,7 +117,7 @@ class Free(Tool):
         return raw_result(self.value)
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, *([[1, 2], [], "text"] if RAW_RESULT is not ToolResult else [])], ids=str)
+@pytest.mark.parametrize("value", [{"a": 1}, *([[1, 2], [], "text"] if RAW_RESULTS else [])], ids=str)
 async def test_a_result_of_no_object_schema_is_a_member_over_http_whatever_mcp_clients_get(fronts: Any, value: Any) -> None:
     schema = {"anyOf": [{"type": "array"}, {"$ref": "#/$defs/Loose"}, {"type": "string"}], "$defs": {"Loose": {"type": "object"}}}
     server: FastMCP[Any] = FastMCP("results", tools=[Free(name="free", parameters={"type": "object"}, output_schema=schema, value=value)])
