@@ -12,13 +12,24 @@ if its caller hangs up it is cancelled (tool.hang_up), and what it raises become
 becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
 describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
 take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+release lacks something of it, quick_way says so, and the server answers every call.
 """
 
 from twins.attach import Twins, attach, operation_from, operations_of
 from twins.catalog import Catalog, WhileItHolds
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import extensions_of, hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.fastmcp import (
+    RAW_RESULTS,
+    extensions_of,
+    hides_tools,
+    is_crash,
+    raw_result,
+    result_as_json,
+    runs_as_task,
+    serve_schemas,
+    synthetic_tools,
+)
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
@@ -30,6 +41,7 @@ from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
+from twins.quick_way import why_slow
 from twins.tool.annotation import ROUTE_META, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
@@ -41,6 +53,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_
 __all__ = [
     "ANY",
     "QUERY_METHODS",
+    "RAW_RESULTS",
     "ROUTE_META",
     "THREADS",
     "Answer",
@@ -90,6 +103,7 @@ __all__ = [
     "problem_of",
     "problem_of_failure",
     "problem_response",
+    "raw_result",
     "read_json",
     "requested_with",
     "require_storable",
@@ -102,5 +116,6 @@ __all__ = [
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",
+    "why_slow",
     "with_meta",
 ]

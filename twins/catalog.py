@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.server.http import set_http_request
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.providers import LocalProvider, Provider
@@ -20,6 +19,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twins.fastmcp import every_tool, extensions_of, page_size_of
+from twins.fastmcp_names import set_http_request
+from twins.quick_way import why_slow
 
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 LIST_HOOKS = (*CALL_HOOKS, "on_list_tools", "on_initialize", "on_discover")
@@ -139,6 +140,8 @@ class Catalog:
 
     def _why_the_server(self) -> str | None:
         server = self.server
+        if (slow := why_slow()) is not None:
+            return slow
         if type(server) is not FastMCP or any(callable(getattr(FastMCP, name, None)) for name in vars(server)):
             return "the server overrides FastMCP"
         if server.auth is not None and not self._gated:

@@ -1,6 +1,7 @@
-"""Every private name of FastMCP, mcp and OpenTelemetry that twins uses, each with its reason; tool.context has those about a running tool.
+"""What twins uses of FastMCP, mcp and OpenTelemetry that they do not document, each with its reason; fastmcp_names has what is imported.
 
-Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py fails if an upgrade changes one of them.
+FastMCP 4.1.2 and 4.2.3 have all of it. tests/twins/test_fastmcp_internals.py fails if an upgrade changes something, and quick_way tries
+at start what a direct call needs.
 """
 
 import os
@@ -10,24 +11,25 @@ from typing import Any
 
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
-from fastmcp.server.context import reset_transport, set_transport
-from fastmcp.server.dependencies import _is_client_tool_call
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
-from fastmcp.server.mixins.mcp_operations import _normalize_call_tool_result
 from fastmcp.server.providers import Provider
 from fastmcp.server.transforms.catalog import CatalogTransform
 from fastmcp.tools import Tool
+from fastmcp.tools import base as results
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp import MCPError
-from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY, CallToolResult, TextContent
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
+from pydantic_core import to_json
+
+from twins.fastmcp_names import is_client_tool_call, set_transport
 
 NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 
@@ -73,7 +75,7 @@ def _trusted() -> Iterator[None]:
     try:
         yield
     finally:
-        reset_transport(token)
+        token.var.reset(token)
 
 
 @contextmanager
@@ -134,12 +136,12 @@ def is_proxied(tool: Tool) -> bool:
 
 def server_stamp(server: FastMCP[Any]) -> dict[str, Any]:
     """The `_meta` that mcp adds to every result of the current version."""
-    return {SERVER_INFO_META_KEY: server._mcp_server.server_info_stamp}
+    return {SERVER_INFO_META_KEY: getattr(server._mcp_server, "server_info_stamp", None)}
 
 
 def has_wire_form(result: ToolResult) -> bool:
     """True for a result that a tool made in the protocol's own form, which FastMCP sends unchanged."""
-    return result._raw_mcp_result is not None
+    return getattr(result, "_raw_mcp_result", None) is not None
 
 
 def with_wire_meta(result: ToolResult, meta: dict[str, Any]) -> ToolResult:
@@ -151,13 +153,32 @@ def with_wire_meta(result: ToolResult, meta: dict[str, Any]) -> ToolResult:
 async def result_on_wire(server: FastMCP[Any], result: ToolResult, version: str) -> dict[str, Any]:
     """A tool's result as mcp sends it, without the server's stamp; it ends as `server.call_tool` and the handler above it would."""
     finished = await server._rebind_prefab_tool_names(result)
-    dumped = _normalize_call_tool_result(finished.to_mcp_result()).model_dump(by_alias=True, mode="json", exclude_none=True)
+    dumped = _in_protocol(finished).model_dump(by_alias=True, mode="json", exclude_none=True)
     return serialize_server_result("tools/call", version, dumped)
 
 
 def result_as_json(result: ToolResult) -> bytes:
     """A tool's result as the JSON of MCP's CallToolResult."""
-    return _normalize_call_tool_result(result.to_mcp_result()).model_dump_json(by_alias=True, exclude_none=True).encode()
+    return _in_protocol(result).model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _in_protocol(result: ToolResult) -> CallToolResult:
+    """The result as MCP has it: FastMCP leaves away what is empty."""
+    made = result.to_mcp_result()
+    if isinstance(made, CallToolResult):
+        return made
+    content, structured = made if isinstance(made, tuple) else (made, None)
+    return CallToolResult(content=content, structured_content=structured)
+
+
+RAW_RESULT: type[ToolResult] = getattr(results, "RawStructuredToolResult", ToolResult)
+RAW_RESULTS = RAW_RESULT is not ToolResult
+"""Whether this FastMCP has results that are no objects, as it has from 4.2 on. Before, such a tool cannot answer."""
+
+
+def raw_result(value: Any) -> ToolResult:
+    """A result of a tool whose output schema is no object: clients of the current version get the value, older ones get it wrapped."""
+    return RAW_RESULT(content=[TextContent(type="text", text=to_json(value).decode())], structured_content=value)
 
 
 def runs_as_task(tool: Tool, context: Context) -> bool:
@@ -171,9 +192,9 @@ def runs_as_task(tool: Tool, context: Context) -> bool:
     request = context.request_context
     is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
     is_asked = is_modern and context.client_extension_settings(TASKS_EXTENSION_ID) is not None
-    if is_asked and _is_client_tool_call():
+    if is_asked and is_client_tool_call():
         return True
-    if mode == "required" and _is_client_tool_call():
+    if mode == "required" and is_client_tool_call():
         sentence = (
             f"Tool {tool.name!r} requires the tasks extension ({TASKS_EXTENSION_ID}); the client did not declare it for this request."
         )

@@ -78,7 +78,7 @@ class GatedMcpCall:
             return None
         if not isinstance(result, ToolResult):
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return body_of(result)
+        return body_of(result, self._call.operation)
 
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
@@ -107,7 +107,7 @@ class GatedMcpCall:
 
     def delivered(self, sold: PaidAnswer, made: McpResult | None) -> McpResult:
         """The tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._call.operation.tool)
+        result = made or result_of(sold.answer, self._call.operation)
         return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
 
 

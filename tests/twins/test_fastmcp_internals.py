@@ -5,14 +5,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context
 from fastmcp.server.dependencies import _current_server, fastmcp_request_ctx, get_context, get_http_headers, get_server
 from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.tests import asgi_client
 
-from twins import serve_schemas
+from twins import quick_way, serve_schemas
 from twins.fastmcp import every_tool, is_crash
 from twins.tool.context import ToolContext, reset
 
@@ -78,6 +79,20 @@ async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them()
     mcp = server()
     assert [tool.name for tool in await mcp.list_tools()] == ["tool"]
     assert [tool.name for tool in await every_tool(mcp)] == ["tool", "hidden"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        (Context, "request_id", "does not see its request"),
+        (ToolResult, "to_mcp_result", "a result is sent in another form"),
+        (FastMCP, "_rebind_prefab_tool_names", "object is not callable"),
+    ],
+)
+def test_a_release_that_does_something_else_is_found_at_start(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, said: str) -> None:
+    assert quick_way.why_slow() is None
+    monkeypatch.setattr(kind, name, {"to_mcp_result": lambda _: []}.get(name, "other"))
+    assert said in str(quick_way.why_slow.__wrapped__())
 
 
 async def test_context_variables_are_reset_after_a_call() -> None:

@@ -23,9 +23,10 @@ from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
 from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
+from twins.quick_way import why_slow
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.context import ToolContext, reset
+from twins.tool.context import ToolContext
 from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
 from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
 from twins.tool.operation import Operation
@@ -119,15 +120,16 @@ class ToolOnServer:
         self.encoder = ResultEncoder(checker.operation)
         self._server = server
         self._checker = checker
-        self._context = ToolContext(server)
+        context = ToolContext(server)
+        self._around = context.bound if why_slow() else context.entered
 
     async def call(self, sent: dict[str, Any], scope: Scope, method: str | None = None) -> ToolResult | BaseModel:
         """The result for these arguments. Raises a Problem, or any exception of the tool; `method` says where the arguments were sent."""
         tool = self.operation.tool
-        entered = self._context.enter(scope)
         try:
             async with self._checker.thread():
-                return await self._server.call_tool(tool.name, sent)
+                with self._around(scope):
+                    return await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
@@ -145,8 +147,6 @@ class ToolOnServer:
                 cause = error.__cause__
                 raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause
             raise
-        finally:
-            reset(entered)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]

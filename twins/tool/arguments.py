@@ -29,6 +29,8 @@ NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
+OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
+"""By these FastMCP knows a schema of objects."""
 Steps = tuple[str | int, ...]
 
 
@@ -55,6 +57,8 @@ class ArgumentChecker:
         tool = self.operation.tool
         if not isinstance(tool, FunctionTool) or self._catalog.why_not(tool) is not None:
             return None
+        if self.operation.wraps_result or (tool.output_schema and OBJECT_KEYWORDS.isdisjoint(tool.output_schema)):
+            return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
     def thread(self) -> AbstractAsyncContextManager[object]:
