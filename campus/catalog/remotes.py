@@ -4,6 +4,7 @@ import logging
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import anyio
@@ -66,6 +67,7 @@ class ProxiedServer:
         """Why its tools cannot be served although it answers."""
         self.seconds: float = (target.get("timeout") or ANSWER_MILLISECONDS) / 1000
         # a caller's key, payment and other headers are meant for campus, and are not passed on
+        self._command = target.get("command")
         self._stderr = LabelledStderr(name)
         transport = transport_to(target, self._stderr, limit=answer_limit)
         backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
@@ -80,7 +82,9 @@ class ProxiedServer:
     def _last_words(self) -> str:
         """The last lines that the command wrote to stderr, which say more than that it has ended."""
         lines = self._stderr.last_lines
-        return f"; it wrote: {' | '.join(lines)}" if lines else ""
+        lost = self._command and Path(self._command).is_absolute() and not Path(self._command).exists()
+        hint = "; if `campus add` installed it, `campus add --locked` does so again" if lost else ""
+        return (f"; it wrote: {' | '.join(lines)}" if lines else "") + hint
 
     def reject(self, error: Exception) -> str:
         """Note why its tools cannot be served, log it if it is new, and return it."""
