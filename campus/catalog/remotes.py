@@ -30,7 +30,7 @@ from campus.config import ANSWER_LIMIT
 from campus.errors import CampusError, LoadError, Unreachable
 from campus.observability import origin_of, redacted
 from campus.problems import upstream_unavailable
-from twins import Problem, is_refusal
+from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
@@ -42,10 +42,6 @@ EMPTY_PAGE = 8_000
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
 LONGER = bounded_lines.TOO_LONG.partition("{")[0]
 """How an error says that an answer was too long: mcp passes on nothing of an exception but its text."""
-INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
-"""How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
-CRASH = re.compile(r"Error (executing|calling) tool \S+")
-"""The whole text of an error for a crash, of which these servers tell callers nothing more."""
 RESERVED_CODES = range(-32768, -31999)
 """The codes of JSON-RPC errors that are no tool's own."""
 log = logging.getLogger(__name__)
@@ -256,7 +252,7 @@ class ForeignTool(ProxyTool):
             if not limit.cancelled_caught:
                 self._mark_unreachable(error)
                 raise upstream_unavailable() from error
-            raise late() from error
+            raise upstream_late() from error
         except MCPError as error:
             raise self._problem_of(error) from error
         except ValidationError as error:  # what it sent is no result of MCP
@@ -267,7 +263,7 @@ class ForeignTool(ProxyTool):
         if self._remote is not None:
             self._remote.mark_reachable()
         if result.is_error:
-            raise problem_of_result(result)
+            raise problem_of_result(result, self)
         return result
 
     def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
@@ -288,36 +284,13 @@ class ForeignTool(ProxyTool):
             return Problem(400, "tool_error", error.error.message)
         log.warning("server failed", extra={"tool": self.name, "reason": reason_of(error)})
         if LONGER in error.error.message or "SSE stream failed" in error.error.message:
-            return Problem(502, "upstream_failed", "the server behind this tool sent a longer answer than is accepted here; ask for less")
+            return upstream_too_long()
         if code == mcp_types.CONNECTION_CLOSED:
             self._mark_unreachable(error)
             return upstream_unavailable()
         if code == mcp_types.REQUEST_TIMEOUT:
-            return late()
+            return upstream_late()
         return upstream_failed()
-
-
-def late() -> Problem:
-    """Its server took longer than it may."""
-    return Problem(504, "timeout", "the server behind this tool did not answer in time")
-
-
-def upstream_failed() -> Problem:
-    """What its server answers is of no use to the caller."""
-    return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
-
-
-def problem_of_result(result: ToolResult) -> Problem:
-    """The problem of an error result: the one that it contains, 422 for invalid arguments, 502 for a crash, else 400 with its text."""
-    match result.structured_content:
-        case {"status": int(status), "code": str(code), "detail": str(detail)} if is_refusal(status, code):
-            return Problem(status, code, detail)
-    text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent)).strip()
-    if INVALID_ARGUMENTS.match(text):
-        return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
-    if CRASH.fullmatch(text):
-        return upstream_failed()
-    return Problem(400, "tool_error", text or "the tool could not answer")
 
 
 def reason_of(error: BaseException) -> str:
