@@ -22,7 +22,7 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
@@ -170,8 +170,9 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     config = plan.config
     secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
     known = sorted({*SECRETS, *secrets})
+    referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
-    unread = sorted(config.secrets.keys() - set(known))
+    unread = sorted(config.secrets.keys() - referred - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from campus.addresses import is_web_address
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, SERVER_FORMS, BuildingTable, known_keys, read_file_target, sentence_of
+from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import CampusError, ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
@@ -101,7 +101,7 @@ def load(
     if name in RESERVED:
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
-        remote = _remote(name, table, table.server)
+        remote = _remote(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder)
         server = remote.server()
         return LoadedBuilding(name, table, Building(server), Settings(), server, remote)
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
@@ -210,7 +210,7 @@ def _remedy(error: BaseException) -> str:
     return "correct that line"
 
 
-def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
+def _remote(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path) -> RemoteServer:
     """A remote server: a command, or an address. FastMCP accepts any key, and fails only when it connects."""
     from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # a quarter of a second, with the next line
 
@@ -236,6 +236,8 @@ def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Remot
         )
     if target.get("auth") == "oauth":
         raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
+    if str(target.get("command")).startswith(("./", "../")):
+        target = {**target, "command": str(folder / target["command"])}
     try:
         return ProxiedServer(name, target, answer_limit=table.answer_limit)
     except ValidationError as error:

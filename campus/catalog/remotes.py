@@ -62,16 +62,21 @@ class ProxiedServer:
         """Why its tools cannot be served although it answers."""
         self.seconds: float = (target.get("timeout") or ANSWER_MILLISECONDS) / 1000
         # a caller's key, payment and other headers are meant for campus, and are not passed on
-        transport = transport_to(name, target, limit=answer_limit)
+        self._stderr = LabelledStderr(name)
+        transport = transport_to(target, self._stderr, limit=answer_limit)
         backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
         self._connect = create_proxy(backend, name=name).client_factory
         self.tools = ForeignTools(self._connect, self)
 
     def findings(self) -> Sequence[str]:
         """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
-        hint = "; the log has what it wrote to stderr" if self.address.startswith("the command") else ""
-        found = [f"{self.address} cannot be reached ({self.failure}{hint}); campus keeps trying"] if self.failure else []
+        found = [f"{self.address} cannot be reached ({self.failure}{self._last_words()}); campus keeps trying"] if self.failure else []
         return [*found, *([self.rejection] if self.rejection else [])]
+
+    def _last_words(self) -> str:
+        """The last lines that the command wrote to stderr, which say more than that it has ended."""
+        lines = self._stderr.last_lines
+        return f"; it wrote: {' | '.join(lines)}" if lines else ""
 
     def reject(self, error: Exception) -> str:
         """Note why its tools cannot be served, log it if it is new, and return it."""
@@ -113,7 +118,7 @@ class ProxiedServer:
             raise
         except Exception as error:  # transports may raise any exception of their libraries
             self.mark_unreachable(error)
-            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure})") from error
+            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure}{self._last_words()})") from error
         self.tools = tools
         self.mark_reachable()
 
@@ -141,7 +146,7 @@ class ProxiedServer:
             failures = failures + 1 if self.failure else 1
 
 
-def transport_to(name: str, target: Mapping[str, Any], *, limit: int) -> ClientTransport:
+def transport_to(target: Mapping[str, Any], stderr: LabelledStderr, *, limit: int) -> ClientTransport:
     """The transport of a remote server, which passes on at most `limit` bytes; pydantic's ValidationError when a key has another type."""
     if "url" in target:
         remote = RemoteMCPServer(**target).to_transport()
@@ -149,10 +154,9 @@ def transport_to(name: str, target: Mapping[str, Any], *, limit: int) -> ClientT
         remote.httpx_client_factory = bounded_clients(limit)
         return remote
     local = StdioMCPServer(**target)
-    secrets = given_secrets({name: str(value) for name, value in local.env.items()}, local.args)
-    stderr = cast(TextIO, LabelledStderr(name, secrets=secrets))  # a command needs its fileno() alone
+    stderr.secrets = given_secrets({name: str(value) for name, value in local.env.items()}, local.args)
     bounded = ["-I", "-S", bounded_lines.__file__, str(limit), local.command, *local.args]
-    return StdioTransport(sys.executable, bounded, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=stderr)
+    return StdioTransport(sys.executable, bounded, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=cast(TextIO, stderr))
 
 
 class ForeignTools(ProxyProvider):

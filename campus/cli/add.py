@@ -2,4 +2,6 @@
 
 from cyclopts import App
 
-app = App(name="add", version_flags=[])
+from campus.cli.add_package import add
+
+app = App(name="add", version_flags=[], default_command=add)
