@@ -21,22 +21,17 @@ from fastmcp.utilities.versions import VersionSpec
 from mcp import MCPError
 from pydantic import ValidationError
 
-from campus.backoff import RECONNECTS
 from campus.catalog import bounded_lines
 from campus.catalog.bounds import bounded_clients
 from campus.catalog.foreign_schemas import ForeignSchema
 from campus.catalog.stderr import LabelledStderr, given_secrets
+from campus.catalog.watched import WatchedServer, reason_of
 from campus.config import ANSWER_LIMIT
-from campus.errors import CampusError, LoadError, Unreachable
-from campus.observability import origin_of, redacted
+from campus.errors import LoadError
+from campus.observability import origin_of
 from campus.problems import upstream_unavailable
 from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
-PROBE_SECONDS = 60.0
-"""How long a later attempt waits: a command may have to download itself first."""
-BETWEEN_PROBES = 15.0
-ANSWER_MILLISECONDS = 120_000
-"""How long an answer may take where `timeout` says nothing; in milliseconds, as in clients' configurations."""
 EMPTY_PAGE = 8_000
 """What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
@@ -47,103 +42,35 @@ RESERVED_CODES = range(-32768, -31999)
 log = logging.getLogger(__name__)
 
 
-class ProxiedServer:
-    """One remote server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
+class ProxiedServer(WatchedServer):
+    """One remote MCP server."""
+
+    tools: "ForeignTools"
 
     def __init__(self, name: str, target: Mapping[str, Any], *, answer_limit: int = ANSWER_LIMIT) -> None:
         """`answer_limit` are the bytes that it may send in one call, and for its whole list of tools."""
-        self.name = name
-        self.answer_limit = answer_limit
-        self.address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
+        address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
+        super().__init__(name, address, answer_limit=answer_limit, milliseconds=target.get("timeout"))
         self.is_probed = target.get("keep_alive", True)  # otherwise a probe would start the command each time
-        self.failure: str | None = None
-        self._fails = anyio.Event()
-        self.rejection: str | None = None
-        """Why its tools cannot be served although it answers."""
-        self.seconds: float = (target.get("timeout") or ANSWER_MILLISECONDS) / 1000
         # a caller's key, payment and other headers are meant for campus, and are not passed on
         self._stderr = LabelledStderr(name)
         transport = transport_to(target, self._stderr, limit=answer_limit)
         backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
         self._connect = create_proxy(backend, name=name).client_factory
-        self.tools = ForeignTools(self._connect, self)
+        self.tools = self.fresh()
 
-    def findings(self) -> Sequence[str]:
-        """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
-        found = [f"{self.address} cannot be reached ({self.failure}{self._last_words()}); campus keeps trying"] if self.failure else []
-        return [*found, *([self.rejection] if self.rejection else [])]
-
-    def _last_words(self) -> str:
-        """The last lines that the command wrote to stderr, which say more than that it has ended."""
-        lines = self._stderr.last_lines
-        return f"; it wrote: {' | '.join(lines)}" if lines else ""
-
-    def reject(self, error: Exception) -> str:
-        """Note why its tools cannot be served, log it if it is new, and return it."""
-        foreseen = isinstance(error, CampusError)
-        fault = f"its tools cannot be served ({type(error).__name__}); the log has the cause"
-        reason = str(error) if foreseen else f"building {self.name!r}: {fault}"
-        if reason != self.rejection:
-            cause = None if foreseen else error
-            log.error("building cannot be opened", exc_info=cause, extra={"building": self.name, "reason": str(error)[:1_000]})
-        self.rejection = reason
-        return reason
-
-    def mark_unreachable(self, error: BaseException) -> None:
-        """Note that it did not answer, and log the change."""
-        if self.failure is None:
-            log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
-        self.failure = reason_of(error)
-        self._fails.set()
-
-    def mark_reachable(self) -> None:
-        """Note that it answered, and log the change."""
-        if self.failure is not None:
-            log.info("server answers again", extra={"building": self.name, "address": self.address})
-            self._fails = anyio.Event()
-        self.failure = None
+    def fresh(self) -> "ForeignTools":
+        """Its tools, before they are listed."""
+        return ForeignTools(self._connect, self)
 
     def server(self) -> FastMCP[Any]:
         """A server over its tools as they were listed when it was opened last."""
         return FastMCP(self.name, providers=[self.tools])
 
-    async def open(self, *, seconds: float) -> None:
-        """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
-        tools = ForeignTools(self._connect, self)
-        try:
-            with anyio.fail_after(seconds):
-                await tools.refresh()
-        except CampusError:
-            self.mark_reachable()
-            raise
-        except Exception as error:  # transports may raise any exception of their libraries
-            self.mark_unreachable(error)
-            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure}{self._last_words()})") from error
-        self.tools = tools
-        self.mark_reachable()
-
-    async def changed(self) -> None:
-        """Probe it from time to time, until it lists other tools than when it was opened."""
-        failures = 1
-        while True:
-            if self.failure:
-                await RECONNECTS.sleep(failures)
-            else:
-                with anyio.move_on_after(BETWEEN_PROBES):
-                    await self._fails.wait()
-            if self.failure or self.is_probed:
-                try:
-                    with anyio.fail_after(PROBE_SECONDS):
-                        has_changed = await self.tools.has_changed()
-                    self.mark_reachable()
-                    if has_changed:
-                        return
-                except CampusError as error:
-                    self.mark_reachable()
-                    self.reject(error)
-                except Exception as error:  # as above
-                    self.mark_unreachable(error)
-            failures = failures + 1 if self.failure else 1
+    def _last_words(self) -> str:
+        """The last lines that the command wrote to stderr, which say more than that it has ended."""
+        lines = self._stderr.last_lines
+        return f"; it wrote: {' | '.join(lines)}" if lines else ""
 
 
 def transport_to(target: Mapping[str, Any], stderr: LabelledStderr, *, limit: int) -> ClientTransport:
@@ -295,13 +222,3 @@ class ForeignTool(ProxyTool):
         if code == mcp_types.REQUEST_TIMEOUT:
             return upstream_late()
         return upstream_failed()
-
-
-def reason_of(error: BaseException) -> str:
-    """Why, in a few words: the innermost of nested errors."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = redacted(" ".join(str(error)[:2_000].split())).rpartition("Client failed to connect: ")[2]
-    return (text or type(error).__name__)[:200]

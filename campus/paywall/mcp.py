@@ -143,8 +143,8 @@ class McpPaywall:
                 return refusal(Problem(409, "input_required", NO_SESSION), scope)
             return refusal(problem_of(error, checker.operation, scope, is_logged=call.is_direct and is_crash(error)), scope)
         except ValidationError as error:
-            has_words = error.__cause__ is None  # of a tool, or of FastMCP for it
-            problem = problem_of(error, checker.operation, scope) if has_words else checker.rejected(error.__cause__, call.arguments)
+            is_tools_own = call.is_direct or error.__cause__ is None  # before a direct call the arguments were checked
+            problem = problem_of(error, checker.operation, scope) if is_tools_own else checker.rejected(error.__cause__, call.arguments)
             return refusal(problem, scope)
 
 

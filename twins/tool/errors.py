@@ -93,9 +93,8 @@ def problem_of(error: Exception, operation: Operation, scope: Scope, *, is_logge
             return error
         case AuthorizationError():
             return forbidden()
-        case FastMCPValidationError():
-            words = str(error) if error.__cause__ is None else "the arguments do not match the tool's input schema"
-            return Problem(422, "invalid_request", words)
+        case FastMCPValidationError() if error.__cause__ is None:  # those of arguments, which have one, are named before
+            return Problem(422, "invalid_request", str(error))
         case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
     cause = error.__cause__ if isinstance(error, ToolError) and error.__cause__ is not None else error
