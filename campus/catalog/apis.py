@@ -192,7 +192,8 @@ class Routes:
             idempotent_hint=method in ("GET", "PUT", "DELETE"),
             open_world_hint=True,
         )
-        tool.parameters = {**tool.parameters, "additionalProperties": False}  # FastMCP sends no others
+        properties = {name: with_examples(schema) for name, schema in tool.parameters.get("properties", {}).items()}
+        tool.parameters = {**tool.parameters, "properties": properties, "additionalProperties": False}  # FastMCP sends no others
         statuses = [int(code) for code in operation.responses if code.isdecimal() and 200 <= int(code) <= 299]
         status = min(statuses, default=200)
         status = 200 if status in (204, 205) else status  # the answer has a body, which is null
@@ -214,6 +215,13 @@ class Routes:
         except ValueError:
             return False
         return self._placeholders.setdefault(pattern, path) == path
+
+
+def with_examples(schema: Any) -> Any:
+    """A schema with its example where JSON Schema has it."""
+    if not isinstance(schema, dict) or "example" not in schema or "examples" in schema:
+        return schema
+    return {name: each for name, each in schema.items() if name != "example"} | {"examples": [schema["example"]]}
 
 
 def only_routes(operation: HTTPRoute, _: MCPType) -> MCPType | None:
@@ -256,7 +264,7 @@ def prepare(document: dict[str, Any], *, without: frozenset[str]) -> None:
             examples = [each["value"] for each in (found.get("examples") or {}).values() if "value" in each]
             examples = [found["example"]] if "example" in found else examples
             if examples and isinstance(schema := found.get("schema"), dict) and "$ref" not in schema:
-                schema.setdefault("examples", examples)
+                schema.setdefault("example", examples[0])
         holder["parameters"] = kept
 
 

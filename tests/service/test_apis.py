@@ -32,8 +32,11 @@ OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a crash": ("odd", {"kind": "crash"}, 502, "upstream_failed", "the API behind this tool failed (500)"),
     "silence": ("odd", {"kind": "hang"}, 504, "timeout", "did not answer in time"),
     "a redirect elsewhere": ("odd", {"kind": "away"}, 502, "upstream_failed", "a redirect to another address"),
+}
+OVER_MCP: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a path that leads out": ("odd", {"kind": ".."}, 422, "invalid_request", "dot segments"),
 }
+"""What no address can say."""
 OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a redirect on the same host": ("odd", {"kind": "moved"}, 200, None, ""),
     "broken JSON": ("odd", {"kind": "broken"}, 502, "upstream_failed", "did not return a valid answer"),
@@ -63,7 +66,7 @@ async def selling(source: str, api: PetsApi, frame: Any = "http", **more: Any) -
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 @pytest.mark.parametrize("source", SOURCES)
 async def test_an_apis_answers_reach_the_caller_as_they_are_and_its_failures_are_its_own(source: str, frame: str) -> None:
-    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {})
+    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {}) | (OVER_MCP if frame == "mcp" else {})
     seen = {}
     async with selling(source, PetsApi(), frame) as campus:
         key = await campus.key("pets")
@@ -106,7 +109,7 @@ async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words()
         assert (removed.status_code, removed.json()) == (200, {"result": None})
         async with campus.mcp() as client:
             tools = {tool.name: tool for tool in await client.list_tools()}
-            assert (client.initialize_result.server_info.name, client.initialize_result.instructions) == ("Pets", "Pets and who keeps them.")
+            assert client.instructions == "Pets and who keeps them."
     assert served == {
         *("GET /v1/pets/pets", "POST /v1/pets/pets", "GET /v1/pets/odd/{kind}"),
         *("GET /v1/pets/pets/{petId}", "PUT /v1/pets/pets/{petId}", "DELETE /v1/pets/pets/{petId}"),
