@@ -21,6 +21,8 @@ from tests.service import whole_servers
 pytestmark = pytest.mark.anyio
 SOURCE = str(Path(whole_servers.__file__))
 EXPOSED = {"expose": ["prompts", "resources"]}
+WITH_SESSIONS = "sdk_sse"
+"""A server of an older version alone, behind a building whose callers have sessions."""
 REASONS = {
     "hello.capabilities.*": "what campus can do for the server's clients: it keeps no sessions here, and shows apps",
     "tools.*.description": "says what a call needs",
@@ -36,13 +38,19 @@ def command_of(kind: str) -> StdioTransport:
 async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]:
     """A campus with each server, its address, and what reaches each of them bare."""
     async with AsyncExitStack() as stack:
-        over_http = {
-            "sdk_http": f"{await stack.enter_async_context(listening(whole_servers.make_sdk().streamable_http_app()))}/mcp",
-            "fast_http": f"{await stack.enter_async_context(listening(whole_servers.make_fast().http_app(path='/mcp')))}/mcp",
+        apps = {
+            "sdk_http/mcp": whole_servers.make_sdk().streamable_http_app(),
+            "fast_http/mcp": whole_servers.make_fast().http_app(path="/mcp"),
+            f"{WITH_SESSIONS}/sse": whole_servers.make_sdk().sse_app(),
         }
+        over_http = {}
+        for place, app in apps.items():
+            name, _, path = place.partition("/")
+            over_http[name] = f"{await stack.enter_async_context(listening(app))}/{path}"
         commands = {"sdk_command": "sdk", "fast_command": "fast"}
         tables: dict[str, Any] = {name: {"server": {"url": url}} | EXPOSED for name, url in over_http.items()}
         tables |= {name: {"server": {"command": sys.executable, "args": [SOURCE, kind]}} | EXPOSED for name, kind in commands.items()}
+        tables[WITH_SESSIONS] |= {"sessions": True, "server": {"url": over_http[WITH_SESSIONS], "transport": "sse"}}
         tables["sdk_here"] = {"server": f"{SOURCE}:make_sdk"} | EXPOSED
         bare = over_http | {name: command_of(kind) for name, kind in commands.items()} | {"sdk_here": whole_servers.make_sdk()}
         campus = await stack.enter_async_context(open_campus(**dict.fromkeys(tables), tables={"buildings": tables}))
@@ -69,7 +77,12 @@ async def asked(client: Client[Any]) -> dict[str, Any]:
             "history": await client.read_resource_mcp("rivers://Bonn/history"),
             "called": await client.call_tool_mcp("zulu", {"station": "Bonn"}),
         }
-    return {way: value for name, answer in answers.items() if answer for way, value in leaves(name, answer.model_dump(by_alias=True, mode="json"))}
+    return {
+        way: value
+        for name, answer in answers.items()
+        if answer
+        for way, value in leaves(name, answer.model_dump(by_alias=True, mode="json"))
+    }
 
 
 def leaves(way: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -103,3 +116,25 @@ async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_
                             unexplained[f"{name} {mode}: {way}"] = own.get(way), through.get(way)
     assert unexplained == {}
     assert used == REASONS.keys()
+
+
+async def test_a_server_is_told_what_its_caller_can_do_and_nothing_where_nobody_can_be_asked() -> None:
+    async def answer(*_: Any) -> dict[str, str]:
+        return {"day": "Monday"}
+
+    async def told_and_booked(client: Client[Any]) -> tuple[Any, Any]:
+        async with client:
+            told, booked = await client.call_tool_mcp("told", {}), await client.call_tool_mcp("book", {})
+        return told.structured_content["result"], booked.structured_content.get("result", booked.structured_content.get("code"))
+
+    async with all_servers() as (campus, base, bare):
+        for name in (each for each in bare if each.startswith("sdk")):
+            for mode in ("legacy", "auto"):
+                found = await told_and_booked(Client(f"{base}/{name}/mcp", mode=mode))
+                assert found == ([], "input_required"), (name, mode)
+                found = await told_and_booked(Client(f"{base}/{name}/mcp", mode=mode, elicitation_handler=answer))
+                can_be_asked = mode == ("legacy" if name == WITH_SESSIONS else "auto")
+                assert found == (["elicitation"], "booked for Monday") if can_be_asked else ([], "input_required"), (name, mode)
+            assert (await campus.http.get(f"/v1/{name}/told")).json() == {"result": []}
+            over_http = await campus.http.post(f"/v1/{name}/book", json={})
+            assert (over_http.status_code, over_http.json()["code"]) == (409, "input_required")

@@ -4,7 +4,7 @@ import sys
 from typing import Annotated, Any
 
 from fastmcp import FastMCP
-from mcp.server.mcpserver import Elicit, MCPServer
+from mcp.server.mcpserver import Context, Elicit, MCPServer
 from mcp.server.mcpserver.resolve import Resolve
 from mcp_types import Annotations, Completion, Icon, PromptReference, ToolAnnotations
 from pydantic import BaseModel
@@ -79,6 +79,11 @@ def make_sdk() -> MCPServer[Any]:
     async def book(day: Annotated[Day, Resolve(ask_day)]) -> str:
         """Book a boat."""
         return f"booked for {day.day}"
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def told(ctx: Context[Any, Any]) -> list[str]:
+        """What the client says that it is able to do."""
+        return sorted(name for name, value in ctx.client_capabilities or () if value is not None)
 
     return server
 
