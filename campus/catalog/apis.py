@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from campus.addresses import is_web_address
 from campus.catalog.api_client import ApiClient, guarded_network
-from campus.catalog.watched import WatchedServer, reason_of
+from campus.catalog.foreign_servers import reason_of
+from campus.catalog.watched import WatchedServer
 from campus.errors import LoadError, TargetRefused
 from campus.observability import origin_of
 from twins import Problem, operation_of, resolve_reference, route
@@ -54,7 +55,7 @@ class ApiTable(BaseModel):
 class ApiServer(WatchedServer):
     """One API. It counts as reached while its document can be read."""
 
-    tools: "ApiTools"
+    components: "ApiTools"
 
     def __init__(self, name: str, table: ApiTable, *, folder: Path, answer_limit: int, is_local: bool) -> None:
         """`answer_limit` are the bytes of an answer and of the document; on a local campus the API may be on the same machine."""
@@ -66,7 +67,7 @@ class ApiServer(WatchedServer):
         address = origin_of(table.openapi) if table.is_at_an_address else table.openapi
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=table.timeout)
         self.between = BETWEEN_READS if table.is_at_an_address else self.between
-        self.tools = self.fresh()
+        self.components = self.fresh()
 
     def fresh(self) -> "ApiTools":
         """Its tools, before its document is read."""
@@ -74,7 +75,7 @@ class ApiServer(WatchedServer):
 
     def server(self) -> FastMCP[Any]:
         """A server of the operations in its document as it was read last."""
-        return self.tools.server
+        return self.components.server
 
     def client(self, base_url: str = "", headers: Mapping[str, str] | None = None) -> ApiClient:
         """A client of the API, or of the host of its document."""
