@@ -81,9 +81,9 @@ def add(
         server.install(extra, python)
         server.choose(command, arguments)
         opened = server.tried(env, asks=not yes and sys.stdin.isatty())
-        access = {"*": {"free": True}} if free else _prices(opened.tools.values(), price)
-        show([_row(tool, access) for tool in opened.tools.values()], as_json=False)
-        table = f"{server.table}{_tools_table(building, access)}"
+        prices = {tool.name: None if free else price or PRICES[_is_read_only(tool)] for tool in opened.tools.values()}
+        show([_row(tool, prices[tool.name]) for tool in opened.tools.values()], as_json=False)
+        table = f"{server.table}{_tools_table(building, prices)}"
         if dry_run:
             print(table)
             return
@@ -237,18 +237,14 @@ def _is_read_only(tool: Tool) -> bool:
     return bool(tool.annotations and tool.annotations.read_only_hint)
 
 
-def _prices(tools: Sequence[Tool], price: str | None) -> Mapping[str, Mapping[str, object]]:
-    """The tables of the tools: a price for all, and that of the tools that differ."""
-    suggested = {tool.name: price or PRICES[_is_read_only(tool)] for tool in tools}
-    usual = Counter(suggested.values()).most_common(1)[0][0]
-    return {"*": {"price": usual}} | {name: {"price": each} for name, each in suggested.items() if each != usual}
-
-
-def _tools_table(building: str, access: Mapping[str, Mapping[str, object]]) -> str:
-    lines = [f"{toml_key(name)} = {toml_value(table)}\n" for name, table in access.items()]
+def _tools_table(building: str, prices: Mapping[str, str | None]) -> str:
+    """The table of the tools: the price of most for all, also for those that come later, and that of the tools that differ."""
+    usual = Counter(prices.values()).most_common(1)[0][0]
+    rows = {"*": usual} | {name: price for name, price in prices.items() if price != usual}
+    lines = [f"{toml_key(name)} = {toml_value({'price': price}) if price else '{ free = true }'}\n" for name, price in rows.items()]
     return f"\n[buildings.{building}.tools]\n{''.join(lines)}"
 
 
-def _row(tool: Tool, access: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
-    price = access.get(tool.name, access["*"]).get("price", "free")
-    return {"tool": tool.name, "reads only": "yes" if _is_read_only(tool) else "no", "suggested price": price, "about": summary_of(tool)[:60]}
+def _row(tool: Tool, price: str | None) -> Mapping[str, object]:
+    reads = "yes" if _is_read_only(tool) else "no"
+    return {"tool": tool.name, "reads only": reads, "price": price or "free", "about": summary_of(tool)[:60]}
