@@ -37,6 +37,7 @@ from campus.site import Site
 from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
+from twins import is_read_only
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty
@@ -212,9 +213,7 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
-        if access_of(tool.meta) is None
-        and opened.offers[name].access.is_free
-        and not (tool.annotations and tool.annotations.read_only_hint)
+        if access_of(tool.meta) is None and opened.offers[name].access.is_free and not is_read_only(tool)
     ]
     if not writing:
         return []
@@ -344,7 +343,7 @@ def calls_write(opened: OpenBuilding) -> bool:
 
     A building with fewer goes on answering most calls while its database takes no writes.
     """
-    writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
+    writing = [tool for tool in opened.tools.values() if not is_read_only(tool)]
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 

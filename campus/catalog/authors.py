@@ -116,7 +116,8 @@ def server_over(author: FastMCP[Any], overrides: Transform, *, url: str | None =
         dereference_schemas=False,  # the author's middleware includes this one already
     )
     server.providers.remove(server.local_provider)  # empty, and with a second provider each call is a task group
-    server._mcp_server.cache_hints = author._mcp_server.cache_hints
+    low, own = server._mcp_server, author._mcp_server
+    low.cache_hints, low.title, low.description = own.cache_hints, own.title, own.description
     _take_extensions(server, author)
     if author._completion_handler is not None and not {"prompts", "resources"}.isdisjoint(exposed):
         server.add_completion_handler(exposed_completions(author._completion_handler, exposed))
