@@ -205,7 +205,9 @@ def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, An
         takes = signature(factory).parameters
     except ValueError:  # of a callable that is written in C
         return
-    lacks = [each.name for each in takes.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    lacks = [
+        each.name for each in takes.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
     if missing := [each for each in lacks if each not in keys]:
         raise ConfigError(f"{target} takes {missing[0]}: write it into [buildings.{name}] if campus.toml can say it; or {ALONE}")
     if any(each.kind is each.VAR_KEYWORD for each in takes.values()):

@@ -19,7 +19,7 @@ from patience import patience
 from campus.cli.environments import Package
 from campus.errors import CampusError
 
-TINY = '''
+TINY = """
 import json, os, sys
 
 if not os.environ.get("TINY_TOKEN"):
@@ -39,7 +39,7 @@ def main():
         found = {"result": answer} if answer is not None else {"error": {"code": -32601, "message": "no such method"}}
         if "id" in asked:
             print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **found}), flush=True)
-'''
+"""
 NODE = """#!/usr/bin/env node
 const tools = [{name: "tide", description: "How high the tide is.", inputSchema: {type: "object"}, annotations: {readOnlyHint: true}}];
 const info = {protocolVersion: "2025-06-18", capabilities: {tools: {}}, serverInfo: {name: "tiny", version: "1"}};
@@ -94,14 +94,9 @@ def without_uv(tmp_path: Path) -> str:
     return str(tmp_path / "bin")
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_a_package_gets_an_environment_a_lock_and_a_table_and_the_lock_installs_it_again(
-    installer: str, tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if installer == "uv" and not shutil.which("uv"):
-        pytest.skip("uv is not installed")
-    if installer == "pip":
-        monkeypatch.setenv("PATH", without_uv(tmp_path))
     refused = run("add", "tiny-mcp==1.0")
     assert refused.code == 2
     assert "the variable TINY_TOKEN is not set" in refused.err
@@ -132,6 +127,19 @@ def test_a_package_gets_an_environment_a_lock_and_a_table_and_the_lock_installs_
     assert run("check").out == "all is well\n"
     monkeypatch.delenv("TINY_TOKEN")
     assert run("check").err == "campus: buildings.tiny.server.env.TINY_TOKEN needs TINY_TOKEN: set it in the environment\n"
+    write_wheel(tmp_path / "wheels", "tiny_mcp", f"{TINY}\n# other bytes of the same version", scripts=("tiny-mcp",))
+    forged = run("add", "--locked")
+    assert (forged.code, "hash" in forged.err.lower()) == (2, True), forged.err
+
+
+def test_without_uv_pip_installs_a_package_and_refuses_other_bytes_than_the_lock_says(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", without_uv(tmp_path))
+    monkeypatch.setenv("TINY_TOKEN", "s3cret-of-tides")
+    added = run("add", "tiny-mcp", "--env", "TINY_TOKEN")
+    assert added.code == 0, added.err
+    assert "tiny_mcp==1.0 --hash=sha256:" in Path("servers/tiny/requirements.txt").read_text()
     write_wheel(tmp_path / "wheels", "tiny_mcp", f"{TINY}\n# other bytes of the same version", scripts=("tiny-mcp",))
     forged = run("add", "--locked")
     assert (forged.code, "hash" in forged.err.lower()) == (2, True), forged.err
@@ -195,5 +203,5 @@ def test_a_package_is_spelled_as_its_index_spells_it() -> None:
         package = Package.parse(text)
         assert (package.wanted, package.short_name, package.is_npm) == expected, text
     for text in ("--index-url=x", "tides; rm", "npm:--prefix", "git+https://tides.example", "", "./nothing"):
-        with pytest.raises(CampusError, match="no package|there is no"):
+        with pytest.raises(CampusError, match=r"no package|there is no"):
             Package.parse(text)
