@@ -225,7 +225,7 @@ def _letters(name: str) -> str:
 
 def _asked(names: Sequence[str]) -> Mapping[str, str]:
     """The values of these variables, asked for on the terminal; none of those that are not to be given."""
-    given = {}
+    given: dict[str, str] = {}
     for name in names:
         if name in os.environ:
             print(f"the server names {name}, which this environment has; give it to the server? [y/N] ", end="", flush=True)
