@@ -26,6 +26,7 @@ from campus.cli.places import building_name
 from campus.config import NAME, RESERVED, config_of
 from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.pricing import Price
+from twins import is_read_only
 
 START_SECONDS = 60.0
 PRICES = {True: "0.001", False: "0.005"}
@@ -73,10 +74,10 @@ def add(
         raise ConfigError("name the package of a server, or --locked to install what was added elsewhere")
     wanted = Package.parse(package)
     building = name or building_name(wanted.short_name)
-    _check_is_new(building, config)
+    check_is_new(building, config)
     if price is not None and free:
         raise ConfigError("--free and --price contradict each other; give one of them")
-    price = None if price is None else _read_price(price)
+    price = None if price is None else read_price(price)
     with ExitStack() as stack:
         if dry_run:
             folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -84,9 +85,8 @@ def add(
         server.install(extra, python)
         server.choose(command, arguments)
         opened = server.tried(env, asks=not yes and sys.stdin.isatty())
-        prices = {tool.name: None if free else price or PRICES[_is_read_only(tool)] for tool in opened.tools.values()}
-        show([_row(tool, prices[tool.name]) for tool in opened.tools.values()], as_json=False)
-        table = f"{server.table}{_tools_table(building, prices)}"
+        prices = prices_of(opened, price, is_free=free)
+        table = f"{server.table}{tools_table(building, prices)}"
         if dry_run:
             print(table)
             return
@@ -94,14 +94,14 @@ def add(
     print(*server.told(opened), sep="\n")
 
 
-def _read_price(text: str) -> str:
+def read_price(text: str) -> str:
     try:
         return str(Price.parse(text))
     except ValueError as error:
         raise ConfigError(f"--price: {error}") from None
 
 
-def _check_is_new(building: str, config: Path) -> None:
+def check_is_new(building: str, config: Path) -> None:
     """ConfigError if campus.toml has the building, or cannot have one of this name."""
     if not re.fullmatch(NAME, building) or building in RESERVED:
         raise ConfigError(f"{building!r} cannot name a building; choose lower-case letters, digits and _, a letter first, with --name")
@@ -236,11 +236,15 @@ def _asked(names: Sequence[str]) -> Mapping[str, str]:
     return given
 
 
-def _is_read_only(tool: Tool) -> bool:
-    return bool(tool.annotations and tool.annotations.read_only_hint)
+def prices_of(opened: OpenBuilding, price: str | None, *, is_free: bool) -> Mapping[str, str | None]:
+    """The price of each tool, by its name, shown to the operator: this one, or else what is suggested; None where it is free."""
+    tools = opened.tools.values()
+    prices = {tool.name: None if is_free else price or PRICES[is_read_only(tool)] for tool in tools}
+    show([_row(tool, prices[tool.name]) for tool in tools], as_json=False)
+    return prices
 
 
-def _tools_table(building: str, prices: Mapping[str, str | None]) -> str:
+def tools_table(building: str, prices: Mapping[str, str | None]) -> str:
     """The table of the tools: the price of most for all, also for those that come later, and that of the tools that differ."""
     usual = Counter(prices.values()).most_common(1)[0][0]
     rows = {"*": usual} | {name: price for name, price in prices.items() if price != usual}
@@ -249,5 +253,5 @@ def _tools_table(building: str, prices: Mapping[str, str | None]) -> str:
 
 
 def _row(tool: Tool, price: str | None) -> Mapping[str, object]:
-    reads = "yes" if _is_read_only(tool) else "no"
+    reads = "yes" if is_read_only(tool) else "no"
     return {"tool": tool.name, "reads only": reads, "price": price or "free", "about": summary_of(tool)[:60]}

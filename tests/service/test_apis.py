@@ -1,6 +1,7 @@
 """APIs that are sold: those of which an author made tools by `FastMCP.from_openapi`, and those of `server = { openapi = "…" }`."""
 
 import json
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -9,16 +10,19 @@ from typing import Any
 
 import httpx2
 import pytest
+from commands import command_of
 from fastmcp import FastMCP
 from listening import listening
 from service.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from serving import write_config
 
+from campus.catalog.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 SOURCES = ("from_openapi", "openapi")
 LIMIT = 20_000
+OTHERS = {"add_pet", "change_pet", "remove_pet"}
 OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "an answer": ("get_pet", {"petId": 1}, 200, None, ""),
     "nothing there": ("get_pet", {"petId": 7}, 404, "upstream_refused", "answered 404 Not Found: no pet has the number 7"),
@@ -180,8 +184,6 @@ async def test_a_document_that_is_wrong_or_leads_to_a_private_address_closes_its
 
 
 async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_path: Path) -> None:
-    from campus.catalog.apis import ApiServer, ApiTable
-
     file = tmp_path / "api.yaml"
     text = "openapi: 3.1.0\ninfo: {title: T, version: 2026-01-01}\nservers: [{url: 'https://api.example/v1'}]\npaths:\n  /now:\n"
     file.write_text(f"{text}    get: {{operationId: now, responses: {{200: {{description: Now}}}}}}\n")
@@ -193,5 +195,21 @@ async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_pat
     assert await api.components.has_changed()
 
 
-async def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config(tmp_path, "")
+def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, "[buildings.gateway]\n", port=8000)
+    (tmp_path / "pets.json").write_text(json.dumps(DOCUMENT | {"servers": [{"url": "https://pets.example/v2"}]}))
+    words = ("add", "openapi", str(tmp_path / "pets.json"), "--header", "X-Api-Key: ${PETS_KEY}", "--config", str(config))
+    unset = command_of(capsys)(*words)
+    assert (unset.code, "needs PETS_KEY: set it in the environment" in unset.err) == (2, True)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PETS_KEY", "hunter2")
+        answer = command_of(capsys)(*words)
+        assert answer.code == 0, answer.err
+        assert "Add a pet" in answer.out
+        assert command_of(capsys)("check", "--config", str(config)).code == 0
+        again = command_of(capsys)(*words)
+        assert (again.code, "is in" in again.err) == (2, True)
+    written = tomllib.loads(config.read_text())["buildings"]["pets"]
+    assert written["server"] == {"openapi": "pets.json", "headers": {"X-Api-Key": "${PETS_KEY}"}}
+    assert set(written["tools"]) == {"*", *({"get_pet", "list_pets", "odd"} if written["tools"]["*"]["price"] == "0.005" else OTHERS)}
+    assert "hunter2" not in config.read_text()
