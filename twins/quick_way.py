@@ -9,7 +9,7 @@ from fastmcp.server.dependencies import get_context, get_http_request, get_serve
 from fastmcp.tools import Tool
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from twins.fastmcp import error_of_crash, result_on_wire, server_stamp
+from twins.fastmcp import CrashError, result_on_wire, server_stamp
 from twins.fastmcp_names import MISSING
 from twins.tool.context import ToolContext
 
@@ -36,7 +36,7 @@ def _tried() -> str | None:
     sent = _value_of(result_on_wire(server, tool.convert_result([1]), LATEST_MODERN_VERSION))
     if not sent.items() >= SENT.items() or "x-fastmcp-wrap-result" not in (tool.output_schema or {}):
         return "a result is sent in another form"
-    if not all(server_stamp(server).values()) or str(error_of_crash(server, tool, KeyError())) != "Error calling tool '_numbers'":
+    if not all(server_stamp(server).values()) or str(CrashError(server, tool, KeyError())) != "Error calling tool '_numbers'":
         return "a server tells its name or its crashes in another way"
     return None
 

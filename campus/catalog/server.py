@@ -20,7 +20,7 @@ from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import CampusError, ConfigError, LoadError
 from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, access_of
-from twins import ROUTE_META, Catalog, Operation, operation_from, route, synthetic_tools
+from twins import ROUTE_META, Catalog, Operation, is_read_only, operation_from, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
@@ -344,7 +344,7 @@ def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:
 
 def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:
     """A tool's offer: with the scope that the tool declares, else its building's."""
-    undeclared = LOCAL_KEY if is_local and not (tool.annotations and tool.annotations.read_only_hint) else FREE
+    undeclared = LOCAL_KEY if is_local and not is_read_only(tool) else FREE
     return Offer(building, tool.name, access or undeclared, (access and access.scope) or scope)
 
 

@@ -17,7 +17,7 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.catalog import Catalog
-from twins.fastmcp import is_proxied
+from twins.fastmcp import api_method, is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
@@ -49,7 +49,7 @@ class ArgumentChecker:
         self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
-        self._is_proxied = is_proxied(operation.tool)
+        self._is_elsewhere = is_proxied(operation.tool) or api_method(operation.tool) is not None
 
     @cached_property
     def direct(self) -> DirectTool | None:
@@ -74,7 +74,7 @@ class ArgumentChecker:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        if any(self._false_numbers.find(arguments)) or (self._is_proxied and self._wrong_names(arguments, method)):
+        if any(self._false_numbers.find(arguments)) or (self._is_elsewhere and self._wrong_names(arguments, method)):
             raise self.invalid(arguments, method)
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
