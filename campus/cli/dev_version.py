@@ -15,8 +15,7 @@ from pathlib import Path
 from time import localtime, strftime
 
 import anyio
-import anyio._backends._asyncio  # imported when a loop starts, like the next two
-import uvicorn.lifespan.off  # noqa: F401
+import uvicorn.lifespan.off  # noqa: F401  # imported when a loop starts, like the next
 import uvloop  # noqa: F401
 
 from campus.app import Campus
