@@ -16,14 +16,25 @@ take the same way without their server (mcp.endpoint): read strictly (mcp.messag
 release lacks something of it, quick_way says so, and the server answers every call.
 """
 
-from twins.attach import Twins, attach, operations_of
+from twins.attach import Twins, attach, operation_from, operations_of
+from twins.catalog import Catalog, WhileItHolds
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import RAW_RESULTS, hides_tools, is_crash, raw_result, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.fastmcp import (
+    RAW_RESULTS,
+    extensions_of,
+    hides_tools,
+    is_crash,
+    raw_result,
+    result_as_json,
+    runs_as_task,
+    serve_schemas,
+    synthetic_tools,
+)
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
-from twins.http.routes import ANY, RouteEntry, RouteTable
+from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
@@ -49,6 +60,7 @@ __all__ = [
     "ArgumentChecker",
     "Begun",
     "Call",
+    "Catalog",
     "ClientDisconnectedError",
     "DirectMcp",
     "DirectTool",
@@ -58,6 +70,7 @@ __all__ = [
     "McpCall",
     "McpGate",
     "McpResult",
+    "MethodTable",
     "Operation",
     "Parameter",
     "Problem",
@@ -67,8 +80,10 @@ __all__ = [
     "ServerAnswers",
     "ToolOnServer",
     "Twins",
+    "WhileItHolds",
     "attach",
     "etag_of",
+    "extensions_of",
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
@@ -79,6 +94,7 @@ __all__ = [
     "known_etags",
     "log_failure",
     "openapi",
+    "operation_from",
     "operation_of",
     "operations_of",
     "or_not_modified",

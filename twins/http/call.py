@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from twins.fastmcp import DirectCallGuard, is_crash
+from twins.catalog import Catalog
+from twins.fastmcp import is_crash
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
@@ -85,7 +86,7 @@ class Call:
         """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
         twin = self._twin
         arguments = await self.arguments()
-        if twin.direct is not None and twin.guard.holds():
+        if twin.direct is not None and (twin.catalog is None or await twin.catalog.holds()):
             work = twin.direct.run(arguments, self.scope)
             if twin.calls.waits is not False and not self.runs_to_end:
                 return twin.encoder.encode(await twin.calls.run(work, self))
@@ -165,16 +166,20 @@ class Twin:
         checker: ArgumentChecker,
         *,
         gate: Gate | None = None,
+        catalog: Catalog | None = None,
         body_limit: int = BODY_LIMIT,
         is_link: bool = False,
         problem_types: str = NO_TYPE,
     ) -> None:
-        """`body_limit` is in bytes. With `is_link`, GET ignores query parameters that other services add to shared links."""
+        """With a `catalog`, the server is asked once that holds no longer. `body_limit` is in bytes.
+
+        With `is_link`, GET ignores query parameters that other services add to shared links.
+        """
         self.server = server
         self.operation = checker.operation
         self.checker = checker
         self.direct = checker.direct
-        self.guard = DirectCallGuard(server, checker.operation.tool)
+        self.catalog = catalog
         self.on_server = ToolOnServer(server, checker)
         self.encoder = self.on_server.encoder
         self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)

@@ -16,10 +16,10 @@ from fastmcp import FastMCP
 from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
-from twins.fastmcp import allows_direct_calls, is_proxied
+from twins.catalog import Catalog
+from twins.fastmcp import is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
-from twins.quick_way import why_slow
 from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
@@ -37,9 +37,15 @@ Steps = tuple[str | int, ...]
 class ArgumentChecker:
     """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
-    def __init__(self, server: FastMCP[Any], operation: Operation, *, threads: CapacityLimiter | None = None) -> None:
-        """`threads` limits those in which the server's functions run that are not async; by default all servers share anyio's."""
+    def __init__(
+        self, server: FastMCP[Any], operation: Operation, *, catalog: Catalog | None = None, threads: CapacityLimiter | None = None
+    ) -> None:
+        """`catalog` is that from which the operation was made, or one is made of the server as it is now.
+
+        `threads` limits those in which the server's functions run that are not async; by default all servers share anyio's.
+        """
         self.operation = operation
+        self._catalog = catalog or Catalog(server)
         self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
@@ -49,7 +55,7 @@ class ArgumentChecker:
     def direct(self) -> DirectTool | None:
         """The tool's function with its validator; None when only its server may validate the arguments and call it."""
         tool = self.operation.tool
-        if why_slow() or type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
+        if not isinstance(tool, FunctionTool) or self._catalog.why_not(tool) is not None:
             return None
         if self.operation.wraps_result or (tool.output_schema and OBJECT_KEYWORDS.isdisjoint(tool.output_schema)):
             return None  # whether its results are wrapped depends on the client's version: the server knows
