@@ -34,9 +34,11 @@ from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
-from campus.storage import CoreTables, Storage, try_write
+from campus.storage import Storage
+from campus.storage.database import try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
+from campus.storage.tables import CoreTables
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty

@@ -28,7 +28,8 @@ from campus.catalog.foreign_schemas import ForeignSchema
 from campus.catalog.stderr import LabelledStderr, given_secrets
 from campus.config import ANSWER_LIMIT
 from campus.errors import CampusError, LoadError, Unreachable
-from campus.observability import origin_of, redacted
+from campus.observability import origin_of
+from campus.observability.logs import redacted
 from campus.problems import upstream_unavailable
 from twins import Problem, is_refusal
 

@@ -34,7 +34,7 @@ from campus.errors import ServeError, unwrapped_errors
 from campus.http.server import bind
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
-from campus.observability import LogLevel, log_to_stderr
+from campus.observability.logs import LogLevel, log_to_stderr
 
 WATCHED = (".toml", ".html", ".css")
 """Besides Python's files. What a tool writes, such as JSON or a database, is no new version."""

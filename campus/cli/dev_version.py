@@ -26,7 +26,7 @@ from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
-from campus.observability import LogLevel, log_to_stderr
+from campus.observability.logs import LogLevel, log_to_stderr
 from campus.pricing import Offer
 
 

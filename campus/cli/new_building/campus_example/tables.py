@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from campus import UtcDateTime, registry
+from campus.storage import UtcDateTime, registry
 from sqlmodel import Field, SQLModel
 
 
