@@ -13,8 +13,6 @@ class Tables(SQLModel, registry=registry()):
 class Draw(Tables, table=True):
     """A number that was drawn."""
 
-    __tablename__ = "draw"
-
     id: int | None = Field(default=None, primary_key=True)
     at: datetime = Field(sa_type=UtcDateTime, index=True)
     number: int
