@@ -24,6 +24,7 @@ from campus.checks import (
     campus_findings,
     description_findings,
     free_write_findings,
+    name_findings,
     readiness,
     run_checks,
     signature_findings,
@@ -196,6 +197,7 @@ class Campus:
             templates = site.pages.findings() if site.pages else []
             tools = [
                 *description_findings(one),
+                *name_findings(one),
                 *signature_findings(one),
                 *free_write_findings(one),
                 *(unruled_findings(one) if self.plan.pricing else ()),

@@ -21,7 +21,17 @@ from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, s
 from twins.http.call import Call, Gate, ToolOnServer, problem_of
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
-from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
+from twins.http.responses import (
+    CONTENT_MEMBER,
+    Answer,
+    body_of_result,
+    etag_of,
+    json_answer,
+    known_etags,
+    or_not_modified,
+    problem_answer,
+    send_answer,
+)
 from twins.http.routes import ANY, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
@@ -39,6 +49,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_
 
 __all__ = [
     "ANY",
+    "CONTENT_MEMBER",
     "QUERY_METHODS",
     "ROUTE_META",
     "THREADS",
@@ -65,6 +76,7 @@ __all__ = [
     "ToolOnServer",
     "Twins",
     "attach",
+    "body_of_result",
     "etag_of",
     "has_too_many_values",
     "hides_tools",

@@ -226,7 +226,7 @@ class Versions:
     async def _load_with(self, module: str) -> None:
         """Load it again as soon as the module that was missing can be found, unless a file is saved first."""
         with anyio.CancelScope() as self._loading:
-            while not is_installed(module):
+            while not is_installed(module):  # noqa: ASYNC110  # a package may be installed in any way: nothing tells of it
                 await anyio.sleep(MODULE_SOUGHT_SECONDS)
             print(f"campus: {module} is there now", flush=True)
             self._tasks.start_soon(self._load)

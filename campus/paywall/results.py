@@ -15,18 +15,14 @@ from campus.payments.payment import StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import TERMS_META
 from campus.problems import EXPLAINED_AT
-from twins import Problem
+from twins import CONTENT_MEMBER, Problem, body_of_result
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
 def body_of(result: ToolResult) -> bytes | None:
-    """The structured content of a result; its content blocks if there is none. None for an error."""
-    if result.is_error:
-        return None
-    if result.structured_content is not None:
-        return to_json(result.structured_content, inf_nan_mode="null")
-    return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
+    """A result as HTTP answers it: see twins.body_of_result. None for an error."""
+    return None if result.is_error else body_of_result(result)
 
 
 def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
@@ -34,7 +30,9 @@ def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
     body = from_json(answer.body)
     if tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)
+    blocks = CONTENT.validate_python(body.pop(CONTENT_MEMBER, ()))
+    text = to_json(body).decode() if blocks else answer.body.decode()
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=text), *blocks], structured_content=body)
 
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:

@@ -23,6 +23,8 @@ PRIVATE = (b"cache-control", b"private, no-store")
 OWN_MEMBERS = ("type", "title", "request_id", "headers")
 LONGEST_CONDITION = 4_096
 """How many bytes of an If-None-Match are read: some sixty ETags."""
+CONTENT_MEMBER = "_content"
+"""The member for links, images and the like that a tool returns beside structured content."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -126,10 +128,7 @@ class ResultEncoder:
             raise input_required(requests)
         if result.is_error:
             raise self._problem_of(result)
-        if result.structured_content is not None:
-            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
-        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        return self._json(to_json({"content": content}))
+        return self._json(body_of_result(result))
 
     def _problem_of(self, result: ToolResult) -> Problem:
         """The problem of an error result; the problem that it contains, if it contains one."""
@@ -143,6 +142,19 @@ class ResultEncoder:
 
     def _json(self, body: bytes) -> Answer:
         return json_answer(body, status=self._operation.status, cache=self._operation.cache)
+
+
+def body_of_result(result: ToolResult) -> bytes:
+    """A result as one JSON object: its content blocks, as in MCP; or its structured content, and in `_content` what is no text.
+
+    Texts beside structured content repeat it for models.
+    """
+    structured = result.structured_content
+    blocks = [each for each in result.content if structured is None or not isinstance(each, TextContent)]
+    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
+    if structured is None:
+        return to_json({"content": content})
+    return to_json({**structured, CONTENT_MEMBER: content} if content else structured, inf_nan_mode="null")
 
 
 def _wrapped(body: bytes) -> bytes:
