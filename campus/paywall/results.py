@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types
-from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -15,22 +14,25 @@ from campus.payments.payment import StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import TERMS_META
 from campus.problems import EXPLAINED_AT
-from twins import CONTENT_MEMBER, Problem, body_of_result
+from twins import CONTENT_MEMBER, Operation, Problem, body_of_result, raw_result
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
-def body_of(result: ToolResult) -> bytes | None:
+def body_of(result: ToolResult, operation: Operation) -> bytes | None:
     """A result as HTTP answers it: see twins.body_of_result. None for an error."""
-    return None if result.is_error else body_of_result(result)
+    return None if result.is_error else body_of_result(result, wraps=operation.wraps_result)
 
 
-def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
+def result_of(answer: StoredAnswer, operation: Operation) -> ToolResult:
     """A stored answer as the tool's result, with its content blocks restored."""
     body = from_json(answer.body)
-    if tool.output_schema is None and body.keys() == {"content"}:
+    if operation.tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
     blocks = CONTENT.validate_python(body.pop(CONTENT_MEMBER, ()))
+    if operation.wraps_result and body.keys() == {"result"}:
+        result = raw_result(body["result"])
+        return result.model_copy(update={"content": [*result.content, *blocks]}) if blocks else result
     text = to_json(body).decode() if blocks else answer.body.decode()
     return ToolResult(content=[mcp_types.TextContent(type="text", text=text), *blocks], structured_content=body)
 

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from campus import Building, Caller, Check, CurrentSite, Job, Page, Problem, Service, Settings, Site, route
 from campus.catalog.loader import find
+from campus.checks import Warned
 from campus.errors import CampusError
 from campus.testing import Built, open_campus
 from campus.testing.campus import Frame

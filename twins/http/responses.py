@@ -1,26 +1,25 @@
 """Answers over HTTP: those of a tool's results, and of problems; their headers, ETags and 304; and how an answer is sent."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
-from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required, is_refusal
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required
+from twins.tool.errors import problem_of_result
 from twins.tool.operation import Operation
 from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
-# Members of a problem that the HTTP side makes itself.
-OWN_MEMBERS = ("type", "title", "request_id", "headers")
 LONGEST_CONDITION = 4_096
 """How many bytes of an If-None-Match are read: some sixty ETags."""
 CONTENT_MEMBER = "_content"
@@ -127,34 +126,27 @@ class ResultEncoder:
             requests = asking.model_dump(mode="json", by_alias=True, exclude_none=True).get("inputRequests", {})
             raise input_required(requests)
         if result.is_error:
-            raise self._problem_of(result)
-        return self._json(body_of_result(result))
-
-    def _problem_of(self, result: ToolResult) -> Problem:
-        """The problem of an error result; the problem that it contains, if it contains one."""
-        match result.structured_content:
-            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
-                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
-                return Problem(status, code, detail, **members)
-        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-        status = 500 if isinstance(self._tool, FunctionTool) else 502
-        return Problem(status, "tool_error", text or "the tool could not answer")
+            raise problem_of_result(result, self._tool)
+        return self._json(body_of_result(result, wraps=self._operation.wraps_result))
 
     def _json(self, body: bytes) -> Answer:
         return json_answer(body, status=self._operation.status, cache=self._operation.cache)
 
 
-def body_of_result(result: ToolResult) -> bytes:
+def body_of_result(result: ToolResult, *, wraps: bool = False) -> bytes:
     """A result as one JSON object: its content blocks, as in MCP; or its structured content, and in `_content` what is no text.
 
-    Texts beside structured content repeat it for models.
+    Texts beside structured content repeat it for models. With `wraps`, the structured content is the member `result`.
     """
-    structured = result.structured_content
-    blocks = [each for each in result.content if structured is None or not isinstance(each, TextContent)]
-    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
-    if structured is None:
-        return to_json({"content": content})
-    return to_json({**structured, CONTENT_MEMBER: content} if content else structured, inf_nan_mode="null")
+    structured = {"result": result.structured_content} if wraps else result.structured_content
+    if result.structured_content is None:
+        return to_json({"content": _blocks(result.content)})
+    content = _blocks(block for block in result.content if not isinstance(block, TextContent))
+    return to_json({**structured, CONTENT_MEMBER: content} if content and structured else structured, inf_nan_mode="null")
+
+
+def _blocks(content: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
 
 
 def _wrapped(body: bytes) -> bytes:
