@@ -33,7 +33,17 @@ from twins.fastmcp import (
 from twins.http.call import Call, Gate, ToolOnServer
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
-from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
+from twins.http.responses import (
+    CONTENT_MEMBER,
+    Answer,
+    body_of_result,
+    etag_of,
+    json_answer,
+    known_etags,
+    or_not_modified,
+    problem_answer,
+    send_answer,
+)
 from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
@@ -52,6 +62,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_
 
 __all__ = [
     "ANY",
+    "CONTENT_MEMBER",
     "QUERY_METHODS",
     "RAW_RESULTS",
     "ROUTE_META",
@@ -82,6 +93,7 @@ __all__ = [
     "Twins",
     "WhileItHolds",
     "attach",
+    "body_of_result",
     "etag_of",
     "extensions_of",
     "has_too_many_values",

@@ -8,7 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
-from campus import BuildingEntry, CurrentSite, Directory, ProductEntry, Site, free
+from campus import CurrentSite, Site, free
+from campus.directory import BuildingEntry, Directory, ProductEntry
 
 mcp = FastMCP(
     "Campus gateway",

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from campus.catalog.bounded_lines import TOO_LONG
 from campus.catalog.foreign_schemas import ForeignSchema
 from campus.errors import LoadError
-from campus.observability import redacted
+from campus.observability.logs import redacted
 from campus.problems import upstream_unavailable
 from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 

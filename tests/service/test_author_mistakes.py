@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from campus import Building, Caller, Check, CurrentSite, Job, Page, Problem, Service, Settings, Site, route
 from campus.catalog.loader import find
+from campus.checks import Warned
 from campus.errors import CampusError
 from campus.testing import Built, open_campus
 from campus.testing.campus import Frame
@@ -247,6 +248,17 @@ async def test_what_only_a_call_shows_is_in_the_log_with_its_remedy(caplog: pyte
             await campus.call("levels")
     assert "the check shouts returned 'the gauge is broken'; return a list of sentences, empty if all is well" in caplog.text
     assert "the page /tides returned a str; return site.page(…), or a Response" in caplog.text
+
+
+async def test_the_check_names_tools_that_clients_refuse() -> None:
+    mcp: FastMCP[Any] = FastMCP("Names")
+    for name in ("fine_name-1", "a.dot", "a/slash", "a blank", "x" * 65):
+        mcp.tool(lambda: "up", name=name, description="Say so.", annotations=READ_ONLY)
+    async with open_campus(a=Building(mcp)) as campus:
+        (found,) = [each for each in (await campus.service.ask("check"))["a"] if "clients refuse" in each]
+    said = "refuse tools named 'a blank', 'a.dot', 'a/slash' and 1 more: a name may have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    assert said in found
+    assert isinstance(found, Warned)
 
 
 async def test_a_template_that_cannot_be_read_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

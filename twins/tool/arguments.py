@@ -4,8 +4,8 @@ What Python and pydantic take for a number where the input schema has one is fou
 0, and texts such as "NaN", "Infinity" and "1e999", which would pass every check that is a comparison.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from math import isfinite
@@ -17,11 +17,11 @@ from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
 from twins.catalog import Catalog
-from twins.fastmcp import api_method, is_proxied
+from twins.fastmcp import CrashError, api_method, is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
-from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
+from twins.tool.errors import MOST_FOUND, ToolEndedError, ends_more_than_its_call, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
@@ -61,10 +61,21 @@ class ArgumentChecker:
             return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
-    def thread(self) -> AbstractAsyncContextManager[object]:
-        """Entered around a call through the server: a place among the threads, if the tool's function takes one."""
+    @asynccontextmanager
+    async def thread(self) -> AsyncIterator[None]:
+        """Entered around a call through the server: a place among the threads, if the tool's function takes one.
+
+        What would end the server or this task is a failure of the tool.
+        """
         tool = self.operation.tool
-        return self._threads if self._threads and isinstance(tool, FunctionTool) and runs_in_thread(tool) else nullcontext()
+        takes_place = isinstance(tool, FunctionTool) and runs_in_thread(tool)
+        async with (self._threads if takes_place else None) or nullcontext():
+            try:
+                yield
+            except BaseException as error:
+                if ends_more_than_its_call(error):
+                    raise CrashError(self._server, tool, ended := ToolEndedError(error)) from ended
+                raise
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""

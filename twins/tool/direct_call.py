@@ -26,7 +26,7 @@ from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
 from twins.tool.context import ToolContext, reset, shared_scope
-from twins.tool.errors import ToolTimeoutProblem
+from twins.tool.errors import ToolEndedError, ToolTimeoutProblem, ends_more_than_its_call
 
 PLAIN = frozenset((str, int, bool, type(None)))
 """The types of most values of a call, which are JSON as they are."""
@@ -120,6 +120,10 @@ class DirectTool:
             if self.tool.timeout is None:
                 return await self._injected(arguments, scope)
             return await self._in_time(arguments, scope, seconds=self.tool.timeout)
+        except BaseException as error:
+            if ends_more_than_its_call(error):
+                raise ToolEndedError(error) from error
+            raise
         finally:
             reset(entered)
 

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 from buildings.cve.arguments import CveId
 from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
 from buildings.cve.ranking.enrichment import Severity
-from campus import MadeBy
 from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
+from campus.keys.makers import MadeBy
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
