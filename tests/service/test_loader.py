@@ -159,7 +159,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "json has no 'nothing'; name a FastMCP server, or"),
     "a wrapped name that makes no server": ({"a": None}, {"server": "json:__all__"}, "has '__all__', which is a list; name a FastMCP"),
     "a wrapped server of the low level": ({"a": None}, {"server": f"{__name__}:low_level"}, "low-level server of the SDK, which campus"),
-    "a wrapped server of mcp 1": ({"a": None}, {"server": "mcp.server.fastmcp:FastMCP"}, "another version of mcp than campus's own; `campus"),
+    "a wrapped server of mcp 1": (
+        {"a": None},
+        {"server": "mcp.server.fastmcp:FastMCP"},
+        "another version of mcp than campus's own; `campus",
+    ),
     "a wrapped factory that lacks an argument": (
         {"a": None},
         {"server": f"{__name__}:takes_a_connection"},
