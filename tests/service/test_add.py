@@ -97,13 +97,15 @@ def without_uv(tmp_path: Path) -> str:
 def test_a_package_gets_an_environment_a_lock_and_a_table_and_the_lock_installs_it_again(
     tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_wheel(tmp_path / "wheels", "tiny_mcp", TINY, version="0.9", scripts=("tiny-mcp",))
+    assert run("add", "tiny-mcp==0.9").code == 2  # its lock stays for the next try of the same, and of nothing else
     refused = run("add", "tiny-mcp==1.0")
     assert refused.code == 2
     assert "the variable TINY_TOKEN is not set" in refused.err
     assert "add --env TINY_TOKEN" in refused.err
     assert not Path("campus.toml").exists()
     monkeypatch.setenv("TINY_TOKEN", "s3cret-of-tides")
-    assert "[buildings.tiny]" in run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN", "--dry-run").out
+    assert 'command = "./servers/tiny/.venv/bin/tiny-mcp"' in run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN", "--dry-run").out
     assert not Path("campus.toml").exists()
     added = run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN")
     assert added.code == 0, added.err
