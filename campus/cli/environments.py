@@ -25,6 +25,8 @@ NPM_PACKAGE = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w~][\w.~-]*)(?P<version>@[\w.
 PATHS = ("./", "../", "/")
 FIRST_LINE = re.compile(r"# (?P<wanted>.*), for Python (?P<python>\S+)")
 """The first line of a lock of Python's: what was asked for, and for which Python, since another might need other packages."""
+NEEDED_PYTHON = re.compile(r"(?:ython ?|supports? )>=(3\.\d+)")
+"""How uv and pip say which Python a package needs."""
 AFFIXES = re.compile(r"^(mcp[-_.]server|server|mcp)[-_.]|[-_.](mcp[-_.]server|server[-_.]mcp|mcp|server)$")
 """What names of packages say of every server."""
 SHOWN_LINES = 8
@@ -234,5 +236,7 @@ def _run(folder: Path, words: Sequence[str], text: str | None = None) -> str:
         raise LoadError(f"{words[0]} cannot be run: {error.strerror}") from None
     if ran.returncode:
         told = [line for each in ran.stderr.splitlines() if (line := one_line(each, longest=None))]
-        raise LoadError("\n".join([f"{Path(words[0]).name} fails:", *told[-SHOWN_LINES:]]))
+        newer = [each for each in NEEDED_PYTHON.findall(ran.stderr) if each not in (f"3.{sys.version_info[1]}", "3.0")]
+        hint = [f"it may need another Python: add --python {newer[-1]}"] if newer else []
+        raise LoadError("\n".join([f"{Path(words[0]).name} fails:", *told[-SHOWN_LINES:], *hint]))
     return ran.stdout
