@@ -18,6 +18,7 @@ from serving import write_config
 
 from campus.catalog.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
+from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 SOURCES = ("from_openapi", "openapi")
@@ -50,19 +51,20 @@ OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
 
 
 @asynccontextmanager
-async def selling(source: str, api: PetsApi, frame: Any = "http", **more: Any) -> AsyncIterator[TestCampus]:
-    """A campus with the API, whose tools are opened by a key."""
+async def selling(source: str, api: PetsApi, frame: Any = "http", payments: Any = None) -> AsyncIterator[TestCampus]:
+    """A campus with the API, whose tools are opened by a key, or sold."""
+    sold = {"payments": payments} if payments else {}
     tools = {"*": {"price": "0.01"}}
     async with listening(api.app) as url:
         if source == "openapi":
-            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000, **more}
+            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000}
             table = {"server": server, "answer_limit": LIMIT, "tools": tools}
-            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}}) as campus:
+            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}, **sold}) as campus:
                 yield campus
             return
         async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=1) as client:
             mcp = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
-            async with open_campus(frame=frame, pets=mcp, tools=tools) as campus:
+            async with open_campus(frame=frame, pets=mcp, tools=tools, tables=sold) as campus:
                 yield campus
 
 
@@ -94,6 +96,21 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_api_is_asked(sou
             reply = await campus.call(tool, key=key, **arguments)
             assert (reply.status, reply.code) == (422, "invalid_request")
     assert api.asked.total() == 0
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_only_an_answer_of_the_api_is_charged(source: str) -> None:
+    payer, payee = Payer(new_wallet()), new_wallet().address
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
+        await chain.mint(payer.wallet.address, 1_000_000)
+        for frame in ("http", "mcp"):
+            async with selling(source, PetsApi(), frame, payments=facilitator.table(payee)) as campus:
+                for kind in ("crash", "hang", "too_many", "unwelcome", "away"):
+                    assert (await campus.call("odd", payer=payer, kind=kind)).status >= 400
+                assert (await campus.call("get_pet", payer=payer, petId=7)).status == 404
+                bought = await campus.call("get_pet", payer=payer, petId=1)
+                assert (bought.data, bought.receipt is None) == (REX, False)
+        assert await chain.balance(payee) == 20_000
 
 
 async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words() -> None:
