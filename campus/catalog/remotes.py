@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from fastmcp import FastMCP
@@ -29,8 +30,9 @@ class ProxiedServer(WatchedServer):
         address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=target.get("timeout"))
         self.is_probed = target.get("keep_alive", True)  # otherwise a probe would start the command each time
-        # a caller's key, payment and other headers are meant for campus, and are not passed on
+        self._command = target.get("command")
         self._stderr = LabelledStderr(name)
+        # a caller's key, payment and other headers are meant for campus, and are not passed on
         transport = ForeignTransport(transport_to(target, self._stderr, limit=answer_limit))
         self._backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
         self.components = self.fresh()
@@ -47,7 +49,9 @@ class ProxiedServer(WatchedServer):
     def _last_words(self) -> str:
         """The last lines that the command wrote to stderr, which say more than that it has ended."""
         lines = self._stderr.last_lines
-        return f"; it wrote: {' | '.join(lines)}" if lines else ""
+        lost = self._command and Path(self._command).is_absolute() and not Path(self._command).exists()
+        hint = "; if `campus add` installed it, `campus add --locked` does so again" if lost else ""
+        return (f"; it wrote: {' | '.join(lines)}" if lines else "") + hint
 
 
 def transport_to(target: Mapping[str, Any], stderr: LabelledStderr, *, limit: int) -> ClientTransport:

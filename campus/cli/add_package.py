@@ -47,9 +47,12 @@ def add(
     name: Annotated[str | None, Parameter(help="What to call the building; default: the package's name.")] = None,
     command: Annotated[str | None, Parameter(help="Which of the package's commands starts the server, if it has several.")] = None,
     env: Annotated[
-        tuple[str, ...], Parameter(negative="", help="A variable of the environment that the server gets; campus.toml names it, without its value.")
+        tuple[str, ...],
+        Parameter(negative="", help="A variable of the environment that the server gets; campus.toml names it, without its value."),
     ] = (),
-    extra: Annotated[tuple[str, ...], Parameter(name="--with", negative="", help='A further package or bound, such as "lxml" or "mcp<2".')] = (),
+    extra: Annotated[
+        tuple[str, ...], Parameter(name="--with", negative="", help='A further package or bound, such as "lxml" or "mcp<2".')
+    ] = (),
     python: Annotated[str | None, Parameter(help="Which Python runs it: a version, for uv, or a path; default: that of campus.")] = None,
     price: Annotated[str | None, Parameter(help="US dollars for a call of any tool, instead of what is suggested.")] = None,
     free: Annotated[bool, Parameter(negative="", help="Everybody may call all of its tools.")] = False,
@@ -222,7 +225,7 @@ def _letters(name: str) -> str:
 
 def _asked(names: Sequence[str]) -> Mapping[str, str]:
     """The values of these variables, asked for on the terminal; none of those that are not to be given."""
-    given = {}
+    given: dict[str, str] = {}
     for name in names:
         if name in os.environ:
             print(f"the server names {name}, which this environment has; give it to the server? [y/N] ", end="", flush=True)
