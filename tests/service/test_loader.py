@@ -274,7 +274,7 @@ async def test_the_operator_prices_hides_and_routes_tools() -> None:
     }
 
 
-async def test_the_server_over_an_authors_has_its_middleware_lifespan_and_routes() -> None:
+async def test_the_authors_own_server_is_served_with_a_gate_before_its_middleware() -> None:
     entered: list[FastMCP[Any]] = []
     timing = TimingMiddleware()
 
@@ -286,8 +286,8 @@ async def test_the_server_over_an_authors_has_its_middleware_lifespan_and_routes
     author = server(None, middleware=[timing], lifespan=lifespan)
     author.custom_route("/status", methods=["GET"])(status)
     (opened,) = (await plan(a=author)).opened
-    assert opened.server.middleware[0] is timing
-    assert len(opened.server.middleware) == len(author.middleware)
+    assert opened.server is author
+    assert [type(each).__name__ for each in author.middleware] == ["ServerGate", "TimingMiddleware", "DereferenceOnce"]
     async with Client(opened.server):
         assert entered == [author]
     assert [route.path for route in custom_routes(author) if isinstance(route, Route)] == ["/status"]
@@ -298,12 +298,11 @@ async def status(request: Request) -> Response:
     return Response("up")
 
 
-async def test_the_authors_server_stays_as_it_was() -> None:
+async def test_the_authors_tools_stay_as_they_were() -> None:
     author = server(None, None)
     await plan({"tools": {"tool_0": {"hidden": True}, "*": {"price": "1"}}}, a=author)
     assert [tool.name for tool in await author.list_tools()] == ["tool_0", "tool_1"]
     assert all(not tool.meta or "campus" not in tool.meta for tool in await author.list_tools())
-    assert len(author.middleware) == 1
 
 
 class Die(BaseModel):
