@@ -210,11 +210,13 @@ def unpayable_note(plan: Plan) -> str | None:
 
 def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
     """Tools of other servers that are sold although campus cannot tell which of their results are failures."""
-    table = opened.loaded.table
+    server = opened.loaded.table.server
+    if isinstance(server, dict) and "openapi" in server:  # an API says by its status which are
+        return []
     unruled = [
         name
         for name, tool in sorted(opened.tools.items())
-        if table.server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
+        if server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
     ]
     if not unruled:
         return []

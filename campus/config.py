@@ -68,7 +68,7 @@ SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
-SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}'
+SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or {openapi = "https://…/openapi.json"}'
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """In the server of a building: what the environment has under this name."""
@@ -234,9 +234,11 @@ class BuildingTable(BaseModel):
     scope: str | None = None
     """The scope of the keys that open it; default: its name."""
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
-    """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}."""
+    """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or, for
+    an API, {openapi = "https://…/openapi.json"}."""
     answer_limit: int = Field(default=ANSWER_LIMIT, ge=1024, le=256 * ANSWER_LIMIT)
-    """The bytes that a server behind {command = "…"} or {url = "…"} may send in one call, and for its whole list of tools."""
+    """The bytes that a server behind {command = "…"} or {url = "…"} may send in one call, and for its whole list of tools; and those of an
+    API's answer, and of its document."""
     expose: tuple[Exposed, ...] = ()
     """What callers reach besides tools, all closed by default: `resources`, `prompts`, `routes`, `methods`. No price guards it."""
     sessions: bool = False

@@ -56,7 +56,7 @@ SECRETS = {
 STATUS = {
     **dict.fromkeys(("key_expired", "key_revoked", "key_unknown", "payment_refused", "payment_unverified"), "402"),
     **dict.fromkeys(("login_required", "token_refused"), "401"),
-    **{"taken_over": "409", "too_many_beats": "429"},
+    **{"taken_over": "409", "too_many_beats": "429", "upstream_refused": "that of the API"},
 }
 """The codes whose status is not written beside them in the code."""
 
