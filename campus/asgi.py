@@ -135,7 +135,8 @@ class Endpoints:
         """Serve both frames of an open building."""
         campus = self._campus
         threads = anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
-        checkers = {name: ArgumentChecker(opened.server, each, threads=threads) for name, each in opened.operations.items()}
+        made = partial(ArgumentChecker, opened.server, threads=threads, reveals=campus.plan.config.is_authors)
+        checkers = {name: made(operation) for name, operation in opened.operations.items()}
         core = campus.core
         site = campus.sites[opened.name]
         gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)

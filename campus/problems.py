@@ -71,6 +71,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "result_too_large": "The task's result is too large to be kept, and was not charged.",
     "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",
     "upstream_failed": "The server behind the tool did not return a valid answer. Try again later.",
+    "invalid_result": "The tool returned what its output schema does not allow. Nothing is charged; the cause is in the log.",
     "internal_error": "The call failed on the server. `request_id` identifies the request in its log.",
     "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
     "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",

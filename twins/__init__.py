@@ -36,6 +36,8 @@ from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import log_failure, problem_of_failure
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
+from twins.tool.published_schema import PublishedSchema
+from twins.tool.result_schema import as_published
 
 __all__ = [
     "ANY",
@@ -58,12 +60,14 @@ __all__ = [
     "Operation",
     "Parameter",
     "Problem",
+    "PublishedSchema",
     "RequestDependency",
     "RouteEntry",
     "RouteTable",
     "ServerAnswers",
     "ToolOnServer",
     "Twins",
+    "as_published",
     "attach",
     "etag_of",
     "has_too_many_values",

@@ -4,7 +4,7 @@ Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -28,7 +28,14 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
+from pydantic_core import PydanticSerializationError
 
+try:  # which members of a result have the names of their aliases, model by model
+    from fastmcp.tools.function_parsing import _ToolOutputSchemaGenerator
+except ImportError:
+    from pydantic.json_schema import GenerateJsonSchema as _ToolOutputSchemaGenerator  # type: ignore[assignment]
+
+OutputSchemas = _ToolOutputSchemaGenerator
 NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 
@@ -137,6 +144,20 @@ def _overrides(middleware: Middleware, hooks: Iterable[str]) -> bool:
 def is_proxied(tool: Tool) -> bool:
     """True if a tool belongs to another server that is reached by a proxy. Importing its class would take a quarter of a second."""
     return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
+
+
+def function_of(tool: Tool) -> Callable[..., Any] | None:
+    """The function that a tool runs, also one that was made from another tool; None for what another server or an API runs."""
+    while isinstance(parent := getattr(tool, "parent_tool", None), Tool):
+        tool = parent
+    found: Callable[..., Any] | None = getattr(tool, "fn", None)
+    return found
+
+
+def ends_in_a_function(tool: Tool) -> bool:
+    """True if pydantic judges the arguments in the end: of a function, or of what is probably one, in a server that is mounted."""
+    mounted = any(kind.__module__ == "fastmcp.server.providers.fastmcp_provider" for kind in type(tool).__mro__)
+    return mounted or function_of(tool) is not None
 
 
 class DirectCallGuard:
@@ -304,6 +325,16 @@ def is_crash(error: ToolError) -> bool:
     """
     wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
     return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)
+
+
+UNSENDABLE = ("Tool result contains a non-finite float", "Could not serialize the return value", "structured_content must be a dict")
+
+
+def is_unsendable(error: ToolError) -> bool:
+    """True if FastMCP could not write what a tool returned: a number or a text that JSON has not, or no object where one is published."""
+    cause = error.__cause__
+    says_so = any(str(each).startswith(UNSENDABLE) for each in (error, cause))
+    return type(error) is ToolError and (says_so or isinstance(cause, PydanticSerializationError))
 
 
 def has_tracer() -> bool:

@@ -24,7 +24,6 @@ from pydantic import ValidationError
 from campus.backoff import RECONNECTS
 from campus.catalog import bounded_lines
 from campus.catalog.bounds import bounded_clients
-from campus.catalog.foreign_schemas import ForeignSchema
 from campus.catalog.stderr import LabelledStderr, given_secrets
 from campus.config import ANSWER_LIMIT
 from campus.errors import CampusError, LoadError, Unreachable
@@ -232,23 +231,15 @@ class ForeignTools(ProxyProvider):
         tool = ForeignTool.from_mcp_tool(self.client_factory, listed)
         assert isinstance(tool, ForeignTool)
         tool._remote = self._remote
-        try:
-            tool._schema = ForeignSchema(listed.input_schema)
-        except Exception as error:  # the border to another server's schemas: whatever cannot be compiled
-            reason = reason_of(error)
-            log.warning("arguments are checked by the server alone", extra={"server": self._subject, "tool": tool.name, "reason": reason})
         return tool
 
 
 class ForeignTool(ProxyTool):
-    """A tool that is called through a session. Arguments are checked before they are sent, and every failure becomes a problem."""
+    """A tool that is called through a session. Every failure becomes a problem."""
 
     _remote: ProxiedServer | None = None
-    _schema: ForeignSchema | None = None
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if errors := self._mismatches(arguments):
-            raise Problem(422, "invalid_request", "; ".join(errors))
         try:
             with anyio.fail_after(self._remote.seconds if self._remote else None) as limit:  # also one that never stops to send
                 result = await super().run(arguments, context)
@@ -269,12 +260,6 @@ class ForeignTool(ProxyTool):
         if result.is_error:
             raise problem_of_result(result)
         return result
-
-    def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
-        try:
-            return self._schema.mismatches(arguments) if self._schema else ()
-        except ValueError:  # too long, or with texts that are no Unicode: the server checks them itself
-            return ()
 
     def _mark_unreachable(self, error: Exception) -> None:
         if self._remote is not None:

@@ -21,7 +21,7 @@ from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.layout.apps import SCHEME as APPS
 from campus.pricing import FREE, LOCAL_KEY, META, Access, Offer, access_of
-from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
+from twins import ROUTE_META, Operation, as_published, operations_of, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
@@ -100,7 +100,8 @@ class ToolOverrides(Transform):
             meta |= route(table.route)
         if table.body_limit:
             meta[ROUTE_META] = {**meta.get(ROUTE_META, {}), "body_limit": table.body_limit}
-        shown = tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+        shown = as_published(tool)
+        shown = shown if meta == (tool.meta or {}) else shown.model_copy(update={"meta": meta})
         return shown.model_copy(update={"description": with_requirements(shown, self._offer(shown).needs(per_call=self._per_call))})
 
     def _offer(self, tool: Tool) -> Offer:

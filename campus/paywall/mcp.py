@@ -12,6 +12,7 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp.shared.exceptions import NoBackChannelError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 from starlette.types import Scope
 
@@ -159,7 +160,10 @@ class PaywallMiddleware(Middleware):
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
         """Every tool as callers see it."""
-        return as_listed(await call_next(context))
+        around = context.fastmcp_context
+        request = around.request_context if around else None
+        is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return as_listed(await call_next(context), widened=not is_modern)
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -224,9 +228,15 @@ async def checked(
     checker.precheck(arguments)
     try:
         async with checker.thread():
-            return await call_next(context)
+            result = await call_next(context)
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
+    except ToolError as error:
+        if (unsendable := checker.unsendable(error)) is not None:
+            raise unsendable from error
+        raise
+    checker.check_result(result)
+    return result
 
 
 def _meta_of(context: MiddlewareContext[Any]) -> Mapping[str, Any]:

@@ -115,7 +115,7 @@ class ToolOnServer:
 
     def __init__(self, server: FastMCP[Any], checker: ArgumentChecker) -> None:
         self.operation = checker.operation
-        self.encoder = ResultEncoder(checker.operation)
+        self.encoder = ResultEncoder(checker.operation, checker.results)
         self._server = server
         self._checker = checker
         self._context = ToolContext(server)
@@ -126,7 +126,9 @@ class ToolOnServer:
         entered = self._context.enter(scope)
         try:
             async with self._checker.thread():
-                return await self._server.call_tool(tool.name, sent)
+                result = await self._server.call_tool(tool.name, sent)
+            self._checker.check_result(result)
+            return result
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
@@ -140,6 +142,8 @@ class ToolOnServer:
                 raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
         except ToolError as error:
+            if (problem := self._checker.unsendable(error)) is not None:
+                raise problem from error
             if is_crash(error):
                 cause = error.__cause__
                 raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause

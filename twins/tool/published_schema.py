@@ -1,59 +1,77 @@
-"""The check of arguments against the input schema of a tool that was not written for campus: in bounded time, whatever the schema says.
+"""The check of a value against a schema that a tool publishes: of its arguments before it is called, of its result before it is charged.
 
-Patterns are matched by an engine without backtracking, and no reference is ever fetched. The work that a schema makes is estimated before:
-alternatives that refer to alternatives, or hundreds of patterns, take seconds in any validator, in which nobody else is answered.
+A schema of another server is checked in bounded time, whatever it says. Patterns are matched by an engine without backtracking, and no
+reference is ever fetched. The work that a schema makes is estimated before: alternatives that refer to alternatives, or hundreds of
+patterns, take seconds in any validator, in which nobody else is answered.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from math import inf
 from typing import Any
 
-from jsonschema_rs import RegexOptions, ValidatorMap, validator_for, validator_map_for
+from jsonschema_rs import FancyRegexOptions, RegexOptions, Validator, ValidatorMap, validator_for, validator_map_for
 from pydantic_core import to_json
 
-from twins import resolve_reference
+from twins.tool.operation import resolve_reference
 
 ENGINE = RegexOptions(size_limit=2**18)
 """Compiles any pattern in about a millisecond, or refuses it."""
+OWN_ENGINE = FancyRegexOptions(backtrack_limit=100_000)
+"""For patterns of this process's own code: those of pydantic look ahead."""
 PATTERN_WEIGHT = 600
 """The work of a pattern per byte that it reads, in that of a plain keyword: the worst one takes 3 µs."""
 HEAVIEST = 100_000
 MOST_WORK = 10_000_000
-"""Weight of the schema times bytes of the arguments: at most some 50 ms."""
+"""Weight of the schema times bytes of the value: at most some 50 ms."""
+MASK = "it"
 REPEATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 """For these all that is beside them is evaluated again, and again for each that is around."""
 ELSEWHERE = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
 """By these a reference reaches what its text does not say."""
 
 
-class ForeignSchema:
-    """The schema of one tool's arguments, compiled once."""
+class PublishedSchema:
+    """One schema, compiled once."""
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Raises ValueError, with the reason, for a schema that campus does not check: one that is wrong, endless or too much work."""
+    def __init__(self, schema: Mapping[str, Any], *, is_own: bool = False, formats: bool = False) -> None:
+        """`is_own` for a schema of this process's own code, which is checked without bounds. With `formats` they are checked too.
+
+        Raises ValueError, with the reason, for a schema that is not checked: one that is wrong, endless or too much work.
+        """
         self._schema = dict(schema)
-        self._weight = weight_of(schema)
+        self._weight = 0.0 if is_own else weight_of(schema)
         if self._weight > HEAVIEST:
             raise ValueError("its references cannot be followed, or lead back" if self._weight == inf else "it is too much work")
-        self._whole = validator_for(self._schema, pattern_options=ENGINE, validate_formats=False, offline=True)
+        self._formats = formats
+        self._engine = OWN_ENGINE if is_own else ENGINE
+        self._whole: Validator = validator_for(
+            self._schema, pattern_options=self._engine, validate_formats=formats, offline=True, mask=MASK
+        )
 
     @cached_property
     def _parts(self) -> ValidatorMap:
         """By the pointer of each part; made when the first arguments do not match."""
-        return validator_map_for(self._schema, pattern_options=ENGINE, validate_formats=False, offline=True)
+        return validator_map_for(self._schema, pattern_options=self._engine, validate_formats=self._formats, offline=True)
 
-    def mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
-        """A sentence for each argument that does not match, without its value. ValueError for arguments that cannot be checked here."""
-        if self._weight * len(to_json(arguments)) > MOST_WORK:
-            raise ValueError("the arguments are too long for this schema")
-        if self._whole.is_valid(arguments):
-            return ()
+    def accepts(self, value: Any) -> bool:
+        """Whether the value matches. ValueError for one that cannot be checked here."""
+        if self._weight and self._weight * len(to_json(value)) > MOST_WORK:
+            raise ValueError("the value is too long for this schema")
+        return self._whole.is_valid(value)
+
+    def mismatches(self, arguments: Mapping[str, Any]) -> Mapping[str, str]:
+        """What is wrong with each argument that does not match, by its name, without its value; none if only all together do not."""
         properties = self._schema.get("properties", {})
         wrong = sorted(name for name in properties.keys() & arguments.keys() if not self._fits(name, arguments[name]))
-        said = [f"argument {name} does not match its schema: {json.dumps(properties[name])[:300]}" for name in wrong]
-        return said[:10] or ["the arguments do not match the tool's input schema"]
+        return {name: f"must match its schema: {json.dumps(properties[name])[:300]}" for name in wrong}
+
+    def fault_of(self, value: Any) -> tuple[str, str]:
+        """Of a value that does not match: the JSON pointer of a part that is wrong, and what is wrong with it, without the value."""
+        for error in self._whole.iter_errors(value):
+            return "".join(f"/{step}" for step in error.instance_path), error.message[:300]
+        return "", f"{MASK} does not match"
 
     def _fits(self, name: str, value: Any) -> bool:
         part = self._parts.get("#/properties/" + name.replace("~", "~0").replace("/", "~1"))
