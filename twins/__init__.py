@@ -37,7 +37,7 @@ from twins.tool.errors import log_failure, problem_of_failure
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 from twins.tool.published_schema import PublishedSchema
-from twins.tool.result_schema import as_published
+from twins.tool.result_schema import as_published, invalid_result
 
 __all__ = [
     "ANY",
@@ -73,6 +73,7 @@ __all__ = [
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
+    "invalid_result",
     "is_crash",
     "is_refusal",
     "json_answer",

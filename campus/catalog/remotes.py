@@ -29,13 +29,15 @@ from campus.config import ANSWER_LIMIT
 from campus.errors import CampusError, LoadError, Unreachable
 from campus.observability import origin_of, redacted
 from campus.problems import upstream_unavailable
-from twins import Problem, is_refusal
+from twins import Problem, invalid_result, is_refusal
 
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
 BETWEEN_PROBES = 15.0
 ANSWER_MILLISECONDS = 120_000
 """How long an answer may take where `timeout` says nothing; in milliseconds, as in clients' configurations."""
+NOT_AS_LISTED = re.compile(r"Invalid structured content returned by tool|Tool .* has an output schema but did not return")
+"""What mcp's client raises for a result that it compared itself."""
 EMPTY_PAGE = 8_000
 """What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
@@ -253,6 +255,8 @@ class ForeignTool(ProxyTool):
         except ValidationError as error:  # what it sent is no result of MCP
             raise upstream_failed() from error
         except Exception as error:  # transports may raise any exception of their libraries
+            if isinstance(error, RuntimeError) and NOT_AS_LISTED.match(str(error)):
+                raise invalid_result(self, "its server sent what it does not list as its output schema") from None
             self._mark_unreachable(error)
             raise upstream_unavailable() from error
         if self._remote is not None:

@@ -1,7 +1,8 @@
 """One contract per tool, both ways: what is published of a result is what is sent, or nothing is charged."""
 
+import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -9,21 +10,26 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
-import jsonschema
+import httpx2
 import pytest
 from fastmcp import FastMCP
-from fastmcp.tools import FunctionTool
+from fastmcp.server import create_proxy
+from fastmcp.server.middleware import Middleware
+from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import ToolResult
-from mcp_types import TextContent
+from fastmcp.tools.tool_transform import ArgTransform
+from jsonschema_rs import validator_for
+from mcp_types import CallToolResult, TextContent
 from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, PlainSerializer, field_serializer, model_serializer
 from typing_extensions import TypedDict
 
 from campus import Building, free
 from campus.testing import Frame, TestCampus, open_campus
+from twins.tool.result_json import ResultWriter
+from twins.tool.result_schema import InvalidResultProblem
 
 # FastMCP writes what a tool returned with pydantic, which warns of values of another type than is declared
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:(?s)Pydantic serializer warnings")]
-STRICT = jsonschema.Draft202012Validator.FORMAT_CHECKER
 
 
 class Point(BaseModel):
@@ -91,10 +97,6 @@ class Plain:
 
     n: int
     at: time
-
-
-async def never_awaited() -> str:
-    return "late"
 
 
 FITS: dict[str, tuple[Any, Any]] = {
@@ -187,36 +189,39 @@ def returning(annotation: Any, value: Any, *, name: str = "give", is_async: bool
     return FunctionTool.from_function(function, name=name, description="Gives it.", annotations={"readOnlyHint": True}, meta=free())
 
 
+class Passes(Middleware):
+    """Middleware that takes part in calls and changes nothing."""
+
+    async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+        return await call_next(context)
+
+
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
 @pytest.fixture(scope="module", params=["direct", "through its server"])
-async def given(request: pytest.FixtureRequest) -> Any:
+async def given(request: pytest.FixtureRequest) -> AsyncIterator[tuple[TestCampus, dict[str, Any]]]:
     """A campus with a tool for each form, called directly and through its server."""
     mcp: FastMCP[Any] = FastMCP("Forms")
     for number, (annotation, value) in enumerate([*FITS.values(), *BREAKS.values()]):
         mcp.add_tool(returning(annotation, value, name=f"t{number}", is_async=number % 2 == 0))
     if request.param != "direct":
-        from fastmcp.server.middleware import Middleware
-
-        class Passes(Middleware):
-            async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-                return await call_next(context)
-
         mcp.add_middleware(Passes())
     async with open_campus(forms=Building(mcp)) as campus:
         async with campus.mcp() as client:
             listed = {tool.name: tool.output_schema for tool in await client.list_tools()}
         yield campus, listed
+        campus.wrong.sentences.clear()  # also of the campuses that other tests opened meanwhile
 
 
-async def results_of(campus: TestCampus, name: str) -> Iterator[Any]:
+async def results_of(campus: TestCampus, name: str) -> tuple[Any, CallToolResult]:
+    """What is sent over HTTP and over MCP."""
     over_http = (await campus.http.get(f"/v1/forms/{name}")).json()
     async with campus.mcp() as client:
-        over_mcp = await client.session.send_raw(name) if False else await client.call_tool_mcp(name, {})
-    return iter((over_http, over_mcp))
+        over_mcp = await client.call_tool_mcp(name, {})
+    return over_http, over_mcp
 
 
 @pytest.mark.parametrize("form", FITS)
@@ -226,7 +231,7 @@ async def test_what_is_published_is_what_is_sent(form: str, given: tuple[TestCam
     over_http, over_mcp = await results_of(campus, name)
     assert not over_mcp.is_error, over_mcp
     for content in (over_http, over_mcp.structured_content):
-        jsonschema.validate(content, listed[name], format_checker=STRICT)
+        assert validator_for(listed[name], validate_formats=True).is_valid(content), content
     assert over_http == over_mcp.structured_content
 
 
@@ -239,3 +244,181 @@ async def test_what_is_not_as_published_is_an_invalid_result_over_both_frames(fo
     assert (over_http["status"], over_http["code"]) == (500, "invalid_result")
     assert over_mcp.is_error
     assert over_mcp.structured_content["code"] == "invalid_result"
+
+
+async def forgets() -> str:
+    return "late"
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_coroutine_that_nobody_awaited_is_an_invalid_result_and_one_of_a_plain_function_is_awaited(frame: Frame) -> None:
+    mcp: FastMCP[Any] = FastMCP("Forgetful")
+    mcp.add_tool(returning(str, forgets, name="awaited"))
+    for annotation in (str, Any):
+        name = f"lost_{annotation.__name__ if annotation is str else 'any'}"
+        mcp.add_tool(returning(annotation, forgets, name=name, is_async=True))
+    mcp.add_tool(returning(dict[str, Any], lambda: {"a": [forgets()]}, name="inside"))
+    async with open_campus(a=Building(mcp), frame=frame) as campus:
+        assert (await campus.call("awaited")).data == "late"
+        for name in ("lost_str", "lost_any", "inside"):
+            with pytest.raises(AssertionError, match=f"{name}: .*nobody awaited: write await"):
+                await campus.call(name)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_an_authors_test_fails_with_what_was_returned_what_was_published_and_where(frame: Frame) -> None:
+    mcp: FastMCP[Any] = FastMCP("Points")
+    mcp.add_tool(returning(Point, Point.model_construct(x="one", label="here"), name="give"))
+    async with open_campus(a=Building(mcp), frame=frame) as campus:
+        with pytest.raises(AssertionError) as raised:
+            await campus.call("give")
+    for words in ("give: ", "/x: ", 'not of type "integer"', '"x":"one"', '{"type":"integer"}', "test_contract.py:"):
+        assert words in str(raised.value), raised.value
+
+
+async def test_strangers_are_told_no_value_and_the_log_says_where_the_tool_is(caplog: pytest.LogCaptureFixture) -> None:
+    tool = returning(Point, Point.model_construct(x="a secret", label=""), name="give")
+    with pytest.raises(InvalidResultProblem) as raised:
+        ResultWriter(tool).write(tool.fn())
+    (record,) = caplog.records
+    assert "test_contract.py:" in vars(record)["at"]
+    assert '/x: it is not of type "integer"' in record.getMessage()
+    assert "secret" not in f"{raised.value} {record.getMessage()}"
+
+
+class Vouched(BaseModel):
+    """A result whose author vouches for it."""
+
+    always_conforms: ClassVar[bool] = True
+
+    n: int
+
+
+async def test_a_model_that_always_conforms_is_compared_in_tests_alone() -> None:
+    wrong = Vouched.model_construct(n="x")
+    tool = returning(Vouched, wrong)
+    assert ResultWriter(tool).write(wrong) == b'{"n":"x"}'
+    with pytest.raises(InvalidResultProblem):
+        ResultWriter(tool, reveals=True).write(wrong)
+    with pytest.raises(InvalidResultProblem):
+        ResultWriter(tool).write({"n": "x"})
+
+
+API = {
+    "openapi": "3.0.3",
+    "info": {"title": "Api", "version": "1"},
+    "paths": {
+        "/things": {
+            "post": {
+                "operationId": "make",
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        "application/json": {
+                            "schema": {
+                                "type": "object",
+                                "required": ["count"],
+                                "additionalProperties": False,
+                                "properties": {"count": {"type": "integer", "maximum": 9}, "kind": {"enum": ["a", "b"]}},
+                            }
+                        }
+                    },
+                },
+                "responses": {
+                    "200": {
+                        "description": "It.",
+                        "content": {
+                            "application/json": {
+                                "schema": {"type": "object", "required": ["made"], "properties": {"made": {"type": "integer"}}}
+                            }
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+class Made(BaseModel):
+    """What was made."""
+
+    made: int
+
+
+class Kinds:
+    """One tool of every kind, each with the arguments `count`, a number up to 9, and `kind`; `seen` is what reached them."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.answer: Any = None
+        self.server: FastMCP[Any] = FastMCP("Kinds")
+
+        def make(count: Annotated[int, Field(le=9)], kind: Literal["a", "b"] = "a") -> Made:
+            self.seen.append((count, kind))
+            return Made(made=count) if self.answer is None else self.answer
+
+        def make_far(count: Annotated[int, Field(le=9)], kind: Literal["a", "b"] = "a") -> CallToolResult:
+            self.seen.append((count, kind))
+            return CallToolResult(content=[], structured_content={"made": count} if self.answer is None else self.answer)
+
+        async def requested(request: httpx2.Request) -> httpx2.Response:
+            self.seen.append(json.loads(request.content))
+            return httpx2.Response(200, json={"made": 1} if self.answer is None else self.answer)
+
+        original = FunctionTool.from_function(make, name="function", meta=free())
+        self.server.add_tool(original)
+        renamed = {"n": ArgTransform(name="count"), "kind": ArgTransform(), "hidden": ArgTransform(hide=True, default="x")}
+
+        def inner(n: Annotated[int, Field(le=9)], kind: Literal["a", "b"] = "a", hidden: str = "") -> Made:
+            return make(n, kind)
+
+        self.server.add_tool(Tool.from_tool(FunctionTool.from_function(inner), name="transformed", transform_args=renamed, meta=free()))
+        far: FastMCP[Any] = FastMCP("Far")
+        far.add_tool(FunctionTool.from_function(make_far, name="proxied", output_schema=Made.model_json_schema()))
+        self.server.mount(create_proxy(far))
+        near: FastMCP[Any] = FastMCP("Near")
+        near.add_tool(FunctionTool.from_function(make, name="mounted"))
+        self.server.mount(near)
+        api = httpx2.AsyncClient(transport=httpx2.MockTransport(requested), base_url="http://api.example")
+        self.server.mount(FastMCP.from_openapi(API, client=api, name="Api"))
+
+
+KINDS = ["function", "transformed", "proxied", "mounted", "make"]
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "count"),
+    ({"count": "many"}, "count"),
+    ({"count": 10}, "count"),
+    ({"count": True}, "count"),
+    ({"count": 1, "kind": "c"}, "kind"),
+    ({"count": 1, "kind": None}, "kind"),
+    ({"count": 1, "more": 1}, "more"),
+]
+
+
+@pytest.mark.parametrize("middleware", [False, True], ids=["direct", "behind middleware"])
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_wrong_arguments_are_named_as_they_were_sent_and_reach_no_tool(kind: str, frame: Frame, middleware: bool) -> None:
+    kinds = Kinds()
+    if middleware:
+        kinds.server.add_middleware(Passes())
+    async with open_campus(a=Building(kinds.server), frame=frame, tools={"*": {"free": True}}) as campus:
+        for arguments, name in WRONG if kind != "make" else WRONG[:-1]:  # what FastMCP publishes of an API's operation takes any name
+            reply = await campus.call(kind, **arguments)
+            assert (reply.status, reply.code) == (422, "invalid_request"), (arguments, reply)
+            assert [error["pointer"].split("/")[-1] for error in reply.data["errors"]] == [name], (arguments, reply.data)
+            assert reply.data["errors"][0]["pointer"].split("/")[1] == ("body" if frame == "http" else "arguments")
+        assert kinds.seen == []
+        assert (await campus.call(kind, count=3)).data == {"made": 1 if kind == "make" else 3}
+        assert len(kinds.seen) == 1
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_result_of_any_kind_of_tool_that_is_not_as_published_is_an_invalid_result(kind: str, frame: Frame) -> None:
+    kinds = Kinds()
+    kinds.answer = {"made": "one"}
+    async with open_campus(a=Building(kinds.server), frame=frame, tools={"*": {"free": True}}) as campus:
+        with pytest.raises(AssertionError, match=f"{kind}: "):
+            await campus.call(kind, count=3)

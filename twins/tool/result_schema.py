@@ -148,6 +148,11 @@ class ResultContract:
         return InvalidResultProblem(f"the tool's result is not what it publishes: {sentence}" if self._reveals else BROKEN)
 
 
+def invalid_result(tool: Tool, fault: str) -> InvalidResultProblem:
+    """The problem for a result of a tool that something else found to be wrong, logged."""
+    return ResultContract(tool).broken("", fault, "")
+
+
 HALF = "a text holds half of a character (a lone surrogate)"
 
 
