@@ -20,7 +20,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.prefab import is_prefab_app, is_prefab_component
 from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
-from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, NaiveDatetime, PydanticSchemaGenerationError, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, SchemaSerializer, to_json
 
@@ -28,7 +28,7 @@ from twins.tool.result_schema import WRAPS, ResultContract, unsendable
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
-SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
+SCALARS = frozenset({str, int, float, bool, type(None), date, datetime, AwareDatetime, NaiveDatetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 ODD_SETTINGS = ("json_encoders", "ser_json_inf_nan", "ser_json_temporal", "ser_json_timedelta", "ser_json_bytes")
 MadeT = TypeVar("MadeT")
