@@ -20,7 +20,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.tools.tool_transform import ArgTransform
 from jsonschema_rs import validator_for
 from mcp_types import CallToolResult, TextContent
-from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, PlainSerializer, field_serializer, model_serializer
+from pydantic import AwareDatetime, BaseModel, Field, NaiveDatetime, PlainSerializer, WithJsonSchema, field_serializer, model_serializer
 from typing_extensions import TypedDict
 
 from campus import Building, free
@@ -422,3 +422,26 @@ async def test_a_result_of_any_kind_of_tool_that_is_not_as_published_is_an_inval
     async with open_campus(a=Building(kinds.server), frame=frame, tools={"*": {"free": True}}) as campus:
         with pytest.raises(AssertionError, match=f"{kind}: "):
             await campus.call(kind, count=3)
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_what_an_author_writes_into_an_input_schema_by_hand_is_checked_too(frame: Frame) -> None:
+    mcp: FastMCP[Any] = FastMCP("Hands")
+    seen: list[Any] = []
+
+    @mcp.tool(meta=free(), annotations={"readOnlyHint": True})
+    def take(
+        code: Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[A-Z]{2}$"})],
+        size: Annotated[int, Field(json_schema_extra={"multipleOf": 5})] = 5,
+        note: Annotated[str, Field(json_schema_extra={"examples": ["a"]})] = "",
+    ) -> str:
+        """Take it."""
+        seen.append((code, size, note))
+        return code
+
+    async with open_campus(a=Building(mcp), frame=frame) as campus:
+        for arguments, name in (({"code": "ab"}, "code"), ({"code": "AB", "size": 7}, "size")):
+            reply = await campus.call("take", **arguments)
+            assert (reply.code, [each["pointer"].split("/")[-1] for each in reply.data["errors"]]) == ("invalid_request", [name])
+        assert seen == []
+        assert (await campus.call("take", code="AB", size=10, note="x")).data == "AB"

@@ -46,7 +46,8 @@ async def test_every_refusal_fits_the_schema_that_its_tool_lists_to_older_client
     async with open_campus(frame="mcp", shop=shop) as campus:
         own = {name: tool.output_schema for name, tool in campus.service.plan.opened[0].tools.items()}
         async with campus.mcp() as newer:
-            assert {tool.name: tool.output_schema for tool in await newer.list_tools()} == own
+            listed = {tool.name: tool.output_schema for tool in await newer.list_tools()}
+        assert without_words(listed, names=True) == without_words(own, names=True)
         transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=campus._client)
         async with Client(transport, mode="legacy") as client:
             schemas: dict[str, Any] = {tool.name: tool.output_schema for tool in await client.list_tools()}

@@ -7,25 +7,27 @@ What Python and pydantic take for a number where the input schema has one is fou
 0, and texts such as "NaN", "Infinity" and "1e999", which would pass every check that is a comparison.
 """
 
+import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cached_property
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from anyio import CapacityLimiter
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import ToolResult
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, WithJsonSchema
+from pydantic.fields import FieldInfo
 
 from twins.fastmcp import allows_direct_calls, ends_in_a_function, function_of, is_unsendable
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
-from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
+from twins.tool.direct_call import DirectTool, innermost, runs_in_thread, without_nulls
 from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
 from twins.tool.published_schema import PublishedSchema
@@ -36,6 +38,8 @@ NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
+SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly", "$comment"))
+"""Keywords of JSON Schema that every value satisfies."""
 Steps = tuple[str | int, ...]
 logger = logging.getLogger(__name__)
 
@@ -83,6 +87,20 @@ class ArgumentChecker:
             return None
 
     @cached_property
+    def _written_by_hand(self) -> PublishedSchema | None:
+        """Of a function: what its author promises of arguments in JSON Schema itself, which pydantic publishes and does not check."""
+        tool = self.operation.tool
+        names = promised_by_hand(tool.fn) if isinstance(tool, FunctionTool) else ()
+        shown = {name: schema for name, schema in tool.parameters.get("properties", {}).items() if name in names}
+        return PublishedSchema({"properties": shown, "$defs": tool.parameters.get("$defs", {})}, is_own=True) if shown else None
+
+    def _check_by_hand(self, arguments: Mapping[str, Any], method: str | None) -> None:
+        if self._written_by_hand is None or self._written_by_hand.accepts(judged := self._as_judged(arguments)):
+            return
+        errors = self._written_by_hand.mismatches(judged).items()
+        raise invalid_request([FieldError(self._pointer((name,), method), "schema_mismatch", words) for name, words in errors])
+
+    @cached_property
     def results(self) -> ResultWriter:
         """What writes the tool's results, and compares them with what the tool publishes; the same for both frames."""
         return ResultWriter(self.operation.tool, reveals=self._reveals)
@@ -126,6 +144,7 @@ class ArgumentChecker:
             raise self.with_wrong_names(problem, arguments, method) from None
         except Exception:  # a validator of the author's failed: it will again, where that is handled
             return False
+        self._check_by_hand(arguments, method)
         return False
 
     def _matches(self, arguments: Mapping[str, Any]) -> bool:
@@ -148,13 +167,16 @@ class ArgumentChecker:
         if direct is None:
             return arguments
         try:
-            return direct.validate(arguments)
+            validated = direct.validate(arguments)
         except ValidationError as error:
             if not self.operation.accepts_unknown:
                 refuse_too_many(len(arguments), len(self.operation.by_name))  # before a sentence is made for each
             raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
+        if self._written_by_hand is not None:
+            self._check_by_hand(arguments, method)
+        return validated
 
     def canonical(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments in canonical form; only without nulls when the tool's server validates them. Raises as `check`."""
@@ -162,7 +184,9 @@ class ArgumentChecker:
         if self.direct is None:
             return without_nulls(arguments)
         try:
-            return self.direct.canonical(arguments)
+            made = self.direct.canonical(arguments)
+            self._check_by_hand(arguments, method)
+            return made
         except ValidationError as error:
             raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
@@ -249,6 +273,18 @@ class ArgumentChecker:
     def _pointer(self, path: tuple[str | int, ...], method: str | None) -> str:
         name, *steps = path
         return pointer_to(*self.operation.place_of(str(name), method), *steps)
+
+
+def promised_by_hand(function: Callable[..., Any]) -> frozenset[str]:
+    """The arguments of a function to whose schemas WithJsonSchema or json_schema_extra adds more than words."""
+    found = set()
+    hints = get_type_hints(innermost(function), include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        for each in (*get_args(hints.get(name)), parameter.default):
+            more = each.json_schema if isinstance(each, WithJsonSchema) else each.json_schema_extra if isinstance(each, FieldInfo) else None
+            if callable(more) or (more and not SAYS_NOTHING.issuperset(more)):
+                found.add(name)
+    return frozenset(found)
 
 
 class FalseNumbers:

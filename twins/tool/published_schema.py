@@ -46,9 +46,10 @@ class PublishedSchema:
             raise ValueError("its references cannot be followed, or lead back" if self._weight == inf else "it is too much work")
         self._formats = formats
         self._engine = OWN_ENGINE if is_own else ENGINE
-        self._whole: Validator = validator_for(
-            self._schema, pattern_options=self._engine, validate_formats=formats, offline=True, mask=MASK
-        )
+        self._whole = self._compiled()
+
+    def _compiled(self, mask: str | None = None) -> Validator:
+        return validator_for(self._schema, pattern_options=self._engine, validate_formats=self._formats, offline=True, mask=mask)
 
     @cached_property
     def _parts(self) -> ValidatorMap:
@@ -69,7 +70,7 @@ class PublishedSchema:
 
     def fault_of(self, value: Any) -> tuple[str, str]:
         """Of a value that does not match: the JSON pointer of a part that is wrong, and what is wrong with it, without the value."""
-        for error in self._whole.iter_errors(value):
+        for error in self._compiled(MASK).iter_errors(value):
             return "".join(f"/{step}" for step in error.instance_path), error.message[:300]
         return "", f"{MASK} does not match"
 
