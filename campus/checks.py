@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import anyio
+import fastmcp
 from fastmcp.tools import FunctionTool
 from pydantic import MISSING
 from pydantic.fields import FieldInfo
@@ -22,7 +23,7 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
@@ -37,6 +38,7 @@ from campus.site import Site
 from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
+from twins import is_read_only, why_slow
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty
@@ -104,6 +106,7 @@ async def campus_findings(
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
         "environment": environment_findings(plan),
+        "FastMCP": fastmcp_findings(),
     }
     asked: Findings = {"[mail]": await mail.check()} if mail else {}
     if payments:
@@ -133,6 +136,15 @@ def server_findings(config: Config) -> Sequence[str]:
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
+
+
+def fastmcp_findings() -> Sequence[str]:
+    """That every call goes through FastMCP's server, where its release is one that does not let campus call tools itself."""
+    reason = why_slow()
+    if reason is None:
+        return []
+    release = f"this FastMCP, {fastmcp.__version__}, is not one that campus knows ({reason})"
+    return [Warned(f"{release}: every call goes through its server, which takes several times as long; a newer campus may know it")]
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
@@ -169,8 +181,9 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     config = plan.config
     secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
     known = sorted({*SECRETS, *secrets})
+    referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
-    unread = sorted(config.secrets.keys() - set(known))
+    unread = sorted(config.secrets.keys() - referred - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
@@ -211,9 +224,7 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
-        if access_of(tool.meta) is None
-        and opened.offers[name].access.is_free
-        and not (tool.annotations and tool.annotations.read_only_hint)
+        if access_of(tool.meta) is None and opened.offers[name].access.is_free and not is_read_only(tool)
     ]
     if not writing:
         return []
@@ -312,6 +323,8 @@ def readiness(
         found = await run_checks(plan.opened, sites, "ready")
         for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]
+        if slow := fastmcp_findings():
+            own["FastMCP"] = slow
         for name, remote in plan.remotes.items():
             found[name] = [*remote.findings(), *found.get(name, ())]
         return own | found
@@ -343,7 +356,7 @@ def calls_write(opened: OpenBuilding) -> bool:
 
     A building with fewer goes on answering most calls while its database takes no writes.
     """
-    writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
+    writing = [tool for tool in opened.tools.values() if not is_read_only(tool)]
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 

@@ -12,28 +12,41 @@ if its caller hangs up it is cancelled (tool.hang_up), and what it raises become
 becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
 describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
 take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+release lacks something of it, quick_way says so, and the server answers every call.
 """
 
-from twins.attach import Twins, attach, operations_of
+from twins.attach import Twins, attach, operation_from, operations_of
+from twins.catalog import Catalog, WhileItHolds
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
-from twins.http.call import Call, Gate, ToolOnServer, problem_of
+from twins.fastmcp import (
+    RAW_RESULTS,
+    extensions_of,
+    hides_tools,
+    is_crash,
+    raw_result,
+    result_as_json,
+    runs_as_task,
+    serve_schemas,
+    synthetic_tools,
+)
+from twins.http.call import Call, Gate, ToolOnServer
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
-from twins.http.routes import ANY, RouteEntry, RouteTable
+from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
-from twins.tool.annotation import ROUTE_META, route
+from twins.quick_way import why_slow
+from twins.tool.annotation import ROUTE_META, is_read_only, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
 from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
-from twins.tool.errors import log_failure, problem_of_failure
+from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 from twins.tool.published_schema import PublishedSchema
@@ -42,12 +55,14 @@ from twins.tool.result_schema import as_published, invalid_result
 __all__ = [
     "ANY",
     "QUERY_METHODS",
+    "RAW_RESULTS",
     "ROUTE_META",
     "THREADS",
     "Answer",
     "ArgumentChecker",
     "Begun",
     "Call",
+    "Catalog",
     "ClientDisconnectedError",
     "DirectMcp",
     "DirectTool",
@@ -57,6 +72,7 @@ __all__ = [
     "McpCall",
     "McpGate",
     "McpResult",
+    "MethodTable",
     "Operation",
     "Parameter",
     "Problem",
@@ -67,28 +83,32 @@ __all__ = [
     "ServerAnswers",
     "ToolOnServer",
     "Twins",
+    "WhileItHolds",
     "as_published",
     "attach",
     "etag_of",
+    "extensions_of",
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
     "invalid_result",
     "is_crash",
+    "is_read_only",
     "is_refusal",
     "json_answer",
     "kept_alive",
     "known_etags",
-    "log_failure",
     "openapi",
+    "operation_from",
     "operation_of",
     "operations_of",
     "or_not_modified",
     "pointer_to",
     "problem_answer",
     "problem_of",
-    "problem_of_failure",
+    "problem_of_result",
     "problem_response",
+    "raw_result",
     "read_json",
     "requested_with",
     "require_storable",
@@ -101,5 +121,9 @@ __all__ = [
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",
+    "upstream_failed",
+    "upstream_late",
+    "upstream_too_long",
+    "why_slow",
     "with_meta",
 ]

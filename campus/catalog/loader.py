@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import Any, Protocol, get_args
 
 from fastmcp import FastMCP
+from mcp.server.lowlevel import Server as LowLevelServer
 from mcp.server.mcpserver import MCPServer
 from pydantic import SecretStr, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -19,7 +20,7 @@ from pydantic_core import ErrorDetails
 from campus.addresses import is_web_address
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, SERVER_FORMS, BuildingTable, known_keys, read_file_target, sentence_of
+from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import CampusError, ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
@@ -31,6 +32,8 @@ LIBRARIES = frozenset(
     }
 )
 """What an author calls: an error that these raise has its cause in the line that called them."""
+
+ALONE = "`campus add PACKAGE` runs a server of a package index in an environment of its own"
 
 
 class Installed(Protocol):
@@ -92,16 +95,22 @@ def installed_buildings() -> Sequence[Installed]:
 
 
 def load(
-    name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed], *, folder: Path
+    name: str,
+    table: BuildingTable,
+    secrets: Mapping[str, SecretStr],
+    installed: Sequence[Installed],
+    *,
+    folder: Path,
+    is_local: bool = False,
 ) -> LoadedBuilding:
     """Find one building and read its settings; ConfigError or LoadError says what is wrong and which choices there are.
 
-    `folder` is that of campus.toml.
+    `folder` is that of campus.toml, `is_local` says whether the campus is for its machine alone.
     """
     if name in RESERVED:
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
-        remote = _remote(name, table, table.server)
+        remote = _remote(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)
         server = remote.server()
         return LoadedBuilding(name, table, Building(server), Settings(), server, remote)
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
@@ -163,7 +172,10 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
         if file:
             raise LoadError(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
-        raise LoadError(f"{where} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}") from error
+        remedy = _remedy(error) if is_of_another_mcp(error) else f"write {SERVER_FORMS}"
+        raise LoadError(f"{where} cannot be imported: {error_with_place(error)}; {remedy}") from error
+    if isinstance(found, LowLevelServer):
+        raise LoadError(f"{where} is a low-level server of the SDK, which campus serves as a command only; {ALONE}")
     found = as_fastmcp(name, found)
     if isinstance(found, Building):
         return found
@@ -188,8 +200,16 @@ def as_fastmcp(name: str, found: Any) -> Any:
 
 
 def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, Any]) -> None:
-    """ConfigError for a key that a factory does not take; what it lacks, its own error says."""
-    takes = signature(factory).parameters if keys else {}
+    """ConfigError for a key that a factory does not take, or that it lacks."""
+    try:
+        takes = signature(factory).parameters
+    except ValueError:  # of a callable that is written in C
+        return
+    lacks = [
+        each.name for each in takes.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if missing := [each for each in lacks if each not in keys]:
+        raise ConfigError(f"{target} takes {missing[0]}: write it into [buildings.{name}] if campus.toml can say it; or {ALONE}")
     if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
         return
     if unknown := sorted(keys - takes.keys()):
@@ -204,14 +224,23 @@ def _server_of(where: str, target: str) -> tuple[str, Any]:
     return attribute, getattr(import_module(module), attribute, None)
 
 
+def is_of_another_mcp(error: BaseException) -> bool:
+    """Whether a module wants what this version of mcp has not."""
+    return isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "mcp"
+
+
 def _remedy(error: BaseException) -> str:
+    if is_of_another_mcp(error):
+        return f"it was written for another version of mcp than campus's own; {ALONE}"
     if isinstance(error, ModuleNotFoundError):
         return f"correct that name, or install it: {sys.executable} -m pip install …"
     return "correct that line"
 
 
-def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
-    """A remote server: a command, or an address. FastMCP accepts any key, and fails only when it connects."""
+def _remote(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
+    """A remote server: a command, an address, or an API. FastMCP accepts any key, and fails only when it connects."""
+    if "openapi" in target and not table.settings:
+        return _api(name, table, target, folder, is_local=is_local)
     from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # a quarter of a second, with the next line
 
     from campus.catalog.remotes import ProxiedServer
@@ -236,10 +265,24 @@ def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Remot
         )
     if target.get("auth") == "oauth":
         raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
+    if str(target.get("command")).startswith(("./", "../")):
+        target = {**target, "command": str(folder / target["command"])}
     try:
         return ProxiedServer(name, target, answer_limit=table.answer_limit)
     except ValidationError as error:
         raise ConfigError(sentence_of(error.errors(include_url=False)[0], model, ("buildings", name, "server"))) from None
+
+
+def _api(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
+    from campus.catalog.apis import ApiServer, ApiTable  # as above
+
+    try:
+        keys = ApiTable.model_validate(target)
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error.errors(include_url=False)[0], ApiTable, ("buildings", name, "server"))) from None
+    if keys.base_url and not is_web_address(keys.base_url):
+        raise ConfigError(f"buildings.{name}.server.base_url is not the address of an API; write https://…")
+    return ApiServer(name, keys, folder=folder, answer_limit=table.answer_limit, is_local=is_local)
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
@@ -248,7 +291,8 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
     except Exception as error:  # an author's factory may raise anything; the operator is told
         raise LoadError(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
     if not isinstance(server, FastMCP):
-        raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server")
+        hint = f"; {ALONE}" if isinstance(server, LowLevelServer) else ""
+        raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server{hint}")
     return server
 
 

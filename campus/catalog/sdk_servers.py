@@ -14,10 +14,10 @@ from mcp import ClientSession
 from mcp.server.mcpserver import MCPServer
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.memory import create_client_server_memory_streams
-from mcp_types import CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
 from typing_extensions import Unpack
 
-from campus.catalog.remotes import ForeignTools
+from campus.catalog.foreign_servers import Described, ForeignComponents, mirrored
+from campus.catalog.foreign_sessions import ForeignTransport
 from campus.errors import LoadError, unwrapped_errors
 
 
@@ -52,27 +52,12 @@ class SessionsInMemory(ClientTransport):
 
 
 def over_sdk_server(name: str, author: MCPServer[Any]) -> FastMCP[Any]:
-    """A FastMCP server with the tools, resources, prompts and completions of an SDK server. LoadError if it has a login of its own."""
+    """A FastMCP server that is to clients what an SDK server is. LoadError if it has a login of its own."""
     if author.settings.auth is not None:
         raise LoadError(f"building {name!r} has auth=, which campus does not ask; remove it: campus controls the access to its tools")
     sessions = SessionsInMemory(author)
-    backend: ProxyClient[Any] = ProxyClient(sessions, mode="auto", forward_incoming_headers=False)
-
-    async def complete(
-        reference: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: CompletionContext | None
-    ) -> Any:
-        async with backend.new() as client:
-            return await client.complete(reference, argument.model_dump(), context.arguments if context else None)
-
-    server: FastMCP[Any] = FastMCP(
-        author.name,
-        author.instructions,
-        version=author.version or None,
-        website_url=author.website_url,
-        icons=author.icons,
-        lifespan=sessions.lifespan,
-        providers=[ForeignTools(backend.new)],
-    )
-    if sessions.low.get_request_handler("completion/complete") is not None:
-        server.add_completion_handler(complete)
-    return server
+    backend: ProxyClient[Any] = ProxyClient(ForeignTransport(sessions), mode="auto", forward_incoming_headers=False)
+    low = sessions.low
+    completes = low.get_request_handler("completion/complete") is not None
+    described = Described(low.server_info, low.instructions, completes=completes)
+    return mirrored(name, described, ForeignComponents(backend.new), lifespan=sessions.lifespan)

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 from fastmcp import FastMCP
-from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
@@ -16,22 +16,18 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from twins.fastmcp import DirectCallGuard, is_crash
+from twins.catalog import Catalog
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
 from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
+from twins.quick_way import why_slow
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.context import ToolContext, reset
-from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
+from twins.tool.context import ToolContext
+from twins.tool.errors import forbidden, problem_of
 from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
-from twins.tool.operation import Operation
-
-
-class ToolFailedError(Exception):
-    """A tool that was called through its server failed with an exception that was not meant for its caller."""
 
 
 class Call:
@@ -84,7 +80,7 @@ class Call:
         """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
         twin = self._twin
         arguments = await self.arguments()
-        if twin.direct is not None and twin.guard.holds():
+        if twin.direct is not None and (twin.catalog is None or await twin.catalog.holds()):
             work = twin.direct.run(arguments, self.scope)
             if twin.calls.waits is not False and not self.runs_to_end:
                 return twin.encoder.encode(await twin.calls.run(work, self))
@@ -118,17 +114,20 @@ class ToolOnServer:
         self.encoder = ResultEncoder(checker.operation, checker.results)
         self._server = server
         self._checker = checker
-        self._context = ToolContext(server)
+        context = ToolContext(server)
+        self._around = context.bound if why_slow() else context.entered
 
     async def call(self, sent: dict[str, Any], scope: Scope, method: str | None = None) -> ToolResult | BaseModel:
         """The result for these arguments. Raises a Problem, or any exception of the tool; `method` says where the arguments were sent."""
         tool = self.operation.tool
-        entered = self._context.enter(scope)
         try:
             async with self._checker.thread():
-                result = await self._server.call_tool(tool.name, sent)
+                with self._around(scope):
+                    result = await self._server.call_tool(tool.name, sent)
             self._checker.check_result(result)
             return result
+        except ToolError as error:
+            raise self._checker.unsendable(error) or error from error
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
@@ -141,15 +140,6 @@ class ToolOnServer:
             if tool.auth is not None:
                 raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
-        except ToolError as error:
-            if (problem := self._checker.unsendable(error)) is not None:
-                raise problem from error
-            if is_crash(error):
-                cause = error.__cause__
-                raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause
-            raise
-        finally:
-            reset(entered)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]
@@ -169,16 +159,20 @@ class Twin:
         checker: ArgumentChecker,
         *,
         gate: Gate | None = None,
+        catalog: Catalog | None = None,
         body_limit: int = BODY_LIMIT,
         is_link: bool = False,
         problem_types: str = NO_TYPE,
     ) -> None:
-        """`body_limit` is in bytes. With `is_link`, GET ignores query parameters that other services add to shared links."""
+        """With a `catalog`, the server is asked once that holds no longer. `body_limit` is in bytes.
+
+        With `is_link`, GET ignores query parameters that other services add to shared links.
+        """
         self.server = server
         self.operation = checker.operation
         self.checker = checker
         self.direct = checker.direct
-        self.guard = DirectCallGuard(server, checker.operation.tool)
+        self.catalog = catalog
         self.on_server = ToolOnServer(server, checker)
         self.encoder = self.on_server.encoder
         self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)
@@ -209,23 +203,3 @@ class Twin:
         """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
         is_link = self._is_link and scope["method"] in ("GET", "HEAD")
         return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
-
-
-def forbidden() -> Problem:
-    """403 for a tool whose own `auth=`, or whose server, refuses the caller."""
-    return Problem(403, "forbidden", "this caller may not use the tool")
-
-
-def problem_of(error: Exception, operation: Operation, scope: Scope) -> Problem:
-    """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
-    match error:
-        case Problem():
-            return error
-        case AuthorizationError():
-            return forbidden()
-        case FastMCPValidationError() if error.__cause__ is None:
-            return Problem(422, "invalid_request", str(error))
-        case ToolError() if not is_crash(error):
-            return Problem(400, "tool_error", str(error))
-    log_failure(error, operation, scope)
-    return problem_of_failure(None, operation.tool)

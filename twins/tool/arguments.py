@@ -24,7 +24,8 @@ from fastmcp.tools.base import ToolResult
 from pydantic import BaseModel, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from twins.fastmcp import allows_direct_calls, ends_in_a_function, function_of, is_unsendable
+from twins.catalog import Catalog
+from twins.fastmcp import ends_in_a_function, function_of, is_unsendable
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, innermost, runs_in_thread, without_nulls
@@ -40,6 +41,8 @@ SUSPECTS = frozenset((bool, str, dict, list))
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
 SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly", "$comment"))
 """Keywords of JSON Schema that every value satisfies."""
+OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
+"""By these FastMCP knows a schema of objects."""
 Steps = tuple[str | int, ...]
 logger = logging.getLogger(__name__)
 
@@ -48,14 +51,22 @@ class ArgumentChecker:
     """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
     def __init__(
-        self, server: FastMCP[Any], operation: Operation, *, threads: CapacityLimiter | None = None, reveals: bool = False
+        self,
+        server: FastMCP[Any],
+        operation: Operation,
+        *,
+        catalog: Catalog | None = None,
+        threads: CapacityLimiter | None = None,
+        reveals: bool = False,
     ) -> None:
-        """`threads` limits those in which the server's functions run that are not async; by default all servers share anyio's.
+        """`catalog` is that from which the operation was made, or one is made of the server as it is now.
 
+        `threads` limits those in which the server's functions run that are not async; by default all servers share anyio's.
         For `reveals` see ResultContract.
         """
         self.operation = operation
         self._reveals = reveals
+        self._catalog = catalog or Catalog(server)
         self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
@@ -66,8 +77,10 @@ class ArgumentChecker:
     def direct(self) -> DirectTool | None:
         """The tool's function with its validator; None when only its server may validate the arguments and call it."""
         tool = self.operation.tool
-        if type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
+        if not isinstance(tool, FunctionTool) or self._catalog.why_not(tool) is not None:
             return None
+        if self.operation.wraps_result or (tool.output_schema and OBJECT_KEYWORDS.isdisjoint(tool.output_schema)):
+            return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
     @cached_property

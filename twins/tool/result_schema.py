@@ -7,21 +7,23 @@ the format date-time, a part of a second none of the format duration, and what a
 import inspect
 import logging
 from collections.abc import Mapping
-from functools import cached_property
+from copy import deepcopy
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
 from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.tools.function_parsing import ParsedFunction
-from fastmcp.utilities.json_schema import compress_schema, is_object_schema
+from fastmcp.utilities.json_schema import compress_schema, dereference_refs, is_object_schema
 from fastmcp.utilities.types import get_cached_typeadapter
 from mcp_types import TextContent
 from pydantic import PydanticSchemaGenerationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import core_schema, to_json
 
-from twins.fastmcp import OutputSchemas, function_of
+from twins.fastmcp import function_of
+from twins.fastmcp_names import OutputSchemas
 from twins.problems import Problem
 from twins.tool.published_schema import PublishedSchema
 
@@ -65,21 +67,33 @@ def as_published(tool: Tool) -> Tool:
     if type(tool) is not FunctionTool or tool.output_schema is None or "InputRequired" in str(tool.return_type):
         return tool
     try:
-        adapter = get_cached_typeadapter(tool.return_type)
+        true = _true_schema(tool.return_type)
+    except TypeError:  # an annotation that cannot be hashed
+        true = _true_schema.__wrapped__(tool.return_type)
+    own = None if true is None else ParsedFunction.from_function(tool.fn).output_schema
+    if true is None or own is None or tool.output_schema not in (own, whole := dereference_refs(own)):
+        return tool
+    if own.get(WRAPS):
+        inner = {name: value for name, value in true.items() if name != "$defs"}
+        roots = {"$defs": true["$defs"]} if "$defs" in true else {}
+        true = {"type": "object", "properties": {"result": inner}, "required": ["result"], WRAPS: True, **roots}
+    elif not is_object_schema(true):
+        true = {"type": "object"}
+    published = compress_schema(deepcopy(true), prune_titles=True)
+    return tool.model_copy(update={"output_schema": dereference_refs(published) if tool.output_schema == whole else published})
+
+
+@lru_cache(maxsize=1_000)
+def _true_schema(annotation: Any) -> Schema | None:
+    """What is true of all values of a type; None if that is what FastMCP publishes, or if it publishes nothing."""
+    try:
+        adapter = get_cached_typeadapter(annotation)
         said, true = (
             adapter.json_schema(mode="serialization", by_alias=False, schema_generator=each) for each in (OutputSchemas, TrueSchemas)
         )
-        if said == true or ParsedFunction.from_function(tool.fn).output_schema != tool.output_schema:
-            return tool
     except (PydanticSchemaGenerationError, PydanticUserError):
-        return tool
-    if tool.output_schema.get(WRAPS):
-        definitions = true.pop("$defs", None)
-        true = {"type": "object", "properties": {"result": true}, "required": ["result"], WRAPS: True}
-        true |= {"$defs": definitions} if definitions else {}
-    elif not is_object_schema(true):
-        true = {"type": "object"}
-    return tool.model_copy(update={"output_schema": compress_schema(true, prune_titles=True)})
+        return None
+    return None if said == true else true
 
 
 class InvalidResultProblem(Problem):

@@ -1,0 +1,106 @@
+"""A server outside this process: whether it can be reached, why it cannot be served, and whether what it offers has changed."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import anyio
+
+from campus.backoff import RECONNECTS
+from campus.catalog.foreign_servers import Upstream
+from campus.errors import CampusError, Unreachable
+
+PROBE_SECONDS = 60.0
+"""How long a later attempt waits: a command may have to download itself first."""
+BETWEEN_PROBES = 15.0
+ANSWER_MILLISECONDS = 120_000
+"""How long an answer may take where `timeout` says nothing; in milliseconds, as in clients' configurations."""
+log = logging.getLogger(__name__)
+
+
+class Listed(Protocol):
+    """What such a server offers, as it was when it was asked."""
+
+    async def refresh(self) -> object:
+        """Ask for it. LoadError for what cannot be served."""
+        ...
+
+    async def has_changed(self) -> bool:
+        """True if it is another by now."""
+        ...
+
+
+class WatchedServer(Upstream):
+    """One such server. `address` is where it is, without parts that may be secret."""
+
+    between = BETWEEN_PROBES
+    """Seconds from one probe to the next while it answers."""
+    is_probed = True
+
+    def __init__(self, name: str, address: str, *, answer_limit: int, milliseconds: int | None) -> None:
+        super().__init__(name, address, answer_limit=answer_limit, seconds=(milliseconds or ANSWER_MILLISECONDS) / 1000)
+        self.rejection: str | None = None
+        """Why its tools cannot be served although it answers."""
+        self.components: Listed
+
+    def findings(self) -> Sequence[str]:
+        """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
+        found = [f"{self.address} cannot be reached ({self.failure}{self._last_words()}); campus keeps trying"] if self.failure else []
+        return [*found, *([self.rejection] if self.rejection else [])]
+
+    def _last_words(self) -> str:
+        """More about why it cannot be reached."""
+        return ""
+
+    def fresh(self) -> Listed:
+        """What it offers, before it is asked."""
+        raise NotImplementedError
+
+    def reject(self, error: Exception) -> str:
+        """Note why its tools cannot be served, log it if it is new, and return it."""
+        foreseen = isinstance(error, CampusError)
+        fault = f"its tools cannot be served ({type(error).__name__}); the log has the cause"
+        reason = str(error) if foreseen else f"building {self.name!r}: {fault}"
+        if reason != self.rejection:
+            cause = None if foreseen else error
+            log.error("building cannot be opened", exc_info=cause, extra={"building": self.name, "reason": str(error)[:1_000]})
+        self.rejection = reason
+        return reason
+
+    async def open(self, *, seconds: float) -> None:
+        """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
+        components = self.fresh()
+        try:
+            with anyio.fail_after(seconds):
+                await components.refresh()
+        except CampusError:
+            self.mark_reachable()
+            raise
+        except Exception as error:  # transports may raise any exception of their libraries
+            self.mark_unreachable(error)
+            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure}{self._last_words()})") from error
+        self.components = components
+        self.mark_reachable()
+
+    async def changed(self) -> None:
+        """Probe it from time to time, until it lists other tools than when it was opened."""
+        failures = 1
+        while True:
+            if self.failure:
+                await RECONNECTS.sleep(failures)
+            else:
+                with anyio.move_on_after(self.between):
+                    await self._fails.wait()
+            if self.failure or self.is_probed:
+                try:
+                    with anyio.fail_after(PROBE_SECONDS):
+                        has_changed = await self.components.has_changed()
+                    self.mark_reachable()
+                    if has_changed:
+                        return
+                except CampusError as error:
+                    self.mark_reachable()
+                    self.reject(error)
+                except Exception as error:  # as above
+                    self.mark_unreachable(error)
+            failures = failures + 1 if self.failure else 1
