@@ -127,7 +127,9 @@ class ToolOnServer:
             self._checker.check_result(result)
             return result
         except ToolError as error:
-            raise self._checker.unsendable(error) or error from error
+            if (problem := self._checker.unsendable(error)) is not None:
+                raise problem from error
+            raise
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
