@@ -6,11 +6,12 @@
     twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
 Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
-argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked (tool.arguments).
-A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its server;
-if its caller hangs up it is cancelled (tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result
-becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
-describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
+argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked
+against what the tool publishes (tool.arguments, tool.published_schema). A call passes the gate (http.call) and runs the tool's
+function (tool.direct_call, within tool.context) or goes through its server; if its caller hangs up it is cancelled (tool.hang_up),
+and what it raises becomes a problem (tool.errors, problems). The result is held against what is published of it
+(tool.result_schema), and becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the
+endpoint of a path, documents describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
 take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
 (mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
 release lacks something of it, quick_way says so, and the server answers every call.
@@ -59,6 +60,7 @@ from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
+from twins.tool.result_schema import as_published, invalid_result
 
 __all__ = [
     "ANY",
@@ -92,6 +94,7 @@ __all__ = [
     "ToolOnServer",
     "Twins",
     "WhileItHolds",
+    "as_published",
     "attach",
     "body_of_result",
     "etag_of",
@@ -99,6 +102,7 @@ __all__ = [
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
+    "invalid_result",
     "is_crash",
     "is_read_only",
     "is_refusal",
