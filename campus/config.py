@@ -271,6 +271,7 @@ class Config(Table):
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
     _is_locked: bool = PrivateAttr(default=False)
+    _is_authors: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
     def has_its_logo(self) -> Self:
@@ -286,8 +287,19 @@ class Config(Table):
 
     def locked(self) -> Self:
         """The same for a process whose parent holds the lock of the data."""
-        config = self.model_copy()
+        config = self.for_author()
         config._is_locked = True
+        return config
+
+    @property
+    def is_authors(self) -> bool:
+        """True under `campus dev` and in campus.testing: who is told what a tool returned, and not what it publishes, is its author."""
+        return self._is_authors
+
+    def for_author(self) -> Self:
+        """The same where only the author of its buildings calls."""
+        config = self.model_copy()
+        config._is_authors = True
         return config
 
     @property

@@ -49,6 +49,8 @@ from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
+from twins.tool.published_schema import PublishedSchema
+from twins.tool.result_schema import as_published, invalid_result
 
 __all__ = [
     "ANY",
@@ -74,6 +76,7 @@ __all__ = [
     "Operation",
     "Parameter",
     "Problem",
+    "PublishedSchema",
     "RequestDependency",
     "RouteEntry",
     "RouteTable",
@@ -81,12 +84,14 @@ __all__ = [
     "ToolOnServer",
     "Twins",
     "WhileItHolds",
+    "as_published",
     "attach",
     "etag_of",
     "extensions_of",
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
+    "invalid_result",
     "is_crash",
     "is_read_only",
     "is_refusal",

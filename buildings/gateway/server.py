@@ -1,7 +1,7 @@
 """The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fastmcp import FastMCP
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -24,6 +24,8 @@ class Result(BaseModel):
     """Base of the gateway's answers."""
 
     model_config = ConfigDict(frozen=True)
+
+    always_conforms: ClassVar[bool] = True
 
     ok: bool = Field(default=True, description="Always true: a refused call returns an error instead.")
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -300,7 +300,7 @@ async def test_what_a_signature_leaves_unsaid_is_found_by_the_check_with_file_an
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_result_that_is_not_what_its_annotation_says_fails_the_authors_test_and_shows_no_value(frame: Frame) -> None:
+async def test_a_result_that_is_not_what_its_tool_publishes_fails_the_authors_test(frame: Frame) -> None:
     server: FastMCP[Any] = FastMCP("Tides")
 
     @server.tool(annotations=READ_ONLY)
@@ -312,13 +312,11 @@ async def test_a_result_that_is_not_what_its_annotation_says_fails_the_authors_t
         assert (await campus.call("level", port="Dover")).data == {"port": "Dover", "metres": 1.0}
 
     async def author_tests() -> None:
-        async with open_campus(a=Building(server), frame=frame) as campus:
-            with suppress(RuntimeError):  # an MCP client compares the result with its schema itself
-                assert (await campus.call("level", port="Hull")).data == {"port": "Hull", "metres": "secret"}
+        async with open_campus(a=Building(server), frame=frame) as campus, campus.mcp() as client:
+            assert (await client.call_tool_mcp("level", {"port": "Hull"})).is_error, "seen by no call of the test's own"
 
-    with pytest.raises(AssertionError, match=r"(?s)level: a tool's result is not what its annotation says.*metres") as raised:
+    with pytest.raises(AssertionError, match=r"(?s)level: a tool's result is not what it publishes: /metres: it is not of type"):
         await author_tests()
-    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])

@@ -76,10 +76,10 @@ def known_etags(scope: Scope) -> set[bytes]:
 class ResultEncoder:
     """Makes HTTP answers of one operation's results, and keeps the last one."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, writer: ResultWriter) -> None:
         self._operation = operation
         self._tool = operation.tool
-        self._writer = ResultWriter(operation.tool)
+        self._writer = writer
         self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> Answer:
@@ -103,21 +103,17 @@ class ResultEncoder:
     def _encode(self, value: Any) -> Answer:
         writer = self._writer
         if isinstance(value, FINISHED):
-            return self._finished(value)
+            return self._finished(value, writer)
         if not writer.is_data(value):
-            return self._finished(self._tool.convert_result(value))
+            return self._finished(self._tool.convert_result(value), writer)
         try:
             body = writer.write(value)
         except PydanticSerializationError:
-            if writer.typed:
-                raise
-            return self._finished(self._tool.convert_result(value))
-        is_object = body.startswith(b"{")
-        if writer.typed and not (is_object or writer.wraps):
-            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
-        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
+            return self._finished(self._tool.convert_result(value), writer)
+        return self._json(_wrapped(body) if writer.wraps or not body.startswith(b"{") else body)
 
-    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
+    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult, writer: ResultWriter | None = None) -> Answer:
+        """The answer for a result that is complete; `writer` is given for one that was not compared with its schema before."""
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
             asking = result.input_required if isinstance(result, InputRequiredToolResult) else result
@@ -125,6 +121,8 @@ class ResultEncoder:
             raise input_required(requests)
         if result.is_error:
             raise problem_of_result(result, self._tool)
+        if writer is not None:
+            writer.contract.check_result(result)
         if result.structured_content is not None:
             body = to_json(result.structured_content, inf_nan_mode="null")
             return self._json(_wrapped(body) if self._operation.wraps_result else body)

@@ -42,9 +42,9 @@ class EncodedResult:
 class McpResultEncoder:
     """Writes the results of one operation, and keeps the bytes of the last one. What is no data becomes a ToolResult, as in FastMCP."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, writer: ResultWriter) -> None:
         self._tool = operation.tool
-        self._writer = ResultWriter(operation.tool)
+        self._writer = writer
         self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> EncodedResult | ToolResult:
@@ -70,7 +70,9 @@ class McpResultEncoder:
                 return members_of(body, orjson.dumps(body.decode())), None, body
         elif isinstance(value, InputRequiredResult | InputRequiredToolResult):
             raise AsksForInputError
-        return self._tool.convert_result(value)
+        result = self._tool.convert_result(value)
+        writer.contract.check_result(result)
+        return result
 
 
 def members_of(structured: bytes, text: bytes, *, is_error: bool = False) -> bytes:
