@@ -22,7 +22,7 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
@@ -37,6 +37,7 @@ from campus.site import Site
 from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
+from twins import is_read_only
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty
@@ -169,8 +170,9 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     config = plan.config
     secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
     known = sorted({*SECRETS, *secrets})
+    referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
-    unread = sorted(config.secrets.keys() - set(known))
+    unread = sorted(config.secrets.keys() - referred - set(known))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
@@ -211,9 +213,7 @@ def free_write_findings(opened: OpenBuilding) -> Sequence[str]:
     writing = [
         name
         for name, tool in sorted(opened.tools.items())
-        if access_of(tool.meta) is None
-        and opened.offers[name].access.is_free
-        and not (tool.annotations and tool.annotations.read_only_hint)
+        if access_of(tool.meta) is None and opened.offers[name].access.is_free and not is_read_only(tool)
     ]
     if not writing:
         return []
@@ -343,7 +343,7 @@ def calls_write(opened: OpenBuilding) -> bool:
 
     A building with fewer goes on answering most calls while its database takes no writes.
     """
-    writing = [tool for tool in opened.tools.values() if not (tool.annotations and tool.annotations.read_only_hint)]
+    writing = [tool for tool in opened.tools.values() if not is_read_only(tool)]
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 

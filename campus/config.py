@@ -70,6 +70,8 @@ Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
 SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}'
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
+REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
+"""In the server of a building: what the environment has under this name."""
 HOW_TO_WRITE = {
     "write a list, in [ and ]": ("tuple_type", "frozen_set_type", "list_type", "set_type"),
     "write a table": ("dict_type", "model_type", "model_attributes_type"),
@@ -365,7 +367,8 @@ def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
 
 def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
-    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_")}
+    named = references_in(data)
+    secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
     if surplus := data.keys() & {name for name, field in Config.model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
     if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
@@ -376,6 +379,27 @@ def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = 
         raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, Config).splitlines())) from None
     _ = config.operator_password  # a short one is refused before anything is opened
     return config
+
+
+def references_in(data: Mapping[str, Any]) -> frozenset[str]:
+    """The variables of the environment to which the servers of [buildings] refer, as ${NAME}."""
+    buildings = data.get("buildings")
+    servers = [table.get("server") for table in buildings.values() if isinstance(table, dict)] if isinstance(buildings, dict) else []
+    return frozenset(name for server in servers if isinstance(server, dict) for name in REFERENCE.findall(str(server)))
+
+
+def filled(value: Any, secrets: Mapping[str, SecretStr], where: str) -> Any:
+    """A server of campus.toml with the values to which it refers; ConfigError if the environment lacks one."""
+    match value:
+        case dict():
+            return {name: filled(each, secrets, f"{where}.{name}") for name, each in value.items()}
+        case list():
+            return [filled(each, secrets, where) for each in value]
+        case str():
+            if missing := [name for name in REFERENCE.findall(value) if name not in secrets]:
+                raise ConfigError(f"{where} needs {missing[0]}: set it in the environment")
+            return REFERENCE.sub(lambda found: secrets[found[1]].get_secret_value(), value)
+    return value
 
 
 def read_file_target(target: str, folder: Path) -> tuple[Path, str | None] | None:

@@ -18,7 +18,7 @@ take the same way without their server (mcp.endpoint): read strictly (mcp.messag
 from twins.attach import Twins, attach, operations_of
 from twins.documents.openapi import openapi, problem_response
 from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
-from twins.http.call import Call, Gate, ToolOnServer, problem_of
+from twins.http.call import Call, Gate, ToolOnServer
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
@@ -29,11 +29,11 @@ from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
-from twins.tool.annotation import ROUTE_META, route
+from twins.tool.annotation import ROUTE_META, is_read_only, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
 from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
-from twins.tool.errors import log_failure, problem_of_failure
+from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
 
@@ -70,11 +70,11 @@ __all__ = [
     "hides_tools",
     "invalid_request",
     "is_crash",
+    "is_read_only",
     "is_refusal",
     "json_answer",
     "kept_alive",
     "known_etags",
-    "log_failure",
     "openapi",
     "operation_of",
     "operations_of",
@@ -82,7 +82,7 @@ __all__ = [
     "pointer_to",
     "problem_answer",
     "problem_of",
-    "problem_of_failure",
+    "problem_of_result",
     "problem_response",
     "read_json",
     "requested_with",
@@ -96,5 +96,8 @@ __all__ = [
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",
+    "upstream_failed",
+    "upstream_late",
+    "upstream_too_long",
     "with_meta",
 ]

@@ -6,6 +6,7 @@ Written against FastMCP 4.1.2 and mcp 2.3. tests/twins/test_fastmcp_internals.py
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from traceback import walk_tb
 from typing import Any
 
 from fastmcp import Context, FastMCP
@@ -30,6 +31,8 @@ from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 
 NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
+OPENAPI, PROXY, TOOLS = "fastmcp.server.providers.openapi", "fastmcp.server.providers.proxy", "fastmcp.tools"
+"""FastMCP's code for the tools of an API, for those of another server, and around every tool."""
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 
 
@@ -284,26 +287,41 @@ def runs_as_task(tool: Tool, context: Context) -> bool:
     return False
 
 
-def error_of_crash(server: FastMCP[Any], tool: Tool, error: Exception) -> ToolError:
-    """The ToolError that `server.call_tool` raises for an exception of a tool, with that exception as its cause."""
-    code = get_http_status_code(error)
-    text = f"Error calling tool {tool.name!r}" + ("" if server._mask_error_details else f": {error}")
-    if code == 429:
-        text = "Rate limited by upstream API, please retry later"
-    elif is_timeout_error(error):
-        text = "Upstream request timed out, please retry"
-    made = ToolError(text)
-    made.__cause__ = error
-    return made
+def api_method(tool: Tool) -> str | None:
+    """The method of the API's operation of which FastMCP made the tool; None for any other tool."""
+    while (inner := getattr(tool, "parent_tool", None)) is not None:
+        tool = inner
+    is_operation = any(kind.__module__ == f"{OPENAPI}.components" for kind in type(tool).__mro__)
+    return getattr(getattr(tool, "_route", None), "method", None) if is_operation else None
 
 
-def is_crash(error: ToolError) -> bool:
-    """True if a ToolError from `server.call_tool` wraps another exception of the tool; False if the tool raised it itself.
+class CrashError(ToolError):
+    """What `server.call_tool` raises for an exception of a tool, with that exception as its cause, in a call without the server."""
 
-    FastMCP wraps every other exception in a ToolError whose text repeats it, with the exception as its cause.
+    def __init__(self, server: FastMCP[Any], tool: Tool, error: Exception) -> None:
+        text = f"Error calling tool {tool.name!r}" + ("" if server._mask_error_details else f": {error}")
+        if get_http_status_code(error) == 429:
+            text = "Rate limited by upstream API, please retry later"
+        elif is_timeout_error(error):
+            text = "Upstream request timed out, please retry"
+        super().__init__(text)
+        self.__cause__ = error
+
+
+def is_crash(error: BaseException) -> bool:
+    """True if a ToolError wraps another exception of the tool; False if the tool raised it itself, also `from` another exception.
+
+    FastMCP wraps every other exception in a ToolError, with the exception as its cause: which of the two it is, the place says.
     """
-    wrapped = ("Error calling tool ", "Upstream request timed out", "Rate limited by upstream API")
-    return type(error) is ToolError and error.__cause__ is not None and str(error).startswith(wrapped)
+    if type(error) is not ToolError or error.__cause__ is None:
+        return isinstance(error, CrashError)
+    places = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return bool(places) and places[-1].startswith("fastmcp.server.")
+
+
+def came_through(error: BaseException, *parts: str) -> bool:
+    """True if the exception was raised in one of these modules or packages, or below a call that they made."""
+    return any(frame.f_globals.get("__name__", "").startswith(parts) for frame, _ in walk_tb(error.__traceback__))
 
 
 def has_tracer() -> bool:

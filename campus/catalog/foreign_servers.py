@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import mcp_types
@@ -26,49 +26,21 @@ from pydantic import ValidationError
 
 from campus.catalog.bounded_lines import TOO_LONG
 from campus.catalog.foreign_schemas import ForeignSchema
+from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError
-from campus.observability import redacted
 from campus.problems import upstream_unavailable
-from twins import Problem, is_refusal
+from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
 EMPTY_PAGE = 8_000
 """What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
 NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
 LONGER = TOO_LONG.partition("{")[0]
 """How an error says that an answer was too long: mcp passes on nothing of an exception but its text."""
-INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
-"""How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 RESERVED_CODES = range(-32768, -31999)
 """The codes of JSON-RPC errors that are no tool's own."""
 KEPT_SECONDS = 300.0
 """How long a list of prompts or resources is used to find one of them, as FastMCP's proxies do; whoever lists them, lists those of now."""
 log = logging.getLogger(__name__)
-
-
-class Upstream:
-    """Where a server is, without parts that may be secret, what it may send and how long that may take; and whether it answered last."""
-
-    def __init__(self, name: str, address: str, *, answer_limit: int, seconds: float) -> None:
-        self.name = name
-        self.address = address
-        self.answer_limit = answer_limit
-        self.seconds = seconds
-        self.failure: str | None = None
-        self._fails = anyio.Event()
-
-    def mark_unreachable(self, error: BaseException) -> None:
-        """Note that it did not answer, and log the change."""
-        if self.failure is None:
-            log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
-        self.failure = reason_of(error)
-        self._fails.set()
-
-    def mark_reachable(self) -> None:
-        """Note that it answered, and log the change."""
-        if self.failure is not None:
-            log.info("server answers again", extra={"building": self.name, "address": self.address})
-            self._fails = anyio.Event()
-        self.failure = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +52,13 @@ class Described:
     completes: bool
     tools: tuple[mcp_types.Tool, ...] = ()
 
-    def is_like(self, other: "Described | None") -> bool:
-        """Whether it says the same, in whatever order: that of some servers is another each time."""
-        return other is not None and self._in_order() == other._in_order()
-
-    def _in_order(self) -> "Described":
+    def in_order(self) -> Self:
+        """The same by the names of the tools, to be compared: some servers list them in another order each time."""
         return replace(self, tools=tuple(sorted(self.tools, key=lambda tool: tool.name)))
+
+
+UNKNOWN = Described(None, None, completes=False)
+"""Before it was asked."""
 
 
 def mirrored(name: str, described: Described, components: "ForeignComponents", **options: Any) -> FastMCP[Any]:
@@ -112,7 +85,7 @@ def mirrored(name: str, described: Described, components: "ForeignComponents", *
 class ForeignComponents(ProxyProvider):
     """What a server offers that was not written for campus. Its tools are as they were when they were listed: campus has priced these."""
 
-    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: Upstream | None = None) -> None:
+    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: WatchedServer | None = None) -> None:
         super().__init__(connect)  # type: ignore[arg-type]  # the same two forms
         self.described: Described | None = None
         self._upstream = upstream
@@ -166,15 +139,14 @@ class ForeignComponents(ProxyProvider):
         limit = self._upstream.answer_limit if self._upstream else 0
         return LoadError(f"{self._subject} sends more than {limit:,} bytes for its list of tools; raise answer_limit, or hide tools there")
 
-    async def refresh(self) -> Described:
+    async def refresh(self) -> None:
         """Store what the server says now."""
         self.described = await self.describe()
         self._tools = tuple(map(self._tool_of, self.described.tools))
-        return self.described
 
     async def has_changed(self) -> bool:
         """True if the server says something else than was stored."""
-        return not (await self.describe()).is_like(self.described)
+        return self.described is None or (await self.describe()).in_order() != self.described.in_order()
 
     async def _list_tools(self) -> Sequence[Tool]:
         if self.described is None:
@@ -246,7 +218,7 @@ class ForeignComponents(ProxyProvider):
 
 
 @contextmanager
-def reaching(upstream: Upstream | None) -> Iterator[None]:
+def reaching(upstream: WatchedServer | None) -> Iterator[None]:
     """What is not a tool of a server: an error of the protocol if it cannot be reached, or not in time."""
     try:
         with anyio.fail_after(upstream.seconds if upstream else None):
@@ -263,7 +235,7 @@ class ForeignPrompt(ProxyPrompt):
     """A prompt of the server, listed as the server lists it."""
 
     _listed: mcp_types.Prompt
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_prompt(self, **_: Any) -> mcp_types.Prompt:
         """As it was listed."""
@@ -279,7 +251,7 @@ class ForeignResource(ProxyResource):
     """A resource of the server, listed as the server lists it."""
 
     _listed: mcp_types.Resource
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_resource(self, **_: Any) -> mcp_types.Resource:
         """As it was listed."""
@@ -295,7 +267,7 @@ class ForeignTemplate(ProxyTemplate):
     """A resource template of the server, listed as the server lists it."""
 
     _listed: mcp_types.ResourceTemplate
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_template(self, **_: Any) -> mcp_types.ResourceTemplate:
         """As it was listed."""
@@ -311,7 +283,7 @@ class ForeignTool(ProxyTool):
     """A tool that is called through a session. Arguments are checked before they are sent, and every failure becomes a problem."""
 
     _listed: mcp_types.Tool
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
     _schema: ForeignSchema | None = None
 
     def to_mcp_tool(self, **overrides: Any) -> mcp_types.Tool:
@@ -329,7 +301,7 @@ class ForeignTool(ProxyTool):
             if not limit.cancelled_caught:
                 self._mark_unreachable(error)
                 raise upstream_unavailable() from error
-            raise late() from error
+            raise upstream_late() from error
         except MCPError as error:
             raise self._problem_of(error) from error
         except ValidationError as error:  # what it sent is no result of MCP
@@ -340,7 +312,7 @@ class ForeignTool(ProxyTool):
         if self._upstream is not None:
             self._upstream.mark_reachable()
         if result.is_error:
-            raise problem_of_result(result)
+            raise problem_of_result(result, self)
         return result
 
     def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
@@ -364,44 +336,10 @@ class ForeignTool(ProxyTool):
             return Problem(400, "tool_error", error.error.message)
         log.warning("server failed", extra={"tool": self.name, "reason": reason_of(error)})
         if LONGER in error.error.message or "SSE stream failed" in error.error.message:
-            return Problem(502, "upstream_failed", "the server behind this tool sent a longer answer than is accepted here; ask for less")
+            return upstream_too_long()
         if code == mcp_types.CONNECTION_CLOSED:
             self._mark_unreachable(error)
             return upstream_unavailable()
         if code == mcp_types.REQUEST_TIMEOUT:
-            return late()
-        return upstream_failed(f" (error {code} of the protocol)")
-
-
-def late() -> Problem:
-    """Its server took longer than it may."""
-    return Problem(504, "timeout", "the server behind this tool did not answer in time")
-
-
-def upstream_failed(how: str = "") -> Problem:
-    """What its server answers is of no use to the caller. An error's words are for the log: they may be of a transport, with addresses."""
-    return Problem(502, "upstream_failed", f"the server behind this tool did not return a valid answer{how}; try again later")
-
-
-def problem_of_result(result: ToolResult) -> Problem:
-    """The problem of an error result: the one that it contains, 422 for invalid arguments, else 400 with its words, whatever they are.
-
-    The server is up, and this is its answer: also where its words say no more than that the tool failed.
-    """
-    match result.structured_content:
-        case {"status": int(status), "code": str(code), "detail": str(detail)} if is_refusal(status, code):
-            return Problem(status, code, detail)
-    text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent)).strip()
-    if INVALID_ARGUMENTS.match(text):
-        return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
-    return Problem(400, "tool_error", text or "the tool could not answer")
-
-
-def reason_of(error: BaseException) -> str:
-    """Why, in a few words: the innermost of nested errors."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = redacted(" ".join(str(error)[:2_000].split())).rpartition("Client failed to connect: ")[2]
-    return (text or type(error).__name__)[:200]
+            return upstream_late()
+        return upstream_failed()

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from campus.addresses import is_web_address
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, SERVER_FORMS, BuildingTable, known_keys, read_file_target, sentence_of
+from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import CampusError, ConfigError, LoadError
 from campus.observability import origin_of, redacted
 
@@ -92,16 +92,22 @@ def installed_buildings() -> Sequence[Installed]:
 
 
 def load(
-    name: str, table: BuildingTable, secrets: Mapping[str, SecretStr], installed: Sequence[Installed], *, folder: Path
+    name: str,
+    table: BuildingTable,
+    secrets: Mapping[str, SecretStr],
+    installed: Sequence[Installed],
+    *,
+    folder: Path,
+    is_local: bool = False,
 ) -> LoadedBuilding:
     """Find one building and read its settings; ConfigError or LoadError says what is wrong and which choices there are.
 
-    `folder` is that of campus.toml.
+    `folder` is that of campus.toml, `is_local` says whether the campus is for its machine alone.
     """
     if name in RESERVED:
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
-        remote = _remote(name, table, table.server)
+        remote = _remote(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)
         server = remote.server()
         return LoadedBuilding(name, table, Building(server), Settings(), server, remote)
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
@@ -210,8 +216,10 @@ def _remedy(error: BaseException) -> str:
     return "correct that line"
 
 
-def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> RemoteServer:
-    """A remote server: a command, or an address. FastMCP accepts any key, and fails only when it connects."""
+def _remote(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
+    """A remote server: a command, an address, or an API. FastMCP accepts any key, and fails only when it connects."""
+    if "openapi" in target and not table.settings:
+        return _api(name, table, target, folder, is_local=is_local)
     from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # a quarter of a second, with the next line
 
     from campus.catalog.remotes import ProxiedServer
@@ -236,10 +244,24 @@ def _remote(name: str, table: BuildingTable, target: Mapping[str, Any]) -> Remot
         )
     if target.get("auth") == "oauth":
         raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
+    if str(target.get("command")).startswith(("./", "../")):
+        target = {**target, "command": str(folder / target["command"])}
     try:
         return ProxiedServer(name, target, answer_limit=table.answer_limit)
     except ValidationError as error:
         raise ConfigError(sentence_of(error.errors(include_url=False)[0], model, ("buildings", name, "server"))) from None
+
+
+def _api(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
+    from campus.catalog.apis import ApiServer, ApiTable  # as above
+
+    try:
+        keys = ApiTable.model_validate(target)
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error.errors(include_url=False)[0], ApiTable, ("buildings", name, "server"))) from None
+    if keys.base_url and not is_web_address(keys.base_url):
+        raise ConfigError(f"buildings.{name}.server.base_url is not the address of an API; write https://…")
+    return ApiServer(name, keys, folder=folder, answer_limit=table.answer_limit, is_local=is_local)
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:

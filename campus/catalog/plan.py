@@ -113,7 +113,7 @@ def _loaded(config: Config, installed: Sequence[Installed]) -> list[LoadedBuildi
     errors: list[CampusError] = []
     for name, table in config.buildings.items():
         try:
-            loaded.append(load(name, table, config.secrets, installed, folder=config.folder))
+            loaded.append(load(name, table, config.secrets, installed, folder=config.folder, is_local=config.is_local))
         except CampusError as error:
             errors.append(error)
     if errors[1:]:

@@ -21,7 +21,7 @@ from campus.config import BuildingTable, ToolTable
 from campus.errors import ConfigError, LoadError
 from campus.layout.apps import SCHEME as APPS
 from campus.pricing import FREE, LOCAL_KEY, META, Access, Offer, access_of
-from twins import ROUTE_META, Operation, operations_of, route, synthetic_tools
+from twins import ROUTE_META, Operation, is_read_only, operations_of, route, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
@@ -286,7 +286,7 @@ def offers_of(building: str, scope: str, tools: Mapping[str, Tool], *, is_local:
 
 def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:
     """A tool's offer: with the scope that the tool declares, else its building's."""
-    undeclared = LOCAL_KEY if is_local and not (tool.annotations and tool.annotations.read_only_hint) else FREE
+    undeclared = LOCAL_KEY if is_local and not is_read_only(tool) else FREE
     return Offer(building, tool.name, access or undeclared, (access and access.scope) or scope)
 
 

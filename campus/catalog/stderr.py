@@ -3,13 +3,17 @@
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from threading import Thread
 
+from campus.errors import one_line
 from campus.secrets import HIDDEN, SECRET_NAME
 
 LONGEST_LINE = 4_000
+LAST_LINES, LONGEST_SHOWN = 6, 300
+"""How many lines are kept for the operator, and how many characters of each."""
 SHORTEST_SECRET, SHORTEST_VALUE = 4, 6
 """Shorter values are numbers, switches and words of every sentence."""
 LABELLED = re.compile(
@@ -38,10 +42,11 @@ def given_secrets(env: Mapping[str, str], args: Sequence[str]) -> Sequence[str]:
 class LabelledStderr:
     """A file for the stderr of a command. One thread reads it, because it outlives the event loop that starts the command."""
 
-    def __init__(self, building: str, *, secrets: Sequence[str] = ()) -> None:
-        """`secrets` are never logged."""
+    def __init__(self, building: str) -> None:
         self._building = building
-        self._secrets = secrets
+        self.secrets: Sequence[str] = ()
+        """What is never logged."""
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._end: int | None = None
 
     def fileno(self) -> int:
@@ -51,14 +56,21 @@ class LabelledStderr:
             Thread(target=self._relay, args=(read,), daemon=True, name=f"stderr of {self._building}").start()
         return self._end
 
+    @property
+    def last_lines(self) -> Sequence[str]:
+        """What the command wrote last, without secrets."""
+        return tuple(self._last)
+
     def _relay(self, read: int) -> None:
         with open(read, encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(LONGEST_LINE):
                 if text := line.strip():
-                    log.info("stderr", extra={"building": self._building, "line": self._without_secrets(text)})
+                    line = self._without_secrets(text)
+                    self._last.append(one_line(line, longest=LONGEST_SHOWN))
+                    log.info("stderr", extra={"building": self._building, "line": line})
 
     def _without_secrets(self, line: str) -> str:
-        for value in self._secrets:
+        for value in self.secrets:
             line = line.replace(value, HIDDEN)
         return SHAPED.sub(HIDDEN, LABELLED.sub(rf"\1{HIDDEN}", line))
 

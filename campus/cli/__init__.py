@@ -81,6 +81,7 @@ def commands() -> App:
         "Changes of keys are always in it, calls and acts of the operator's pages while campus.toml has [audit_log].",
     )
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
+    app.command("campus.cli.add:app", name="add", help="Write a building that is somewhere else into campus.toml.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import Place, building_name, read_place
-from campus.config import config_of
+from campus.config import REFERENCE, config_of
 from campus.errors import ConfigError
 
 TEMPLATE = Path(__file__).with_name("campus.toml.template")
@@ -21,7 +21,9 @@ OWN_SERVER = '# [buildings.hello]\n# server = "./hello.py:mcp"\n'
 WRITTEN = ("command", "args", "env", "cwd", "url", "headers", "transport")
 URLS = ("url", "serverUrl", "httpUrl")
 """What clients call the address of a remote server."""
-UNFILLED = re.compile(r"\$\{[^}]*\}")
+UNFILLED = re.compile(rf"(?!{REFERENCE.pattern})\$\{{[^}}]*\}}")
+OF_THE_ENVIRONMENT = re.compile(r"\$\{env:")
+"""How VS Code refers to a variable."""
 
 
 def init(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML) -> None:
@@ -50,7 +52,7 @@ def import_servers(
     A campus.toml is written if there is none. The values of env and headers are copied: keep the file private.
     """
     servers = servers_of(file)
-    text = config.read_text(encoding="utf-8") if config.exists() else TEMPLATE.read_text(encoding="utf-8")
+    text = text_of(config)
     taken = set(read_place(config).buildings if config.exists() else tomllib.loads(text)["buildings"])
     added, told = "", []
     for title, entry in servers.items():
@@ -65,12 +67,24 @@ def import_servers(
         taken.add(name)
         ignored = sorted(entry.keys() - {*WRITTEN, *URLS, "type"}) if isinstance(entry, dict) else []
         told.append(f"[buildings.{name}]" + (f", without {', '.join(ignored)}" if ignored else ""))
-    config_of(tomllib.loads(text + added), config)  # what cannot be served is refused before anything is written
-    if added:
-        _append(config, added if config.exists() else text + added, mode=0o600)  # env and headers hold secrets
+    append_tables(config, added, mode=0o600)  # env and headers may hold secrets
     print(*told, sep="\n")
     if re.search(r"\b(env|headers) = ", added):
         print(f"{config} has the values of env and headers now; let nobody else read it")
+
+
+def text_of(config: Path) -> str:
+    """What a campus.toml says, or would say if there were one."""
+    return (config if config.exists() else TEMPLATE).read_text(encoding="utf-8")
+
+
+def append_tables(config: Path, tables: str, *, mode: int = 0o666) -> None:
+    """Write tables at the end of a campus.toml, and a new one if there is none; ConfigError for what cannot be served."""
+    text = text_of(config)
+    config_of(tomllib.loads(text + tables), config)  # before anything is written
+    if tables:
+        line_end = "" if text.endswith("\n") else "\n"
+        _append(config, line_end + tables if config.exists() else text + tables, mode=mode)
 
 
 def servers_of(file: Path) -> Mapping[str, Any]:
@@ -105,9 +119,9 @@ def table_of(entry: Any) -> str:
     kind = entry.get("type", entry.get("transport"))
     remote = {"url": url, "headers": entry.get("headers"), "transport": "sse" if kind == "sse" else None}
     local = {name: entry.get(name) for name in ("command", "args", "env", "cwd")}
-    value = toml_value({name: value for name, value in (remote if url else local).items() if value})
+    value = OF_THE_ENVIRONMENT.sub("${", toml_value({name: value for name, value in (remote if url else local).items() if value}))
     if unfilled := UNFILLED.search(value):
-        raise ConfigError(f"campus does not fill in {unfilled[0]}; write the value")
+        raise ConfigError(f"campus does not fill in {unfilled[0]}; write the value, or ${{NAME}} of a variable")
     return value
 
 

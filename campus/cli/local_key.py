@@ -12,6 +12,7 @@ from campus.core import Core
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.pricing import LOCAL_KEY
+from twins import is_read_only
 
 KEY = Product("local", "all", "0", Term(12, "month"))
 FILE = "local.key"
@@ -19,10 +20,8 @@ FILE = "local.key"
 
 def open_to_strangers(plan: Plan) -> str:
     """The tools that may change something and that everybody may call; empty if there are none."""
-    tools = ((one, name, tool.annotations) for one in plan.opened for name, tool in one.tools.items())
-    return ", ".join(
-        f"{one.name}.{name}" for one, name, said in tools if one.offers[name].access.is_free and not (said and said.read_only_hint)
-    )
+    tools = ((one, name, tool) for one in plan.opened for name, tool in one.tools.items())
+    return ", ".join(f"{one.name}.{name}" for one, name, tool in tools if one.offers[name].access.is_free and not is_read_only(tool))
 
 
 async def announce(plan: Plan, core: Core) -> None:

@@ -25,6 +25,9 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 REPEATED_SECONDS = 60.0
 MOST_OF_A_KIND = 20
 MOST_TRACEBACKS = 2
+MOST_OF_A_COMMAND = 100
+OF_COMMANDS = "campus.catalog.stderr"
+"""The logger of what the commands of buildings write to stderr, a line each."""
 Causes = dict[tuple[object, ...], tuple[float, int]]
 """When each of the latest was first logged in its minute, the oldest first, and how often it was to be logged since."""
 MOST_REMEMBERED = 1_000
@@ -90,8 +93,8 @@ class Budget(logging.Filter):
     """Limits what one cause may write within a minute, of whichever request, so that a fault does not fill the disk or hide another.
 
     A warning that says what another said is dropped, and after the first twenty one that the same line of code logs. Of an error with a
-    traceback, which is the same cause if it was raised at the same place, the first two are whole. The next one after the minute says
-    how many were dropped.
+    traceback, which is the same cause if it was raised at the same place, the first two are whole. Of what the command of a building
+    writes to stderr, the first hundred lines. The next one after the minute says how many were dropped.
     """
 
     def __init__(self) -> None:
@@ -101,6 +104,9 @@ class Budget(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to log it."""
+        if record.name == OF_COMMANDS:
+            command = (record.name, getattr(record, "building", None))
+            return bool(_place_of(command, self._kinds, MOST_OF_A_COMMAND, record))
         if record.levelno < logging.WARNING:
             return True
         error = record.exc_info[1] if record.exc_info else None

@@ -33,7 +33,7 @@ from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from campus.tasks import task_path
-from twins import Answer, Operation, Problem
+from twins import Answer, Operation, Problem, is_read_only
 
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
@@ -183,7 +183,7 @@ def _refused(problem: Problem) -> Answered:
 
 def _changes(operation: Operation) -> bool:
     """Whether a call may change something."""
-    return not (operation.tool.annotations and operation.tool.annotations.read_only_hint)
+    return not is_read_only(operation.tool)
 
 
 def _paragraphs(operation: Operation) -> list[str]:

@@ -27,7 +27,7 @@ from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.problems import storage_problem
 from campus.site import Site
-from twins import ClientDisconnectedError, Problem, ServerAnswers
+from twins import ClientDisconnectedError, Problem, ServerAnswers, is_crash
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
 """How the URL of a payment's terms names a part of the path that has no value."""
@@ -305,7 +305,7 @@ def outcome_of(error: Exception) -> str:
         return error.code
     if isinstance(error, ValidationError):
         return "invalid_request"
-    return "tool_error" if isinstance(error, ToolError) and error.__cause__ is None else "internal_error"
+    return "tool_error" if isinstance(error, ToolError) and not is_crash(error) else "internal_error"
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

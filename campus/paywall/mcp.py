@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import mcp_types
-from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
+from fastmcp.exceptions import NotFoundError, PromptError, ResourceError, ToolError, ValidationError
 from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import Tool
@@ -31,8 +31,7 @@ from twins import (
     ServerAnswers,
     is_crash,
     kept_alive,
-    log_failure,
-    problem_of_failure,
+    problem_of,
     requested_with,
     require_storable,
     runs_as_task,
@@ -139,12 +138,14 @@ class McpPaywall:
         except ServerAnswers:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise
-        except ToolError as error:
-            if not call.is_direct and is_crash(error):
-                log_failure(error.__cause__ or error, checker.operation, scope)
-            return refusal(as_problem(error, checker.operation.tool), scope)
+        except (ToolError, ResourceError, PromptError) as error:  # the last two of a tool that reads a resource or a prompt
+            if isinstance(error.__cause__, NoBackChannelError):
+                return refusal(Problem(409, "input_required", NO_SESSION), scope)
+            return refusal(problem_of(error, checker.operation, scope, is_logged=call.is_direct and is_crash(error)), scope)
         except ValidationError as error:
-            return refusal(checker.rejected(error.__cause__, call.arguments), scope)
+            is_tools_own = call.is_direct or error.__cause__ is None  # before a direct call the arguments were checked
+            problem = problem_of(error, checker.operation, scope) if is_tools_own else checker.rejected(error.__cause__, call.arguments)
+            return refusal(problem, scope)
 
 
 class PaywallMiddleware(Middleware):
@@ -242,14 +243,3 @@ def current_scope() -> Scope:
         return get_http_request().scope
     except RuntimeError:
         return {"type": "http", "headers": []}
-
-
-def as_problem(error: ToolError, tool: Tool) -> Problem:
-    """A Problem unchanged; a plain ToolError with its sentence; any other failure without its text."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error.__cause__, NoBackChannelError):
-        return Problem(409, "input_required", NO_SESSION)
-    if error.__cause__ is None:
-        return Problem(400, "tool_error", str(error))
-    return problem_of_failure(error.__cause__, tool)

@@ -55,7 +55,7 @@ async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]
         bare = over_http | {name: command_of(kind) for name, kind in commands.items()} | {"sdk_here": whole_servers.make_sdk()}
         campus = await stack.enter_async_context(open_campus(**dict.fromkeys(tables), tables={"buildings": tables}))
         with anyio.fail_after(patience(60)):
-            while campus.service.plan.closed:  # a command starts slowly on a busy machine
+            while campus.service.plan.closed:  # noqa: ASYNC110  # a command starts slowly on a busy machine; nobody tells when
                 await anyio.sleep(0.1)
         yield campus, await stack.enter_async_context(listening(campus.app, lifespan="off")), bare
 
@@ -104,7 +104,7 @@ async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_
     used, unexplained = set(), {}
     async with all_servers() as (_, base, bare):
         for name, target in bare.items():
-            for mode in ("legacy", "auto"):
+            for mode in ("legacy",) if name == WITH_SESSIONS else ("legacy", "auto"):
                 own = await asked(Client(target, mode=mode))
                 through = await asked(Client(f"{base}/{name}/mcp", mode=mode))
                 assert own.keys() >= {"hello.instructions", "completion.completion.total", "tools.tools.0.icons.0.src"}

@@ -1,4 +1,4 @@
-"""Two servers with all that one can say of itself, of the mcp SDK and of FastMCP: `python whole_servers.py sdk|fast` serves one on stdio."""
+"""Two servers with all that one can say of itself, of the SDK and of FastMCP: `python whole_servers.py sdk` serves one on stdio."""
 
 import sys
 from typing import Annotated, Any

@@ -230,7 +230,7 @@ async def test_a_tool_whose_schema_is_open_accepts_unknown_arguments(fronts: Any
         assert (refused.status_code, refused.json()["detail"]) == (422, "strictly nothing")
 
 
-async def test_an_error_result_of_a_proxied_tool_is_a_502(fronts: Any) -> None:
+async def test_an_error_result_is_a_refusal_with_its_words(fronts: Any) -> None:
     class Failing(Tool):
         async def run(self, arguments: dict[str, Any]) -> ToolResult:
             return ToolResult(content="over there it broke", is_error=True)
@@ -239,7 +239,7 @@ async def test_an_error_result_of_a_proxied_tool_is_a_502(fronts: Any) -> None:
     mcp.add_tool(Failing(name="failing", parameters={"type": "object"}, meta=route("GET /failing")))
     async with fronts(mcp) as each:
         answer = await each.http.get("/failing")
-        assert (answer.status_code, answer.json()["detail"]) == (502, "over there it broke")
+        assert (answer.status_code, answer.json()["detail"]) == (400, "over there it broke")
 
 
 async def test_a_transformed_tool_keeps_its_transformation(fronts: Any) -> None:

@@ -157,7 +157,7 @@ async def test_a_result_that_does_not_match_its_declared_type_is_a_fault(fronts:
 async def test_a_result_that_is_an_error_is_a_problem(fronts: Any) -> None:
     async with fronts(returning(ToolResult, ToolResult(content="out of beans", is_error=True))) as each:
         answer = await each.http.get("/tool")
-        assert (answer.status_code, answer.json()["code"], answer.json()["detail"]) == (500, "tool_error", "out of beans")
+        assert (answer.status_code, answer.json()["code"], answer.json()["detail"]) == (400, "tool_error", "out of beans")
 
 
 async def test_a_result_that_is_a_problem_is_that_problem(fronts: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 from fastmcp import FastMCP
-from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import DisabledError, NotFoundError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from twins.fastmcp import DirectCallGuard, is_crash
+from twins.fastmcp import DirectCallGuard
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
@@ -25,13 +25,8 @@ from twins.problems import NO_TYPE, Problem
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
-from twins.tool.errors import log_failure, problem_of_failure, timeout_problem
+from twins.tool.errors import forbidden, problem_of
 from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
-from twins.tool.operation import Operation
-
-
-class ToolFailedError(Exception):
-    """A tool that was called through its server failed with an exception that was not meant for its caller."""
 
 
 class Call:
@@ -139,11 +134,6 @@ class ToolOnServer:
             if tool.auth is not None:
                 raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
-        except ToolError as error:
-            if is_crash(error):
-                cause = error.__cause__
-                raise timeout_problem(cause, tool) or ToolFailedError(tool.name) from cause
-            raise
         finally:
             reset(entered)
 
@@ -205,23 +195,3 @@ class Twin:
         """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
         is_link = self._is_link and scope["method"] in ("GET", "HEAD")
         return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
-
-
-def forbidden() -> Problem:
-    """403 for a tool whose own `auth=`, or whose server, refuses the caller."""
-    return Problem(403, "forbidden", "this caller may not use the tool")
-
-
-def problem_of(error: Exception, operation: Operation, scope: Scope) -> Problem:
-    """The problem for an exception. An unforeseen one is logged here, and its text is not sent to the caller."""
-    match error:
-        case Problem():
-            return error
-        case AuthorizationError():
-            return forbidden()
-        case FastMCPValidationError() if error.__cause__ is None:
-            return Problem(422, "invalid_request", str(error))
-        case ToolError() if not is_crash(error):
-            return Problem(400, "tool_error", str(error))
-    log_failure(error, operation, scope)
-    return problem_of_failure(None, operation.tool)

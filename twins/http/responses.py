@@ -12,15 +12,14 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
-from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required, is_refusal
+from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required
+from twins.tool.errors import problem_of_result
 from twins.tool.operation import Operation
 from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
-# Members of a problem that the HTTP side makes itself.
-OWN_MEMBERS = ("type", "title", "request_id", "headers")
 LONGEST_CONDITION = 4_096
 """How many bytes of an If-None-Match are read: some sixty ETags."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -125,21 +124,11 @@ class ResultEncoder:
             requests = asking.model_dump(mode="json", by_alias=True, exclude_none=True).get("inputRequests", {})
             raise input_required(requests)
         if result.is_error:
-            raise self._problem_of(result)
+            raise problem_of_result(result, self._tool)
         if result.structured_content is not None:
             return self._json(to_json(result.structured_content, inf_nan_mode="null"))
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         return self._json(to_json({"content": content}))
-
-    def _problem_of(self, result: ToolResult) -> Problem:
-        """The problem of an error result; the problem that it contains, if it contains one."""
-        match result.structured_content:
-            case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
-                members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
-                return Problem(status, code, detail, **members)
-        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-        status = 500 if isinstance(self._tool, FunctionTool) else 502
-        return Problem(status, "tool_error", text or "the tool could not answer")
 
     def _json(self, body: bytes) -> Answer:
         return json_answer(body, status=self._operation.status, cache=self._operation.cache)

@@ -13,7 +13,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Result, TextContent
 from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
-from twins.fastmcp import DirectCallGuard, error_of_crash, has_wire_form, with_wire_meta
+from twins.fastmcp import CrashError, DirectCallGuard, has_wire_form, with_wire_meta
 from twins.mcp.exchange import EXCHANGE
 from twins.mcp.messages import ServerAnswers
 from twins.mcp.results import AsksForInputError, EncodedResult, McpResultEncoder
@@ -94,7 +94,7 @@ class DirectMcpTool:
             return self._encoder.encode(await self._calls.run(self._direct.run(validated, scope), scope[EXCHANGE]))
         except ToolTimeoutProblem as error:
             cause = error.as_raised_by_fastmcp(tool.name)
-            raise error_of_crash(self._server, tool, cause) from cause
+            raise CrashError(self._server, tool, cause) from cause
         except FastMCPError as error:
             logger.log(error.log_level, "a tool refused or failed: %r", tool.name)
             raise
@@ -104,7 +104,7 @@ class DirectMcpTool:
             if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
                 raise
             log_failure(error, self.operation, scope)
-            raise error_of_crash(self._server, tool, error) from error
+            raise CrashError(self._server, tool, error) from error
 
     async def run_traced(self, arguments: dict[str, Any], scope: Scope) -> McpResult:
         """As `run`, in the telemetry span that FastMCP opens around a tool."""

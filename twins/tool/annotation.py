@@ -8,6 +8,8 @@ from typing import Any
 
 from fastmcp.tools import Tool
 
+from twins.fastmcp import api_method
+
 ROUTE_META = "twins"
 """The key of a tool's meta under which its route is declared."""
 BODY_LIMIT = 64 * 1024
@@ -106,8 +108,9 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
 
 
 def is_read_only(tool: Tool) -> bool:
-    """True if the tool is annotated readOnlyHint."""
-    return bool(tool.annotations and tool.annotations.read_only_hint)
+    """True if the tool is annotated readOnlyHint, or is the GET operation of an API and says nothing else."""
+    annotated = tool.annotations.read_only_hint if tool.annotations else None
+    return api_method(tool) == "GET" if annotated is None else annotated
 
 
 def _methods_and_path(spec: str, *, by_default: str) -> tuple[tuple[str, ...], str]:

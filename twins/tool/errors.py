@@ -1,19 +1,25 @@
-"""From errors to problems: arguments that pydantic rejects, named without their values; tools that time out or fail."""
+"""From errors to problems: arguments that pydantic rejects, named without their values; and whose fault the failure of a tool was."""
 
 import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from fastmcp.tools import Tool
+import httpx2
+from fastmcp.exceptions import AuthorizationError, ToolError
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.tools import FunctionTool, Tool
+from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.exceptions import get_http_status_code, is_request_error, is_timeout_error
 from mcp import MCPError
+from mcp_types import TextContent
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 from pydantic_core.core_schema import ErrorType
 from starlette.types import Scope
 
-from twins.fastmcp import is_proxied
-from twins.problems import FieldError, Problem, invalid_request, pointer_to, unknown_field, visible
+from twins.fastmcp import OPENAPI, PROXY, came_through, is_crash, is_proxied
+from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to, unknown_field, visible
 from twins.tool.operation import Operation
 
 # Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
@@ -28,14 +34,29 @@ IN_JSON = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "should be a list"),
     "none_required": "should be null",
 }
+OWN_MEMBERS = ("type", "title", "request_id", "headers")
+"""Members of a problem that each frame makes itself."""
+INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
+"""How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
+CRASH = re.compile(r"Error (executing|calling) tool \S+")
+"""The whole text of an error for a crash, of which these servers tell callers nothing more."""
+SERVICES_OWN = (401, 402, 407)
+"""What an API answers to whom it does not let in: that is the service, whose caller can do nothing about it."""
+LONGEST_WORDS = 500
+"""Characters of what an API says why it refuses a call."""
+SHORTEST_SECRET = 6
+"""Characters that the value of a header has at least where it may be a secret."""
+PLAIN_HEADERS = frozenset(("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"))
+"""The names of headers whose value is no secret."""
+IN_WORDS = ("detail", "message", "error_description", "error", "title")
+"""Members of an API's errors that say in words what is wrong, the most telling first."""
 
 logger = logging.getLogger(__name__)
 
 
 def log_failure(error: BaseException, operation: Operation, scope: Scope) -> None:
     """Log what a tool raised that was not meant for its caller, with the request id that its caller was told."""
-    data = {"tool": operation.name, "server": operation.server, "path": operation.path, "request_id": scope.get("request_id")}
-    logger.error("a tool failed", exc_info=error, extra=data)
+    logger.error("a tool failed", exc_info=error, extra=_about(operation, scope))
 
 
 def invalid_arguments(error: ValidationError, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> Problem:
@@ -59,17 +80,135 @@ def too_many_errors(operation: Operation, method: str | None, count: str) -> Fie
     )
 
 
-def problem_of_failure(cause: BaseException | None, tool: Tool) -> Problem:
-    """The problem for a failure that the tool did not raise on purpose. The text of its `cause` is for the log only.
+def problem_of(error: Exception, operation: Operation, scope: Scope, *, is_logged: bool = False) -> Problem:
+    """The problem for whatever a call raised. Whose fault it was is decided here, for both frames and for every source of tools.
 
-    504 `timeout` when FastMCP stopped the tool at its timeout, 502 `upstream_failed` for a tool of another server, and
-    500 `internal_error` otherwise.
+    The caller's fault is a 4xx with words: arguments that do not fit, a refusal of the tool, of its server (`problem_of_result`) or
+    of its API. That of another server or API is 502 `upstream_failed`, or 504 `timeout` if it is late. What an author's code raises
+    is 500 `internal_error`, and its text is for the log alone, unless it `is_logged` already.
     """
-    if timeout := timeout_problem(cause, tool):
-        return timeout
-    if is_proxied(tool):
-        return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
-    return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+    tool = operation.tool
+    match error:
+        case Problem():
+            return error
+        case AuthorizationError():
+            return forbidden()
+        case FastMCPValidationError() if error.__cause__ is None:  # those of arguments, which have one, are named before
+            return Problem(422, "invalid_request", str(error))
+        case ToolError() if not is_crash(error):
+            return Problem(400, "tool_error", str(error))
+    cause = error.__cause__ if isinstance(error, ToolError) and error.__cause__ is not None else error
+    problem = timeout_problem(cause, tool) or problem_of_upstream(cause)
+    if problem is None and (is_proxied(tool) or came_through(cause, PROXY)):
+        problem = upstream_failed()
+    if problem is None:
+        if not is_logged:
+            log_failure(cause, operation, scope)
+        return Problem(500, "internal_error", "the call failed on the server; the cause is in its log")
+    if problem.status >= 500 and not is_logged:
+        reason = f"{type(cause).__name__}: {str(cause)[:300]}"
+        logger.warning("the server behind a tool failed", extra=_about(operation, scope) | {"status": problem.status, "reason": reason})
+    return problem
+
+
+def problem_of_upstream(error: BaseException) -> Problem | None:
+    """The problem for an error of an API behind the tool; None if it is an author's.
+
+    A tool that FastMCP made of an API (`from_openapi`) has no code of an author: what it raises is the API's answer or its silence.
+    From any other tool an HTTP error is as much a fault of the author as each other exception: only he knows what he asked for, and
+    whose word that was. Two exceptions are FastMCP's own, which names the upstream for them to every caller: late answers, and 429.
+    """
+    if not came_through(error, OPENAPI):
+        if get_http_status_code(error) == 429:
+            return Problem(503, "upstream_unavailable", "the API behind this tool takes no more calls at the moment; try again later")
+        return upstream_late() if is_timeout_error(error) else None
+    inner = error.__cause__ if type(error) is ValueError and error.__cause__ is not None else error  # as FastMCP wraps some
+    if get_http_status_code(inner) is not None:
+        return problem_of_status(inner.response)  # type: ignore[attr-defined]  # of httpx2 or httpx, which are alike
+    if is_timeout_error(inner):
+        return upstream_late()
+    if is_request_error(inner) or isinstance(inner, httpx2.StreamError | UnicodeDecodeError):
+        return upstream_failed()
+    if inner is not error and isinstance(inner, ValueError | httpx2.InvalidURL):  # FastMCP could make no request of the arguments
+        words = f": {visible(str(inner))[:LONGEST_WORDS]}" if isinstance(inner, ValueError) else ""
+        return Problem(422, "invalid_request", f"the API behind this tool cannot be asked with these arguments{words}")
+    return None
+
+
+def problem_of_status(response: httpx2.Response) -> Problem:
+    """The problem for an API's answer that is no success: a 4xx stays what it is, with the API's words."""
+    status = response.status_code
+    if 300 <= status <= 399:
+        detail = f"the API behind this tool answered {status}, a redirect to another address, which is not followed"
+        return Problem(502, "upstream_failed", f"{detail}; the operator of this service can correct the address")
+    if status in SERVICES_OWN:
+        return Problem(502, "upstream_failed", f"the API behind this tool does not let this service in ({status}); its operator has to act")
+    if status == 408:
+        return upstream_late()
+    if not 400 <= status <= 499:
+        return Problem(502, "upstream_failed", f"the API behind this tool failed ({status}); try again later")
+    again = response.headers.get("retry-after", "")
+    headers = {"Retry-After": again} if again.isascii() and again.isdecimal() and len(again) < 8 else {}
+    words = words_of(response)
+    said = f"{status} {response.reason_phrase}".strip()
+    return Problem(status, "upstream_refused", f"the API behind this tool answered {said}{f': {words}' if words else ''}", headers=headers)
+
+
+def words_of(response: httpx2.Response) -> str:
+    """What an API says in an error, in at most LONGEST_WORDS characters; nothing of a page, and no header that was sent to it."""
+    text = response.text.strip()
+    if "html" in response.headers.get("content-type", "") or text.startswith("<"):
+        return ""
+    try:
+        body = from_json(text)
+    except ValueError:
+        body = None
+    if isinstance(body, dict):
+        text = next((body[name] for name in IN_WORDS if isinstance(body.get(name), str) and body[name]), text)
+    sent = [value for name, value in response.request.headers.items() if name not in PLAIN_HEADERS]
+    for secret in [*sent, *(value.rpartition(" ")[2] for value in sent)]:  # also without `Bearer` before it
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "(hidden)")
+    words = visible(" ".join(text.split()))
+    return words if len(words) <= LONGEST_WORDS else f"{words[: LONGEST_WORDS - 1]}…"
+
+
+def problem_of_result(result: ToolResult, tool: Tool) -> Problem:
+    """The problem of a result that is an error: the one that it contains, else 400 `tool_error` with its words.
+
+    Of another server's result, 422 where it says that the arguments are not valid, and 502 where the tool crashed there.
+    """
+    match result.structured_content:
+        case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
+            members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
+            return Problem(status, code, detail, **members)
+    text = "\n".join(block.text for block in result.content if isinstance(block, TextContent)).strip()
+    if not isinstance(tool, FunctionTool):
+        if INVALID_ARGUMENTS.match(text):
+            return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
+        if CRASH.fullmatch(text):
+            return Problem(502, "upstream_failed", "the tool failed on the server behind it, which does not say why")
+    return Problem(400, "tool_error", text or "the tool could not answer")
+
+
+def forbidden() -> Problem:
+    """403 for a tool whose own `auth=`, or whose server, refuses the caller."""
+    return Problem(403, "forbidden", "this caller may not use the tool")
+
+
+def upstream_failed() -> Problem:
+    """502: what the server or API behind the tool answers is of no use to the caller, or it does not answer at all."""
+    return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
+
+
+def upstream_too_long() -> Problem:
+    """502: it sent more than is accepted of it."""
+    return Problem(502, "upstream_failed", "the server behind this tool sent a longer answer than is accepted here; ask for less")
+
+
+def upstream_late() -> Problem:
+    """504: the server or API behind the tool took longer than it may."""
+    return Problem(504, "timeout", "the server behind this tool did not answer in time")
 
 
 def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
@@ -88,6 +227,10 @@ class ToolTimeoutProblem(Problem):
     def as_raised_by_fastmcp(self, tool: str) -> MCPError:
         """The error that FastMCP raises at a tool's timeout, in its words."""
         return MCPError(code=-32000, message=f"Tool {tool!r} execution timed out after {self.seconds}s")
+
+
+def _about(operation: Operation, scope: Scope) -> dict[str, Any]:
+    return {"tool": operation.name, "server": operation.server, "path": operation.path, "request_id": scope.get("request_id")}
 
 
 def _field_error(error: ErrorDetails, operation: Operation, method: str | None, arguments: Mapping[str, Any]) -> FieldError:

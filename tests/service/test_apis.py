@@ -1,0 +1,195 @@
+"""APIs that are sold: those of which an author made tools by `FastMCP.from_openapi`, and those of `server = { openapi = "…" }`."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from commands import command_of
+from fastmcp import FastMCP
+from listening import listening
+from service.pets_api import DOCUMENT, HEADERS, REX, PetsApi
+from serving import write_config
+
+from campus.testing import TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+SOURCES = ("from_openapi", "openapi")
+LIMIT = 20_000
+OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
+    "an answer": ("get_pet", {"petId": 1}, 200, None, ""),
+    "nothing there": ("get_pet", {"petId": 7}, 404, "upstream_refused", "answered 404 Not Found: no pet has the number 7"),
+    "a conflict": ("change_pet", {"petId": 1, "name": "Max"}, 409, "upstream_refused", "somebody else changed it"),
+    "arguments that the API refuses": ("odd", {"kind": "invalid"}, 422, "upstream_refused", '"msg":"is odd"'),
+    "too many calls": ("odd", {"kind": "too_many"}, 429, "upstream_refused", "slower"),
+    "a secret in its words": ("odd", {"kind": "secret"}, 403, "upstream_refused", "not with (hidden)"),
+    "a login of the service": ("odd", {"kind": "unwelcome"}, 502, "upstream_failed", "does not let this service in (401)"),
+    "a price of the service": ("odd", {"kind": "paid"}, 502, "upstream_failed", "does not let this service in (402)"),
+    "a crash": ("odd", {"kind": "crash"}, 502, "upstream_failed", "the API behind this tool failed (500)"),
+    "silence": ("odd", {"kind": "hang"}, 504, "timeout", "did not answer in time"),
+    "a redirect elsewhere": ("odd", {"kind": "away"}, 502, "upstream_failed", "a redirect to another address"),
+    "a path that leads out": ("odd", {"kind": ".."}, 422, "invalid_request", "dot segments"),
+}
+OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
+    "a redirect on the same host": ("odd", {"kind": "moved"}, 200, None, ""),
+    "broken JSON": ("odd", {"kind": "broken"}, 502, "upstream_failed", "did not return a valid answer"),
+    "a huge answer": ("odd", {"kind": "huge"}, 502, "upstream_failed", "a longer answer than is accepted here"),
+    "no content": ("remove_pet", {"petId": 1}, 200, None, ""),
+}
+"""What only campus's own client sees to."""
+
+
+@asynccontextmanager
+async def selling(source: str, api: PetsApi, frame: Any = "http", **more: Any) -> AsyncIterator[TestCampus]:
+    """A campus with the API, whose tools are opened by a key."""
+    tools = {"*": {"price": "0.01"}}
+    async with listening(api.app) as url:
+        if source == "openapi":
+            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000, **more}
+            table = {"server": server, "answer_limit": LIMIT, "tools": tools}
+            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}}) as campus:
+                yield campus
+            return
+        async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=1) as client:
+            mcp = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
+            async with open_campus(frame=frame, pets=mcp, tools=tools) as campus:
+                yield campus
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+@pytest.mark.parametrize("source", SOURCES)
+async def test_an_apis_answers_reach_the_caller_as_they_are_and_its_failures_are_its_own(source: str, frame: str) -> None:
+    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {})
+    seen = {}
+    async with selling(source, PetsApi(), frame) as campus:
+        key = await campus.key("pets")
+        for case, (tool, arguments, *_) in outcomes.items():
+            reply = await campus.call(tool, key=key, **arguments)
+            said = str(reply.data.get("detail", "")) if isinstance(reply.data, dict) and reply.status >= 400 else ""
+            assert "hunter2" not in json.dumps(reply.data)
+            seen[case] = (reply.status, reply.code, said)
+            if case == "too many calls" and frame == "http":
+                assert reply.headers["retry-after"] == "7"
+    wrong = {case: seen[case] for case, (*_, status, code, words) in outcomes.items() if seen[case][:2] != (status, code)}
+    assert wrong == {}
+    assert {case: said for case, (*_, said) in seen.items() if outcomes[case][-1] not in said} == {}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_arguments_that_do_not_fit_are_refused_before_the_api_is_asked(source: str) -> None:
+    api = PetsApi()
+    async with selling(source, api) as campus:
+        key = await campus.key("pets")
+        for tool, arguments in {"add_pet": {"id": 3}, "list_pets": {"limit": True}}.items():
+            reply = await campus.call(tool, key=key, **arguments)
+            assert (reply.status, reply.code) == (422, "invalid_request")
+    assert api.asked.total() == 0
+
+
+async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words() -> None:
+    api = PetsApi()
+    async with selling("openapi", api) as campus:
+        key = {"Authorization": f"Bearer {await campus.key('pets')}", "X-Caller": "private", "Cookie": "mine=1"}
+        document = (await campus.http.get("/pets/openapi.json")).json()
+        served = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+        added = await campus.http.post("/v1/pets/pets", json={"name": "Tom"}, headers=key)
+        assert (added.status_code, added.json()) == (201, {"id": 2, "name": "Tom"})
+        assert (await campus.http.get("/v1/pets/pets?limit=2", headers=key)).json() == {"result": [REX]}
+        assert api.heads["authorization"] == HEADERS["Authorization"]
+        assert (await campus.http.get("/v1/pets/pets/1", headers=key)).json() == REX
+        assert not {"cookie", "x-caller"} & api.heads.keys()  # neither of this caller nor, by the API's cookie, of the one before
+        removed = await campus.http.delete("/v1/pets/pets/1", headers=key)
+        assert (removed.status_code, removed.json()) == (200, {"result": None})
+        async with campus.mcp() as client:
+            tools = {tool.name: tool for tool in await client.list_tools()}
+            assert (client.initialize_result.server_info.name, client.initialize_result.instructions) == ("Pets", "Pets and who keeps them.")
+    assert served == {
+        *("GET /v1/pets/pets", "POST /v1/pets/pets", "GET /v1/pets/odd/{kind}"),
+        *("GET /v1/pets/pets/{petId}", "PUT /v1/pets/pets/{petId}", "DELETE /v1/pets/pets/{petId}"),
+    }
+    got, listed = tools["get_pet"], tools["list_pets"]
+    assert (got.title, str(got.description).partition("\n")[0]) == ("Get a pet", "One pet, by its number.")
+    assert [tools[name].annotations.read_only_hint for name in ("get_pet", "add_pet")] == [True, False]
+    assert listed.input_schema["properties"]["limit"]["examples"] == [5]
+    assert "Authorization" not in listed.input_schema["properties"]
+    assert got.output_schema is not None
+
+
+async def test_get_operations_of_an_authors_api_are_get_routes() -> None:
+    async with selling("from_openapi", PetsApi()) as campus:
+        key = {"Authorization": f"Bearer {await campus.key('pets')}"}
+        assert (await campus.http.get("/v1/pets/get_pet?petId=1", headers=key)).json() == REX
+        assert (await campus.http.get("/v1/pets/add_pet?name=Tom", headers=key)).status_code == 405
+
+
+async def test_a_tool_that_asks_an_api_itself_and_lets_its_error_through_has_crashed() -> None:
+    mcp: FastMCP[Any] = FastMCP("Pets")
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    async def pet(number: int) -> str:
+        """A pet, from an API whose errors this tool forgets."""
+        request = httpx2.Request("GET", "http://127.0.0.1/pets")
+        httpx2.Response(number, text="hunter2", request=request).raise_for_status()
+        return "Rex"
+
+    for frame in ("http", "mcp"):
+        async with open_campus(frame=frame, pets=mcp) as campus:  # type: ignore[arg-type]
+            replies = [await campus.call("pet", number=status) for status in (404, 429)]
+        assert [(reply.status, reply.code) for reply in replies] == [(500, "internal_error"), (503, "upstream_unavailable")]
+        assert "hunter2" not in str([reply.data for reply in replies])
+
+
+async def test_a_document_that_is_wrong_or_leads_to_a_private_address_closes_its_building_alone(tmp_path: Path) -> None:
+    private = DOCUMENT | {"servers": [{"url": "http://169.254.169.254/latest"}]}
+    for name, text in {
+        "old": json.dumps({"swagger": "2.0"}),
+        "words": "no document",
+        "aliases": "openapi: 3.0.0\ninfo: &i {title: A, version: '1'}\npaths: {}\nx: *i\n",
+        "private": json.dumps(private),
+        "nowhere": json.dumps(DOCUMENT),
+        "long": json.dumps(DOCUMENT | {"x-fill": "x" * 2_000_000}),
+    }.items():
+        (tmp_path / name).write_text(text)
+    names = ("old", "words", "aliases", "private", "nowhere", "long", "missing")
+    api = PetsApi(DOCUMENT | {"servers": [{"url": "http://169.254.169.254/latest"}]})
+    async with listening(api.app) as url:
+        tables = {name: {"server": {"openapi": name}} for name in names}
+        tables |= {"pets": {"server": {"openapi": f"{url}/openapi.json", "base_url": url}}}
+        tables |= {"lured": {"server": {"openapi": f"{url}/openapi.json"}}}
+        async with open_campus(pets=None, tables={"buildings": tables, "folder": tmp_path}) as campus:
+            assert (await campus.call("get_pet", petId=1)).data == REX
+            found = await campus.findings()
+    said = {name: " ".join(found[name]) for name in (*names, "lured")}
+    for name, words in {
+        "old": "Swagger 2.0",
+        "words": "no OpenAPI document",
+        "aliases": "aliases",
+        "private": "http://169.254.169.254, which is no public address",
+        "nowhere": "write base_url",
+        "long": "raise answer_limit",
+        "missing": "cannot be read: No such file",
+        "lured": "no public address",
+    }.items():
+        assert words in said[name], name
+
+
+async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_path: Path) -> None:
+    from campus.catalog.apis import ApiServer, ApiTable
+
+    file = tmp_path / "api.yaml"
+    text = "openapi: 3.1.0\ninfo: {title: T, version: 2026-01-01}\nservers: [{url: 'https://api.example/v1'}]\npaths:\n  /now:\n"
+    file.write_text(f"{text}    get: {{operationId: now, responses: {{200: {{description: Now}}}}}}\n")
+    api = ApiServer("times", ApiTable(openapi="api.yaml"), folder=tmp_path, answer_limit=LIMIT, is_local=False)
+    await api.open(seconds=60)
+    assert [tool.name for tool in await api.server().list_tools()] == ["now"]
+    assert not await api.tools.has_changed()
+    file.write_text(text + "    get: {operationId: then, responses: {200: {description: Then}}}\n")
+    assert await api.tools.has_changed()
+
+
+async def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config(tmp_path, "")
