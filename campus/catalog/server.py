@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from campus.catalog.authors import check_author, check_task_tool, has_tasks, server_over
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
-from campus.errors import ConfigError, LoadError
+from campus.errors import ConfigError, LoadError, one_line
 from campus.layout.apps import SCHEME as APPS
 from campus.pricing import FREE, LOCAL_KEY, META, Access, Offer, access_of
 from twins import ROUTE_META, Operation, is_read_only, operations_of, route, synthetic_tools
@@ -26,6 +26,10 @@ from twins import ROUTE_META, Operation, is_read_only, operations_of, route, syn
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 
 
+LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000
+"""Characters of what a server says of itself, where it is shown beside others."""
+NAMED = 5
+"""Tools that stand for the rest, of a server that says nothing."""
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
 
@@ -154,6 +158,21 @@ class OpenBuilding:
         return self.loaded.name
 
     @property
+    def title(self) -> str:
+        """What people read for its name: of campus.toml, else of its server."""
+        return self.loaded.table.title or one_line(self.server._mcp_server.title or self.server.name, longest=LONGEST_TITLE)
+
+    @property
+    def about(self) -> str:
+        """What it does: in the words of campus.toml, else of its server, else the names of its tools."""
+        said = self.server._mcp_server.description or self.server.instructions
+        if said and self.loaded.remote is not None:  # a stranger's, beside those of others
+            said = one_line(said, longest=LONGEST_ABOUT)
+        return (
+            self.loaded.table.about or said or f"Its tools: {', '.join([*self.operations][:NAMED])}{' …' * (len(self.operations) > NAMED)}"
+        )
+
+    @property
     def tools(self) -> dict[str, Tool]:
         """The tools by name, with the overrides of campus.toml."""
         return {name: operation.tool for name, operation in self.operations.items()}
@@ -215,6 +234,7 @@ async def open_server(
         )
     overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, is_local=is_local, synthetic=synthetic)
     server = server_over(author, overrides, url=url, exposed=loaded.table.expose)
+    server._mcp_server.title = loaded.table.title or server._mcp_server.title
     try:
         operations = {operation.name: operation for operation in await operations_of(server, name=name, gated=True)}
     except ValueError as error:

@@ -97,5 +97,12 @@ def make_fast() -> FastMCP[Any]:
     return server
 
 
+def make_silent() -> FastMCP[Any]:
+    """A server that says nothing of itself but its name."""
+    server: FastMCP[Any] = FastMCP("silent-mcp")
+    add_components(server)
+    return server
+
+
 if __name__ == "__main__":
     make_sdk().run("stdio") if sys.argv[1] == "sdk" else make_fast().run(show_banner=False)
