@@ -70,12 +70,14 @@ docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a 
 reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
 
+# the oldest without pyproject.toml's override, which would bring FastMCP's newest code: there each fastmcp-tasks has its own FastMCP
+COMPAT = -e '.[payments,chain,s3,pictures,tasks]'
 compat: $(MCP1_STAMP)     ## all tests on the oldest Python and versions, and on the newest versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
-		case $$versions in lowest*) python=3.11 ;; *) python=$(BIN)/python ;; esac; \
+		case $$versions in lowest*) python=3.11; uv="uv --no-config" ;; *) python=$(BIN)/python; uv=uv ;; esac; \
 		uv venv -q --clear --python $$python $(VENV)/$$versions; \
-		uv pip install -q --python $(VENV)/$$versions --resolution $$versions -e '.[payments,chain,s3,pictures]'; \
-		uv pip install -q --python $(VENV)/$$versions -e '.[payments,chain,s3,pictures]' --group dev; \
+		$$uv pip install -q --python $(VENV)/$$versions --resolution $$versions $(COMPAT); \
+		$$uv pip install -q --python $(VENV)/$$versions $(COMPAT) --group dev; \
 		$(VENV)/$$versions/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
 	done
 

@@ -1,12 +1,11 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,20 +17,18 @@ from campus.addresses import Listen
 from campus.app import Campus
 from campus.backoff import RECONNECTS
 from campus.catalog.absent import absent_paths, absent_server
-from campus.catalog.authors import seal_request_states
-from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
+from campus.catalog.loader import LoadedBuilding, RemoteServer
 from campus.catalog.plan import Plan
-from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server, put_first
-from campus.config import DirectMode
+from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.connect.routes import Connect
 from campus.discovery.routes import LINKS, discovery_entries
-from campus.errors import LoadError, Unreachable, unwrapped_errors
+from campus.errors import CampusError, Unreachable, unwrapped_errors
+from campus.frames import FrameMaker, Frames
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
-from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
+from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.jobs.scheduler import process_name
-from campus.keys.request_states import RequestStateKeys
 from campus.layout.renderer import Link, Pages
 from campus.pages.keys import PATH as KEYS
 from campus.pages.keys import SignInLimit
@@ -41,23 +38,19 @@ from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.payments.receipts import receipts_of
 from campus.paywall.admission import Paywall
-from campus.paywall.gate import Gate
-from campus.paywall.http import http_gate
-from campus.paywall.mcp import AsTask, McpPaywall, PaywallMiddleware
-from campus.paywall.principal import Principals
-from campus.paywall.selling import Selling
-from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
-from twins import THREADS, ArgumentChecker, DirectMcp, McpBodies, Operation, RouteEntry, RouteTable, ToolOnServer, Twins, serve_schemas
+from twins import THREADS, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
+TOOLS = "/v1/"
+WATCH_SECONDS = 1.0
+"""Between two looks at the buildings for changes that no request asked for."""
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -77,6 +70,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 await stack.enter_async_context(endpoints.closed(closed))
             endpoints.route()
             async with anyio.create_task_group() as tasks:
+                tasks.start_soon(endpoints.watch)
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
@@ -113,8 +107,6 @@ class Endpoints:
 
     def __init__(self, campus: Campus, runner: TaskRunner) -> None:
         self._campus = campus
-        self._runner = runner
-        self._task_routes: dict[str, RouteEntry] = {}
         plan = campus.plan
         self._paywall = Paywall(campus.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
         self._visitors = Visitors(
@@ -122,60 +114,135 @@ class Endpoints:
         )
         self._sign_ins = SignInLimit(campus.core.now)
         self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
-        self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
-        self._mcp_sessions = McpSessions()
-        self._servers: dict[str, ASGIApp] = {}
-        self._twins: dict[str, Twins] = {}
+        self._maker = FrameMaker(campus, self._paywall, runner)
+        self._frames: dict[str, Frames] = {}
+        self._absent: dict[str, ASGIApp] = {}
         self._table = RouteTable()
         self._tool_pages: Mapping[str, str] = {}
         self._growing = anyio.Lock()
 
     @asynccontextmanager
     async def opened(self, opened: OpenBuilding) -> AsyncIterator[None]:
-        """Serve both frames of an open building."""
-        campus = self._campus
-        threads = anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
-        checkers = {name: ArgumentChecker(opened.server, each, threads=threads) for name, each in opened.operations.items()}
-        core = campus.core
-        site = campus.sites[opened.name]
-        gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
-        tasks, as_mcp_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
-        mcp_gate = McpPaywall(gate, checkers, opened.synthetic, as_mcp_task)
-        put_first(opened.server, PaywallMiddleware(mcp_gate))
-        states = self._request_states
-        seal_request_states(opened.server, states, opened.name)
-
-        def around(app: ASGIApp) -> ASGIApp:
-            kept = self._mcp_sessions.around(app) if opened.loaded.table.sessions else app
-            return states.kept_current(Principals(kept, self._paywall, gate.scopes))
-
-        async with open_mcp(opened, mcp_gate, around, direct_mcp=campus.plan.config.server.direct_mcp) as app:
-            before = (
-                self._servers.get(opened.mcp_path),
-                self._twins.get(opened.name),
-                self._visitors.buildings.get(opened.name),
-                self._task_routes.get(opened.name),
-            )
-            self._twins[opened.name] = Twins.of(
-                opened.server,
-                opened.operations.values(),
-                gate=http_gate(gate, tasks.over_http if tasks else None),
-                checkers=checkers,
-                is_link=lambda operation: is_shared_link(opened, operation),
-                problem_types=EXPLAINED_AT,
-            )
-            self._servers[opened.mcp_path] = app
-            self._visitors.buildings[opened.name] = opened
-            if tasks:
-                self._task_routes[opened.name] = tasks.route
+        """Serve both frames of an open building. Its tools are those that its server has once its lifespan has begun."""
+        async with self._maker.started(opened) as app:
+            if not await opened.catalog.holds_below(at_once=True):
+                opened = await opened.renewed()
+                opened.check_names()
+                self._plan(self._campus.plan.with_opened(opened))
+            frames = await self._maker.of(opened, app, changed=self._changed(opened))
+            before = self._frames.get(opened.name)
+            self._show(frames)
             try:
                 yield
             finally:
-                if self._servers.get(opened.mcp_path) is app:  # not replaced by a later version of the building
-                    put_back(self._servers, opened.mcp_path, before[0])
-                    put_back(self._twins, opened.name, before[1])
-                    put_back(self._visitors.buildings, opened.name, before[2])
-                    put_back(self._task_routes, opened.name, before[3])
+                if (now := self._frames.get(opened.name)) is not None and now.server_app is app:  # else a later version has replaced it
+                    self._frames.pop(opened.name)
+                    self._visitors.buildings.pop(opened.name)
+                    if before is not None:
+                        self._show(before)
+
+    def _show(self, frames: Frames) -> None:
+        name = frames.opened.name
+        self._frames[name] = frames
+        self._visitors.buildings[name] = frames.opened
+
+    def _plan(self, plan: Plan) -> None:
+        """Take another plan; the directory stays the same object, which the sites hold."""
+        directory = self._campus.plan.directory
+        self._campus.plan = replace(plan, directory=directory)
+        directory.take(plan.directory)
+
+    def _changed(self, opened: OpenBuilding) -> ASGIApp:
+        """Answers a request by what a building's server is now."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._renew(opened)
+            await self._table(scope, receive, send)
+
+        return answer
+
+    async def _renew(self, was: OpenBuilding) -> None:
+        """Serve a building as its server is now, which is another one than it was."""
+        building = was.name
+        async with self._growing:
+            frames = self._frames.get(building)
+            if frames is None or frames.opened is not was:  # another request was quicker
+                return
+            opened = await was.renewed()
+            try:
+                plan = self._campus.plan.with_opened(opened)
+            except CampusError as error:
+                log.error("changed tools cannot be served over HTTP", extra={"building": building, "reason": str(error)})
+                plan, opened = self._without_new(frames.opened, opened)
+            self._plan(plan)
+            self._show(await self._maker.of(opened, frames.server_app, changed=self._changed(opened), threads=frames.threads))
+            self.route()
+            log.info("tools changed", extra={"building": building, "tools": sorted(opened.operations)})
+
+    def _without_new(self, before: OpenBuilding, opened: OpenBuilding) -> tuple[Plan, OpenBuilding]:
+        """The plan with those tools alone that had been served at the same routes; with none of the building's if these conflict too."""
+        routes = {name: each.route for name, each in before.operations.items()}
+        kept = opened.without([name for name, each in opened.operations.items() if routes.get(name) != each.route])
+        for fewer in (kept, opened.without(opened.operations)):
+            with suppress(CampusError):
+                return self._campus.plan.with_opened(fewer), fewer
+        return self._campus.plan, before
+
+    async def notice(self) -> None:
+        """Renew every building whose server has changed, also below it."""
+        for frames in list(self._frames.values()):
+            if not await frames.opened.catalog.holds_below():
+                await self._renew(frames.opened)
+
+    async def watch(self) -> None:
+        """Notice changes that no request asks for, until cancelled: pages and the directory show them, and the log says so."""
+        while True:
+            await anyio.sleep(WATCH_SECONDS)
+            try:
+                await self.notice()
+            except Exception:  # an author's server may raise anything when it is listed
+                log.exception("tools cannot be listed")
+
+    def _noticing(self, entry: RouteEntry) -> RouteEntry:
+        """The entry of an address that shows tools, such as a page or a document."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if "campus.noticed" not in scope:
+                scope["campus.noticed"] = True
+                table = self._table
+                await self.notice()
+                if self._table is not table:
+                    await self._table(scope, receive, send)
+                    return
+            await entry.app(scope, receive, send)
+
+        return replace(entry, app=answer)
+
+    def _missing(self, nothing: ASGIApp) -> ASGIApp:
+        """The app for a path that no route has: perhaps a tool was added, or this caller is shown one that others are not."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            path = scope["path"]
+            if path.startswith(TOOLS) or any(not frames.opened.catalog.is_constant for frames in self._frames.values()):
+                await self.notice()
+                try:
+                    found = self._table.find(path) or await self._only_for(scope)
+                except Problem as problem:
+                    await send_problem(send, problem, scope.get("request_id"))
+                    return
+                if found is not None:
+                    endpoint, scope["path_params"] = found
+                    await endpoint(scope, receive, send)
+                    return
+            await nothing(scope, receive, send)
+
+        return answer
+
+    async def _only_for(self, scope: Scope) -> tuple[MethodTable, dict[str, str]] | None:
+        for frames in self._frames.values():
+            if (found := await self._maker.only_for(scope, frames)) is not None:
+                return found
+        return None
 
     async def begin(self, opened: OpenBuilding, stack: AsyncExitStack) -> None:
         """Serve both frames of a building from the start. One of another server is closed if its tools cannot be served."""
@@ -188,21 +255,8 @@ class Endpoints:
                 if opened.loaded.remote is None:
                     raise
                 opened.loaded.remote.reject(error)
-        before = self._campus.plan
-        plan = before.without(opened.loaded)
-        self._campus.plan = replace(plan, directory=before.directory)
-        before.directory.take(plan.directory)  # the sites hold this object
+        self._plan(self._campus.plan.without(opened.loaded))
         await stack.enter_async_context(self.closed(opened.loaded))
-
-    def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
-        """The background tasks of a building, and how they begin over MCP."""
-        from campus.paywall.task_extension import StoredTasks  # with fastmcp-tasks, which is installed only where authors use it
-
-        tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
-        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
-        extension = StoredTasks(tasks)
-        opened.server.add_extension(extension)
-        return tasks, extension.begin
 
     @asynccontextmanager
     async def closed(self, loaded: LoadedBuilding) -> AsyncIterator[None]:
@@ -210,7 +264,7 @@ class Endpoints:
         path = mcp_path_of(loaded)
         app = absent_server(loaded.name).http_app(path=path, stateless_http=True)
         async with app.router.lifespan_context(app):
-            self._servers[path] = McpBodies(app, ())
+            self._absent[path] = McpBodies(app, ())
             yield
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -227,22 +281,23 @@ class Endpoints:
         pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
         layout.lead(LINKS, [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")], self._tool_page)
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
+        frames = [self._frames[one.name] for one in plan.opened]
+        servers = self._absent | {each.opened.mcp_path: each.mcp for each in frames}
         entries = [
-            *(entry for one in plan.opened for entry in self._twins[one.name].table.entries),
-            *self._task_routes.values(),
-            *(mcp_entry(path, server) for path, server in self._servers.items()),
+            *(entry for each in frames for entry in each.routes),
+            *(mcp_entry(path, server) for path, server in servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
-            *(Document.json(document, cache=FIVE_MINUTES).route(path) for path, document in plan.documents.items()),
-            *discovery_entries(plan, now=campus.core.now),
-            *self._own_entries(has_start=any(page.path == START for _, page in pages)),
-            *(self.connect.routes(plan, self._servers) if self.connect else ()),
+            *(self._noticing(Document.json(document, cache=FIVE_MINUTES).route(path)) for path, document in plan.documents.items()),
+            *map(self._noticing, discovery_entries(plan, now=campus.core.now)),
+            *map(self._noticing, self._own_entries(has_start=any(page.path == START for _, page in pages))),
+            *(self.connect.routes(plan, servers) if self.connect else ()),
         ]
         absent = absent_paths(plan.closed, documents=plan.config.server.openapi, taken=[entry.path for entry in entries])
         rest = exposed_app(exposed(plan), plan.directory)
         self._table = RouteTable(
             [*entries, *map(unreachable, absent)],
             problem_types=EXPLAINED_AT,
-            missing=elsewhere(lambda: self._table, closed={one.name for one in plan.closed}, rest=rest),
+            missing=self._missing(elsewhere(lambda: self._table, closed={one.name for one in plan.closed}, rest=rest)),
         )
 
     def _own_entries(self, *, has_start: bool) -> list[RouteEntry]:
@@ -309,7 +364,7 @@ class Endpoints:
             try:
                 plan = self._campus.plan
                 per_call, config = plan.pricing is not None, plan.config
-                return await open_server(loaded, per_call=per_call, url=config.url, seconds=LATE_SECONDS, is_local=config.is_local)
+                return await open_server(loaded, per_call=per_call, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served
@@ -322,10 +377,8 @@ class Endpoints:
         entries = copy(before.directory)
         async with AsyncExitStack() as attempt:
             try:
-                plan = before.with_opened(late)
-                campus.plan = replace(plan, directory=before.directory)
+                self._plan(before.with_opened(late))
                 await attempt.enter_async_context(self.opened(late))
-                before.directory.take(plan.directory)  # the sites hold this object
                 self.route()
                 stack.push_async_exit(attempt.pop_all())
                 log.info("building opened", extra={"building": late.name})
@@ -338,54 +391,6 @@ class Endpoints:
         return failure
 
 
-def put_back(table: MutableMapping[str, T], name: str, before: T | None) -> None:
-    """Have the table as it was before the name was set."""
-    table.pop(name, None)
-    if before is not None:
-        table[name] = before
-
-
 def exposed(plan: Plan) -> list[BaseRoute]:
     """The custom routes of authors' servers that campus.toml exposes."""
     return [route for one in plan.opened if "routes" in one.loaded.table.expose for route in custom_routes(one.loaded.server)]
-
-
-def selling_of(campus: Campus) -> Selling | None:
-    """Payments per call; None when campus.toml has no [payments]."""
-    pricing = campus.plan.pricing
-    payments = campus.payments
-    return Selling(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
-
-
-@asynccontextmanager
-async def open_mcp(
-    opened: OpenBuilding, gate: McpPaywall, around: Callable[[ASGIApp], ASGIApp], *, direct_mcp: DirectMode
-) -> AsyncIterator[ASGIApp]:
-    """A building's MCP endpoint, with its lifespan. Plain requests are answered directly, unless the configuration turns that off.
-
-    The others pass through `around` to the MCP server.
-    """
-    await serve_schemas(opened.server)
-    stateless = not opened.loaded.table.sessions
-    app = opened.server.http_app(
-        path=opened.mcp_path,
-        stateless_http=stateless,
-        json_response=False,
-        host_origin_protection=False,
-        session_idle_timeout=IDLE_SECONDS,
-    )
-    async with AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(app.router.lifespan_context(app))
-        except Exception as error:  # an author's lifespan may raise anything
-            raise LoadError(f"the server of building {opened.name!r} cannot start: {error_with_place(error)}") from error
-        endpoint: ASGIApp = around(app)
-        if direct_mcp != "off":
-            checkers = gate.checkers.values()
-            endpoint = DirectMcp(endpoint, opened.server, checkers, gate=gate, stateless=stateless, explains=direct_mcp == "explain")
-        yield McpBodies(endpoint, opened.operations.values())
-
-
-def is_shared_link(opened: OpenBuilding, operation: Operation) -> bool:
-    """True for addresses that people share: free tools whose answers may be cached."""
-    return operation.cache is not None and opened.offers[operation.name].access.is_free

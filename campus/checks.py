@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import anyio
+import fastmcp
 from fastmcp.tools import FunctionTool
 from pydantic import MISSING
 from pydantic.fields import FieldInfo
@@ -37,7 +38,7 @@ from campus.site import Site
 from campus.storage import CoreTables, Storage, try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
-from twins import is_read_only
+from twins import is_read_only, why_slow
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty
@@ -105,6 +106,7 @@ async def campus_findings(
         "[products]": product_findings(plan, takes_payments=payments is not None),
         "[web]": web_findings(plan.config.web),
         "environment": environment_findings(plan),
+        "FastMCP": fastmcp_findings(),
     }
     asked: Findings = {"[mail]": await mail.check()} if mail else {}
     if payments:
@@ -134,6 +136,15 @@ def server_findings(config: Config) -> Sequence[str]:
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
+
+
+def fastmcp_findings() -> Sequence[str]:
+    """That every call goes through FastMCP's server, where its release is one that does not let campus call tools itself."""
+    reason = why_slow()
+    if reason is None:
+        return []
+    release = f"this FastMCP, {fastmcp.__version__}, is not one that campus knows ({reason})"
+    return [Warned(f"{release}: every call goes through its server, which takes several times as long; a newer campus may know it")]
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
@@ -313,6 +324,8 @@ def readiness(
         found = await run_checks(plan.opened, sites, "ready")
         for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]
+        if slow := fastmcp_findings():
+            own["FastMCP"] = slow
         return own | found | {one.name: [*one.findings(), *found.get(one.name, ())] for one in plan.loaded}
 
     return findings

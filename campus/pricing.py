@@ -69,6 +69,12 @@ LOCAL_KEY = Access(
     " that `campus serve` and `campus dev` print. Its author declares it with free() or access(), the operator in campus.toml.",
 )
 """The access of a tool without one that is not annotated read-only, on a campus for its machine alone."""
+UNDECLARED = Access(
+    key="opens",
+    advice="It was added while this service ran, and nobody declared its price: its author does so with free() or access(), the operator in"
+    " campus.toml.",
+)
+"""The access of a tool without one that was added at run time, where other tools of the building declare theirs."""
 
 
 def access(

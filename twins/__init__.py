@@ -12,23 +12,37 @@ if its caller hangs up it is cancelled (tool.hang_up), and what it raises become
 becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
 describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
 take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp only.
+(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+release lacks something of it, quick_way says so, and the server answers every call.
 """
 
-from twins.attach import Twins, attach, operations_of
+from twins.attach import Twins, attach, operation_from, operations_of
+from twins.catalog import Catalog, WhileItHolds
 from twins.documents.openapi import openapi, problem_response
-from twins.fastmcp import hides_tools, is_crash, result_as_json, runs_as_task, serve_schemas, synthetic_tools
+from twins.fastmcp import (
+    RAW_RESULTS,
+    extensions_of,
+    hides_tools,
+    is_crash,
+    raw_result,
+    result_as_json,
+    runs_as_task,
+    serve_schemas,
+    server_info,
+    synthetic_tools,
+)
 from twins.http.call import Call, Gate, ToolOnServer
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
-from twins.http.routes import ANY, RouteEntry, RouteTable
+from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
 from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
+from twins.quick_way import why_slow
 from twins.tool.annotation import ROUTE_META, is_read_only, route
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import requested_with
@@ -40,12 +54,14 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_
 __all__ = [
     "ANY",
     "QUERY_METHODS",
+    "RAW_RESULTS",
     "ROUTE_META",
     "THREADS",
     "Answer",
     "ArgumentChecker",
     "Begun",
     "Call",
+    "Catalog",
     "ClientDisconnectedError",
     "DirectMcp",
     "DirectTool",
@@ -55,6 +71,7 @@ __all__ = [
     "McpCall",
     "McpGate",
     "McpResult",
+    "MethodTable",
     "Operation",
     "Parameter",
     "Problem",
@@ -64,8 +81,10 @@ __all__ = [
     "ServerAnswers",
     "ToolOnServer",
     "Twins",
+    "WhileItHolds",
     "attach",
     "etag_of",
+    "extensions_of",
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
@@ -76,6 +95,7 @@ __all__ = [
     "kept_alive",
     "known_etags",
     "openapi",
+    "operation_from",
     "operation_of",
     "operations_of",
     "or_not_modified",
@@ -84,6 +104,7 @@ __all__ = [
     "problem_of",
     "problem_of_result",
     "problem_response",
+    "raw_result",
     "read_json",
     "requested_with",
     "require_storable",
@@ -93,11 +114,13 @@ __all__ = [
     "runs_as_task",
     "send_answer",
     "serve_schemas",
+    "server_info",
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",
     "upstream_failed",
     "upstream_late",
     "upstream_too_long",
+    "why_slow",
     "with_meta",
 ]

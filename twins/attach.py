@@ -1,12 +1,14 @@
 """Makes the HTTP routes (twins) of a server's tools, and serves them with its MCP endpoint in one ASGI app."""
 
+import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+import anyio
 import fastmcp
 from fastmcp import FastMCP
 from fastmcp.server.http import StarletteWithLifespan
@@ -16,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from twins.catalog import Catalog
 from twins.documents.openapi import openapi
 from twins.fastmcp import every_tool, serve_schemas
 from twins.http.call import Gate, Twin
@@ -29,6 +32,8 @@ from twins.tool.arguments import ArgumentChecker
 from twins.tool.operation import Operation, operation_of
 
 DOCUMENT = "/openapi.json"
+DirectMode = Literal["on", "off", "explain"]
+logger = logging.getLogger(__name__)
 
 
 async def operations_of(
@@ -44,10 +49,16 @@ async def operations_of(
     Raises ValueError, with a sentence that names the tool, if one cannot be served.
     """
     name = name or slug(server.name)
-    tools = await every_tool(server)
-    for tool in tools:
-        _check(tool, gated=gated)
-    return tuple(operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}") for tool in tools)
+    return tuple(operation_from(tool, name=name, default_prefix=default_prefix, gated=gated) for tool in await every_tool(server))
+
+
+def operation_from(tool: Tool, *, name: str, default_prefix: str | None = None, gated: bool = False) -> Operation:
+    """The operation of one tool of the server that has this name; see `operations_of`."""
+    if tool.auth is not None and not gated:
+        raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers without a reason; use a gate instead")
+    if tool.task_config.mode == "required" and not gated:
+        raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP without a gate")
+    return operation_of(tool, server=name, default_prefix=default_prefix or f"/v1/{name}")
 
 
 def is_cached(operation: Operation) -> bool:
@@ -86,11 +97,12 @@ class Twins:
         *,
         gate: Gate | None = None,
         checkers: Mapping[str, ArgumentChecker] | None = None,
+        is_watched: bool = False,
         is_link: Callable[[Operation], bool] = is_cached,
         problem_types: str = NO_TYPE,
         body_limit: int = BODY_LIMIT,
     ) -> "Twins":
-        """The twins of these operations. The server's middleware must be complete: later changes make calls slower.
+        """The twins of these operations. Once the server has changed, it is asked for each call, unless the caller looks (`is_watched`).
 
         `gate` runs before every call. `checkers` are the operations' argument checkers by tool name, if the MCP side uses
         them too. `is_link` decides which addresses are shared as links: query parameters that advertising and mailing
@@ -106,12 +118,14 @@ class Twins:
                 f"the server {server.name!r} requires a login (auth=), which its HTTP routes would bypass; use Twins.open(server, gate=…)"
             )
         operations = tuple(operations)
+        catalog = Catalog(server, gated=gate is not None)
         entries = []
         for operation in operations:
-            checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation)
+            checker = checkers[operation.name] if checkers is not None else ArgumentChecker(server, operation, catalog=catalog)
             link = is_link(operation)
             limit = operation.body_limit(body_limit)
-            twin = Twin(server, checker, gate=gate, body_limit=limit, is_link=link, problem_types=problem_types)
+            seen = None if is_watched else catalog
+            twin = Twin(server, checker, gate=gate, catalog=seen, body_limit=limit, is_link=link, problem_types=problem_types)
             entries.append(RouteEntry(operation.served_methods, operation.path, twin, f"the tool {operation.name} ({operation.server})"))
         return cls(operations, RouteTable(entries, problem_types=problem_types))
 
@@ -121,20 +135,93 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "server"
 
 
-def _check(tool: Tool, *, gated: bool) -> None:
-    if tool.auth is not None and not gated:
-        raise ValueError(f"tool {tool.name!r} has auth=, which hides it from callers without a reason; use a gate instead")
-    if tool.task_config.mode == "required" and not gated:
-        raise ValueError(f"tool {tool.name!r} runs only as a background task, which cannot be called over HTTP without a gate")
+class _LiveTwins:
+    """The twins and the direct MCP endpoint of one server, made anew whenever the server has changed."""
 
+    def __init__(
+        self,
+        server: FastMCP[Any],
+        name: str,
+        *,
+        mcp_path: str,
+        stateless: bool,
+        direct_mcp: Literal["on", "off", "explain"],
+        body_limit: int,
+    ) -> None:
+        self.mcp_path = mcp_path
+        self._server = server
+        self._name = name
+        self._stateless = stateless
+        self._direct_mcp = direct_mcp
+        self._body_limit = body_limit
+        self._lock = anyio.Lock()
+        self._catalog: Catalog | None = None
+        self._operations: Mapping[str, Operation] = {}
+        self._checkers: Mapping[str, ArgumentChecker] = {}
+        self.table = RouteTable()
+        self._mcp: tuple[Catalog | None, ASGIApp] | None = None
 
-@dataclass
-class _Attached:
-    """What an attached app serves besides its server: nothing before its lifespan begins. `mcp` makes the MCP endpoint."""
+    async def open(self) -> None:
+        """List the tools. ValueError for one that cannot be served."""
+        await self._take(await Catalog.of(self._server), at_start=True)
 
-    mcp_path: str
-    table: RouteTable = field(default_factory=RouteTable)
-    mcp: Callable[[ASGIApp], ASGIApp] | None = None
+    async def renew_if_changed(self, *, below: bool = False) -> None:
+        """List the tools anew if the server has changed; with `below`, also what is mounted in it."""
+        catalog = self._catalog
+        if catalog is None or await (catalog.holds_below() if below else catalog.holds()):
+            return
+        async with self._lock:
+            if self._catalog is catalog:
+                await self._take(await Catalog.of(self._server), at_start=False)
+
+    async def _take(self, catalog: Catalog, *, at_start: bool) -> None:
+        operations: dict[str, Operation] = {}
+        checkers: dict[str, ArgumentChecker] = {}
+        entries: list[RouteEntry] = []
+        for tool in catalog.tools:
+            try:
+                operation = operation_from(tool, name=self._name)
+                checker = ArgumentChecker(self._server, operation, catalog=catalog)
+                twins = Twins.of(self._server, [operation], checkers={tool.name: checker}, is_watched=True, body_limit=self._body_limit)
+                [entry] = twins.table.entries
+                if RouteTable([entry]).find(self.mcp_path):
+                    hint = "give its tool another one, or attach() an mcp_path="
+                    raise ValueError(f"the route {operation.path} hides the MCP endpoint; {hint}")
+                RouteTable([*(each for each in entries if each.path.count("/") == entry.path.count("/")), entry])  # raises if it is taken
+            except ValueError as error:
+                if at_start:
+                    raise
+                logger.error("a tool that was added is not served over HTTP: %s", error)
+                continue
+            operations[tool.name] = operation
+            checkers[tool.name] = checker
+            entries.append(entry)
+        await serve_schemas(self._server)
+        document = _document(self._server, tuple(operations.values()))
+        self.table = RouteTable([*entries, document])
+        self._operations, self._checkers, self._catalog = operations, checkers, catalog
+
+    def mcp(self, own: ASGIApp) -> ASGIApp:
+        """The MCP endpoint before the server's own app."""
+        if self._mcp is None or self._mcp[0] is not self._catalog:  # once for each catalog
+            explains = self._direct_mcp == "explain"
+            app = own
+            if self._direct_mcp != "off":
+                app = DirectMcp(
+                    own, self._server, self._checkers.values(), catalog=self._catalog, stateless=self._stateless, explains=explains
+                )
+            self._mcp = self._catalog, McpBodies(app, self._operations.values(), body_limit=self._body_limit)
+        return self._mcp[1]
+
+    async def found(self, scope: Scope, path: str) -> tuple[ASGIApp, dict[str, str]] | None:
+        """The endpoint of a path, and the texts of its placeholders; also of a tool that only this caller is shown."""
+        if (found := self.table.find(path)) is not None or self._catalog is None:
+            return found
+        await self.renew_if_changed(below=True)
+        if (found := self.table.find(path)) is not None:
+            return found
+        operations = [operation_from(tool, name=self._name, gated=True) for tool in await self._catalog.only_for(scope)]
+        return Twins.of(self._server, operations, body_limit=self._body_limit).table.find(path)
 
 
 class _TwinsFirst:
@@ -143,24 +230,22 @@ class _TwinsFirst:
     Paths are those below the app's own: it may be mounted in another app.
     """
 
-    def __init__(self, app: ASGIApp, attached: _Attached) -> None:
+    def __init__(self, app: ASGIApp, live: _LiveTwins) -> None:
         self._app = app
-        self._attached = attached
-        self._mcp: tuple[Any, ASGIApp] = None, app
+        self._live = live
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        attached = self._attached
+        live = self._live
+        await live.renew_if_changed()
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if (found := attached.table.find(path)) is not None:
+        if path == live.mcp_path:
+            await live.mcp(self._app)(scope, receive, send)
+        elif (found := await live.found(scope, path)) is not None:
             endpoint, scope["path_params"] = found
             await endpoint(scope, receive, send)
-        elif attached.mcp is not None and path == attached.mcp_path:
-            if self._mcp[0] is not attached.mcp:  # once for each lifespan
-                self._mcp = attached.mcp, attached.mcp(self._app)
-            await self._mcp[1](scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -171,14 +256,15 @@ def attach(
     name: str | None = None,
     mcp_path: str = "/mcp",
     stateless: bool | None = None,
-    direct_mcp: Literal["on", "off", "explain"] = "on",
+    direct_mcp: DirectMode = "on",
     body_limit: int = BODY_LIMIT,
 ) -> StarletteWithLifespan:
     """An ASGI app of any FastMCP server: its MCP endpoint, a twin of every tool, and /openapi.json.
 
     `uvicorn.run(attach(mcp))`; in another app: `Starlette(routes=[Mount("/tools", app)], lifespan=app.lifespan)`. The tools are
-    listed when the app starts: then it raises ValueError if one cannot be served, as `operations_of` and `Twins.of` do. `name` is
-    the server's name in routes (default: its own, as a slug), `mcp_path` the path of its MCP endpoint.
+    listed when the app starts: then it raises ValueError if one cannot be served, as `operations_of` and `Twins.of` do. Later changes of
+    the server are seen by the next request; a tool that cannot be served then is left out, and logged. `name` is the server's name in
+    routes (default: its own, as a slug), `mcp_path` the path of its MCP endpoint.
 
     Plain MCP requests are answered without the server's own app, unless `direct_mcp` is off or FastMCP's setting json_response
     is on; with `explain` a header of each answer says which way it took. `stateless` serves the versions with a handshake
@@ -186,41 +272,31 @@ def attach(
     the bytes that the body of a request may have, over HTTP and MCP, where a tool declares nothing else.
     """
     stateless = fastmcp.settings.stateless_http if stateless is None else stateless
-    is_direct = direct_mcp != "off" and not fastmcp.settings.json_response
-    attached = _Attached(mcp_path)
-    app = server.http_app(path=mcp_path, stateless_http=stateless, middleware=[Middleware(_TwinsFirst, attached)])
+    if fastmcp.settings.json_response:
+        direct_mcp = "off"
+    live = _LiveTwins(
+        server, name or slug(server.name), mcp_path=mcp_path, stateless=stateless, direct_mcp=direct_mcp, body_limit=body_limit
+    )
+    app = server.http_app(path=mcp_path, stateless_http=stateless, middleware=[Middleware(_TwinsFirst, live)])
     start = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[Any]:
         async with start(app) as state:
-            await serve_schemas(server)
-            operations = await operations_of(server, name=name)
-            checkers = {operation.name: ArgumentChecker(server, operation) for operation in operations}
-            twins = Twins.of(server, operations, checkers=checkers, body_limit=body_limit)
-            attached.table = RouteTable.merged([twins.table, RouteTable([_document(server, twins)])])
-            if hiding := attached.table.find(mcp_path):
-                raise ValueError(f"the route {hiding[0].path} hides the MCP endpoint; give its tool another one, or attach() an mcp_path=")
-
-            def endpoint(own: ASGIApp) -> ASGIApp:
-                explains = direct_mcp == "explain"
-                app = DirectMcp(own, server, checkers.values(), stateless=stateless, explains=explains) if is_direct else own
-                return McpBodies(app, operations, body_limit=body_limit)
-
-            attached.mcp = endpoint
+            await live.open()
             yield state
 
     app.router.lifespan_context = lifespan
     return app
 
 
-def _document(server: FastMCP[Any], twins: Twins) -> RouteEntry:
+def _document(server: FastMCP[Any], operations: Sequence[Operation]) -> RouteEntry:
     version = "0" if server.version in (None, fastmcp.__version__) else server.version  # an author who names none has FastMCP's
     about = server.instructions or ""
 
     @cache
     def answer_at(root: str) -> Answer:
-        document = openapi(twins.operations, title=server.name, version=version, description=about, servers=[root] if root else ())
+        document = openapi(operations, title=server.name, version=version, description=about, servers=[root] if root else ())
         return json_answer(to_json(document), cache="no-cache")  # may be stored, and is revalidated each time
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from importlib.metadata import version
 from typing import Annotated
 
 from fastmcp import FastMCP
@@ -18,6 +19,7 @@ BUYS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False
 
 mcp = FastMCP(
     "Checkout",
+    version=version("mcp-campus"),
     instructions="Sells keys for the paid tools of this service, paid in USDC with x402; no account, and nothing renews automatically. "
     "Call list_products first: it returns the keys, their prices, what each unlocks, and what to set up before you pay.",
 )

@@ -1,5 +1,6 @@
 """The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
 
+from importlib.metadata import version
 from typing import Annotated
 
 from fastmcp import FastMCP
@@ -11,6 +12,7 @@ from campus import BuildingEntry, CurrentSite, Directory, ProductEntry, Site, fr
 
 mcp = FastMCP(
     "Campus gateway",
+    version=version("mcp-campus"),
     instructions="Directory of this service: its servers and tools, what they cost, and how to pay. Start with list_buildings; "
     "how_to_connect adds the servers to a client.",
 )

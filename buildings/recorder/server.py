@@ -1,6 +1,7 @@
 """The MCP server of the recorder, with the tools that register a monitor, record its beats, read its capsules and take it over."""
 
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
@@ -50,6 +51,7 @@ WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": Fal
 
 mcp = FastMCP(
     "Agent monitor",
+    version=version("mcp-campus"),
     instructions="A dead-man switch for agents and scheduled jobs. register_monitor returns a monitor_id and a secret; then call heartbeat "
     "at least once per period. When no beat arrives within period plus grace, or a beat reports a failure, an alert is sent to your "
     "webhook or mailbox within a minute, and another when beats resume. With a recorder key, a beat can carry a capsule, the state of "

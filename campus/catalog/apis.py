@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from campus.addresses import is_web_address
 from campus.catalog.api_client import ApiClient, guarded_network
-from campus.catalog.watched import WatchedServer, reason_of
+from campus.catalog.foreign_servers import reason_of
+from campus.catalog.watched import WatchedServer
 from campus.errors import LoadError, TargetRefused
 from campus.observability import origin_of
 from twins import Problem, operation_of, resolve_reference, route
@@ -54,7 +55,7 @@ class ApiTable(BaseModel):
 class ApiServer(WatchedServer):
     """One API. It counts as reached while its document can be read."""
 
-    tools: "ApiTools"
+    components: "ApiTools"
 
     def __init__(self, name: str, table: ApiTable, *, folder: Path, answer_limit: int, is_local: bool) -> None:
         """`answer_limit` are the bytes of an answer and of the document; on a local campus the API may be on the same machine."""
@@ -66,7 +67,7 @@ class ApiServer(WatchedServer):
         address = origin_of(table.openapi) if table.is_at_an_address else table.openapi
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=table.timeout)
         self.between = BETWEEN_READS if table.is_at_an_address else self.between
-        self.tools = self.fresh()
+        self.components = self.fresh()
 
     def fresh(self) -> "ApiTools":
         """Its tools, before its document is read."""
@@ -74,7 +75,7 @@ class ApiServer(WatchedServer):
 
     def server(self) -> FastMCP[Any]:
         """A server of the operations in its document as it was read last."""
-        return self.tools.server
+        return self.components.server
 
     def client(self, base_url: str = "", headers: Mapping[str, str] | None = None) -> ApiClient:
         """A client of the API, or of the host of its document."""
@@ -192,7 +193,8 @@ class Routes:
             idempotent_hint=method in ("GET", "PUT", "DELETE"),
             open_world_hint=True,
         )
-        tool.parameters = {**tool.parameters, "additionalProperties": False}  # FastMCP sends no others
+        properties = {name: with_examples(schema) for name, schema in tool.parameters.get("properties", {}).items()}
+        tool.parameters = {**tool.parameters, "properties": properties, "additionalProperties": False}  # FastMCP sends no others
         statuses = [int(code) for code in operation.responses if code.isdecimal() and 200 <= int(code) <= 299]
         status = min(statuses, default=200)
         status = 200 if status in (204, 205) else status  # the answer has a body, which is null
@@ -214,6 +216,13 @@ class Routes:
         except ValueError:
             return False
         return self._placeholders.setdefault(pattern, path) == path
+
+
+def with_examples(schema: Any) -> Any:
+    """A schema with its example where JSON Schema has it."""
+    if not isinstance(schema, dict) or "example" not in schema or "examples" in schema:
+        return schema
+    return {name: each for name, each in schema.items() if name != "example"} | {"examples": [schema["example"]]}
 
 
 def only_routes(operation: HTTPRoute, _: MCPType) -> MCPType | None:
@@ -256,7 +265,7 @@ def prepare(document: dict[str, Any], *, without: frozenset[str]) -> None:
             examples = [each["value"] for each in (found.get("examples") or {}).values() if "value" in each]
             examples = [found["example"]] if "example" in found else examples
             if examples and isinstance(schema := found.get("schema"), dict) and "$ref" not in schema:
-                schema.setdefault("examples", examples)
+                schema.setdefault("example", examples[0])
         holder["parameters"] = kept
 
 

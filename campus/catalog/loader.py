@@ -12,6 +12,7 @@ from traceback import walk_tb
 from typing import Any, Protocol, Self, get_args
 
 from fastmcp import FastMCP
+from mcp.server.lowlevel import Server as LowLevelServer
 from mcp.server.mcpserver import MCPServer
 from pydantic import SecretStr, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -33,6 +34,8 @@ LIBRARIES = frozenset(
     }
 )
 """What an author calls: an error that these raise has its cause in the line that called them."""
+
+ALONE = "`campus add PACKAGE` runs a server of a package index in an environment of its own"
 
 
 class Installed(Protocol):
@@ -186,7 +189,10 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
         if file:
             raise BuildingFailed(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
-        raise BuildingFailed(f"{where} cannot be imported: {error_with_place(error)}; write {SERVER_FORMS}") from error
+        remedy = _remedy(error) if is_of_another_mcp(error) else f"write {SERVER_FORMS}"
+        raise BuildingFailed(f"{where} cannot be imported: {error_with_place(error)}; {remedy}") from error
+    if isinstance(found, LowLevelServer):
+        raise LoadError(f"{where} is a low-level server of the SDK, which campus serves as a command only; {ALONE}")
     found = as_fastmcp(name, found)
     if isinstance(found, Building):
         return found
@@ -211,8 +217,16 @@ def as_fastmcp(name: str, found: Any) -> Any:
 
 
 def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, Any]) -> None:
-    """ConfigError for a key that a factory does not take; what it lacks, its own error says."""
-    takes = signature(factory).parameters if keys else {}
+    """ConfigError for a key that a factory does not take, or that it lacks."""
+    try:
+        takes = signature(factory).parameters
+    except ValueError:  # of a callable that is written in C
+        return
+    lacks = [
+        each.name for each in takes.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if missing := [each for each in lacks if each not in keys]:
+        raise ConfigError(f"{target} takes {missing[0]}: write it into [buildings.{name}] if campus.toml can say it; or {ALONE}")
     if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
         return
     if unknown := sorted(keys - takes.keys()):
@@ -227,7 +241,14 @@ def _server_of(where: str, target: str) -> tuple[str, Any]:
     return attribute, getattr(import_module(module), attribute, None)
 
 
+def is_of_another_mcp(error: BaseException) -> bool:
+    """Whether a module wants what this version of mcp has not."""
+    return isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "mcp"
+
+
 def _remedy(error: BaseException) -> str:
+    if is_of_another_mcp(error):
+        return f"it was written for another version of mcp than campus's own; {ALONE}"
     if isinstance(error, ModuleNotFoundError):
         return f"correct that name, or install it: {sys.executable} -m pip install …"
     return "correct that line"
@@ -289,7 +310,8 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
     except (Exception, SystemExit) as error:  # an author's factory may raise anything; the operator is told
         raise BuildingFailed(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
     if not isinstance(server, FastMCP):
-        raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server")
+        hint = f"; {ALONE}" if isinstance(server, LowLevelServer) else ""
+        raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server{hint}")
     return server
 
 

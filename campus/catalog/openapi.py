@@ -79,7 +79,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
     operations = {one.name: tuple(one.operations.values()) for one in opened}
-    by_name = {one.name: document(operations[one.name], one.title, one.about, one.server.version) for one in opened}
+    by_name = {one.name: document(operations[one.name], one.title, one.about, one.version) for one in opened}
     with_tasks = [one.name for one in opened if one.has_tasks]
     for name in with_tasks:
         by_name[name]["paths"] |= task_paths([name], grouped=False)
@@ -93,7 +93,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
             short_form(operations[named.name], offers[named.name]),
             named.title,
             named.about,
-            named.server.version,
+            named.version,
         )
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)

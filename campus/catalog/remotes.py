@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from fastmcp import FastMCP
@@ -22,18 +23,19 @@ from campus.observability import origin_of
 class ProxiedServer(WatchedServer):
     """One remote MCP server."""
 
-    tools: ForeignComponents
+    components: ForeignComponents
 
     def __init__(self, name: str, target: Mapping[str, Any], *, answer_limit: int = ANSWER_LIMIT) -> None:
         """`answer_limit` are the bytes that it may send in one call, and for its whole list of tools."""
         address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=target.get("timeout"))
         self.is_probed = target.get("keep_alive", True)  # otherwise a probe would start the command each time
-        # a caller's key, payment and other headers are meant for campus, and are not passed on
+        self._command = target.get("command")
         self._stderr = LabelledStderr(name)
+        # a caller's key, payment and other headers are meant for campus, and are not passed on
         transport = ForeignTransport(transport_to(target, self._stderr, limit=answer_limit))
         self._backend: ProxyClient[Any] = ProxyClient(transport, mode="auto", timeout=self.seconds, forward_incoming_headers=False)
-        self.tools = self.fresh()
+        self.components = self.fresh()
 
     def fresh(self) -> ForeignComponents:
         """What it offers, before it is asked."""
@@ -41,12 +43,14 @@ class ProxiedServer(WatchedServer):
 
     def server(self) -> FastMCP[Any]:
         """What it was when it was opened last."""
-        return mirrored(self.name, self.tools.described or UNKNOWN, self.tools)
+        return mirrored(self.name, self.components.described or UNKNOWN, self.components)
 
     def _last_words(self) -> str:
         """The last lines that the command wrote to stderr, which say more than that it has ended."""
         lines = self._stderr.last_lines
-        return f"; it wrote: {' | '.join(lines)}" if lines else ""
+        lost = self._command and Path(self._command).is_absolute() and not Path(self._command).exists()
+        hint = "; if `campus add` installed it, `campus add --locked` does so again" if lost else ""
+        return (f"; it wrote: {' | '.join(lines)}" if lines else "") + hint
 
 
 def transport_to(target: Mapping[str, Any], stderr: LabelledStderr, *, limit: int) -> ClientTransport:
@@ -59,4 +63,5 @@ def transport_to(target: Mapping[str, Any], stderr: LabelledStderr, *, limit: in
     local = StdioMCPServer(**target)
     stderr.secrets = given_secrets({name: str(value) for name, value in local.env.items()}, local.args)
     bounded = ["-I", "-S", bounded_lines.__file__, str(limit), local.command, *local.args]
-    return StdioTransport(sys.executable, bounded, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=cast(TextIO, stderr))
+    log_file = cast(TextIO, stderr)  # a command needs its fileno() alone
+    return StdioTransport(sys.executable, bounded, env=local.env, cwd=local.cwd, keep_alive=local.keep_alive, log_file=log_file)

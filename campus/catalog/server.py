@@ -1,48 +1,45 @@
-"""A building's MCP server, made over the author's FastMCP server: the overrides of campus.toml, every tool's operation and its offer."""
+"""A building as it is served: the tools of its author's server, the overrides of campus.toml, every tool's operation and its offer."""
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from inspect import Signature
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.server.middleware import Middleware
-from fastmcp.server.transforms import Transform
 from fastmcp.tools import Tool
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 from starlette.routing import BaseRoute
 
-from campus.catalog.authors import check_author, check_task_tool, has_tasks, server_over
+from campus.catalog.authors import check_author, check_task_tool, grows_at_start, has_tasks, put_gate_first, version_of
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
-from campus.errors import ConfigError, LoadError, one_line
-from campus.layout.apps import SCHEME as APPS
-from campus.pricing import FREE, LOCAL_KEY, META, Access, Offer, access_of
-from twins import ROUTE_META, Operation, is_read_only, operations_of, route, synthetic_tools
+from campus.errors import CampusError, ConfigError, LoadError, one_line
+from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, access_of
+from twins import ROUTE_META, Catalog, Operation, is_read_only, operation_from, route, server_info, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
-
-
 LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000
 """Characters of what a server says of itself, where it is shown beside others."""
 NAMED = 5
 """Tools that stand for the rest, of a server that says nothing."""
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
+REMEMBERED = 2_000
+"""How many tools of one server are known by their overridden form; a provider may make its tools anew for each list."""
+log = logging.getLogger(__name__)
 
 
-class ToolOverrides(Transform):
-    """Applies campus.toml to a building's tools: price, key rule, route, hidden. Prompts and resources but apps are hidden unless exposed.
+class ToolOverrides:
+    """Applies campus.toml to a building's tools: price, key rule, route, hidden.
 
     It appends what a call needs to each tool's description; `per_call` says whether payments are accepted. The `synthetic` tools
     are those of tool search and code mode: a call of one costs what the tools that it calls cost.
     """
-
-    twin_safe = True
-    """Every caller gets the same tools, so calls may run without the server."""
 
     def __init__(
         self,
@@ -54,14 +51,15 @@ class ToolOverrides(Transform):
         is_local: bool = False,
         synthetic: frozenset[str] = frozenset(),
     ) -> None:
+        self.synthetic = synthetic
+        self.is_priced = False
+        """Whether a tool has declared its access: then one that does not is not free."""
         self._building = building
         self._is_local = is_local
-        self._synthetic = synthetic
         self._scope = scope
         self._per_call = per_call
         self._tables: Mapping[str, ToolTable] = table.tools
-        self._exposed: Sequence[str] = table.expose
-        self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, with the original tool: it is asked for in each call
+        self._applied: dict[str, tuple[Tool, Tool | None]] = {}  # by key, with the original tool
 
     def override_for(self, tool: str) -> ToolTable:
         """The table of the most specific pattern that matches the tool: its own name, else the pattern with the most letters."""
@@ -70,24 +68,51 @@ class ToolOverrides(Transform):
             return ToolTable()
         return self._tables[max(matching, key=lambda pattern: (pattern == tool, len(pattern.replace("*", ""))))]
 
-    def unmatched(self) -> list[str]:
-        """The names and patterns that match none of the tools: a misspelled name would leave a tool open."""
-        seen = {tool.name for tool, _ in self._applied.values()} | self._synthetic
+    def unmatched(self, names: Collection[str]) -> list[str]:
+        """The names and patterns that match none of these tools: a misspelled name would leave a tool open."""
+        seen = {*names, *self.synthetic}
         return sorted(pattern for pattern in self._tables if not any(fnmatchcase(name, pattern) for name in seen))
 
+    def learn(self, tools: Iterable[Tool]) -> None:
+        """Note whether one of these tools declares its access."""
+        if not self.is_priced and any(self._declared(known) is not None for tool in tools if (known := self._with_table(tool))):
+            self.is_priced = True
+            self._applied.clear()
+
+    def undeclared(self, tools: Iterable[Tool]) -> list[str]:
+        """The names of the tools that declare nothing, where others do."""
+        shown = [known for tool in tools if tool.name not in self.synthetic and (known := self._with_table(tool))]
+        return sorted(tool.name for tool in shown if self._declared(tool) is None) if self.is_priced else []
+
     def apply(self, tool: Tool) -> Tool | None:
-        """The tool as it is shown here; None when it is hidden."""
+        """The tool as it is shown here; None when it is hidden. ConfigError or LoadError for one that cannot be offered as it says."""
         original, shown = self._applied.get(tool.key, (None, None))
         if original is not tool:
-            shown = self._overridden(tool)
+            known = self._with_table(tool)
+            shown = known if known is None or tool.name in self.synthetic else self._described(known)
+            if len(self._applied) >= REMEMBERED:
+                self._applied.clear()
             self._applied[tool.key] = tool, shown
         return shown
 
-    def _overridden(self, tool: Tool) -> Tool | None:
+    def offer_of(self, tool: Tool) -> Offer:
+        """The offer of a tool that `apply` returned."""
+        return offer_of(
+            self._building, self._scope, tool, self._declared(tool) or (UNDECLARED if self.is_priced else None), is_local=self._is_local
+        )
+
+    def _declared(self, tool: Tool) -> Access | None:
+        return declared_access(self._building, tool)
+
+    def _described(self, tool: Tool) -> Tool:
+        return tool.model_copy(update={"description": with_requirements(tool, self.offer_of(tool).needs(per_call=self._per_call))})
+
+    def _with_table(self, tool: Tool) -> Tool | None:
+        """The tool with the meta that campus.toml gives it; None when it is hidden."""
         table = self.override_for(tool.name)
         if table.hidden:
             return None
-        if tool.name in self._synthetic:
+        if tool.name in self.synthetic:
             return tool
         meta = dict(tool.meta or {})
         if table.says_access and meta.get(META, {}).get("sells"):
@@ -104,53 +129,66 @@ class ToolOverrides(Transform):
             meta |= route(table.route)
         if table.body_limit:
             meta[ROUTE_META] = {**meta.get(ROUTE_META, {}), "body_limit": table.body_limit}
-        shown = tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
-        return shown.model_copy(update={"description": with_requirements(shown, self._offer(shown).needs(per_call=self._per_call))})
-
-    def _offer(self, tool: Tool) -> Offer:
-        return offer_of(self._building, self._scope, tool, declared_access(self._building, tool), is_local=self._is_local)
-
-    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        return [shown for tool in tools if (shown := self.apply(tool))]
-
-    async def get_tool(self, name: str, call_next: Any, *, version: Any = None) -> Tool | None:
-        tool = await call_next(name, version=version)
-        return self.apply(tool) if tool else None
-
-    async def list_resources(self, resources: Sequence[Any]) -> Sequence[Any]:
-        return [one for one in resources if self._is_open(str(one.uri))]
-
-    async def get_resource(self, uri: str, call_next: Any, *, version: Any = None) -> Any:
-        return await call_next(uri, version=version) if self._is_open(uri) else None
-
-    def _is_open(self, uri: str) -> bool:
-        """Whether callers may read the resource: apps, the pages on which hosts show results, are open without being exposed."""
-        return "resources" in self._exposed or uri.startswith(APPS)
-
-    async def list_resource_templates(self, templates: Sequence[Any]) -> Sequence[Any]:
-        return templates if "resources" in self._exposed else []
-
-    async def get_resource_template(self, uri: str, call_next: Any, *, version: Any = None) -> Any:
-        return await call_next(uri, version=version) if "resources" in self._exposed else None
-
-    async def list_prompts(self, prompts: Sequence[Any]) -> Sequence[Any]:
-        return prompts if "prompts" in self._exposed else []
-
-    async def get_prompt(self, name: str, call_next: Any, *, version: Any = None) -> Any:
-        return await call_next(name, version=version) if "prompts" in self._exposed else None
+        return tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
 
 
 @dataclass(frozen=True)
 class OpenBuilding:
-    """A building as campus serves it. `operations` and `offers` are by tool name."""
+    """A building as campus serves it, made of what its server was when `catalog` was read. `operations` and `offers` are by tool name."""
 
     loaded: LoadedBuilding
     scope: str
     server: FastMCP[Any]
+    catalog: Catalog
+    overrides: ToolOverrides
     operations: Mapping[str, Operation]
     offers: Mapping[str, Offer]
-    synthetic: frozenset[str] = frozenset()
-    """The names of the tools by which tool search and code mode call these, over MCP alone."""
+
+    async def renewed(self) -> "OpenBuilding":
+        """The building as its server is now. A tool that cannot be served is left out, and logged."""
+        put_gate_first(self.server, self.name)
+        self.overrides.synthetic = await synthetic_tools(self.server)
+        return _opened(self.loaded, self.scope, await Catalog.of(self.server, gated=True), self.overrides, strict=False)
+
+    def without(self, names: Collection[str]) -> "OpenBuilding":
+        """The building without some of its tools."""
+        operations = {name: operation for name, operation in self.operations.items() if name not in names}
+        return replace(self, operations=operations, offers={name: self.offers[name] for name in operations})
+
+    def found(self, tool: Tool) -> tuple[Operation, Offer] | None:
+        """The operation and the offer of a tool that only some callers are shown; None if it is hidden or cannot be served."""
+        with _judged(self.name, tool.name, strict=False):
+            if (shown := self.overrides.apply(tool)) is not None:
+                _check_tool(shown, self.loaded, self.overrides)
+                return operation_from(shown, name=self.name, gated=True), self.overrides.offer_of(shown)
+        return None
+
+    def listed(self, tools: Iterable[Tool]) -> list[Tool]:
+        """The tools as a caller is shown them, of those that the server lists for him."""
+        found = []
+        for tool in tools:
+            with _judged(self.name, tool.name, strict=False):
+                if (shown := self.overrides.apply(tool)) is not None:
+                    found.append(shown)
+        return found
+
+    def check_names(self) -> None:
+        """ConfigError for a name in campus.toml that matches no tool."""
+        if unmatched := self.overrides.unmatched({tool.name for tool in self.catalog.tools}):
+            there_are = ", ".join(sorted(self.operations)) or "none"
+            raise ConfigError(
+                f"[buildings.{self.name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}"
+            )
+
+    @property
+    def version(self) -> str | None:
+        """The server's version; campus's own where its author names none, since FastMCP then shows its own."""
+        return version_of(self.server)
+
+    @property
+    def synthetic(self) -> frozenset[str]:
+        """The names of the tools by which tool search and code mode call these, over MCP alone."""
+        return self.overrides.synthetic
 
     @property
     def name(self) -> str:
@@ -160,12 +198,12 @@ class OpenBuilding:
     @property
     def title(self) -> str:
         """What people read for its name: of campus.toml, else of its server."""
-        return self.loaded.table.title or one_line(self.server._mcp_server.title or self.server.name, longest=LONGEST_TITLE)
+        return self.loaded.table.title or one_line(server_info(self.server).title or self.server.name, longest=LONGEST_TITLE)
 
     @property
     def about(self) -> str:
         """What it does: in the words of campus.toml, else of its server, else the names of its tools."""
-        said = self.server._mcp_server.description or self.server.instructions
+        said = server_info(self.server).description or self.server.instructions
         if said and self.loaded.remote is not None:  # a stranger's, beside those of others
             said = one_line(said, longest=LONGEST_ABOUT)
         return (
@@ -210,14 +248,11 @@ def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
     return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
 
 
-async def open_server(
-    loaded: LoadedBuilding, *, per_call: bool, url: str | None = None, seconds: float = 10.0, is_local: bool = False
-) -> OpenBuilding:
-    """Open a server over the author's tools, which are not changed; LoadError when a tool cannot be served.
+async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float = 10.0, is_local: bool = False) -> OpenBuilding:
+    """The building of an author's server, or of another one; LoadError when a tool cannot be served.
 
-    `per_call` says whether payments are accepted here, `is_local` whether the campus is for its machine alone. `url` is the service's
-    address: where a server has no website and no icon of its own, clients are shown those of the service. Raises Unreachable when the
-    tools belong to another server that does not answer within `seconds`.
+    `per_call` says whether payments are accepted here, `is_local` whether the campus is for its machine alone. Raises Unreachable when the
+    tools belong to another server that does not answer within `seconds`. A server that may make tools at its start is looked at again then.
     """
     name = loaded.name
     if loaded.remote is not None:
@@ -225,6 +260,7 @@ async def open_server(
         loaded = replace(loaded, server=loaded.remote.server())
     author = loaded.server
     check_author(author, name, exposed=loaded.table.expose)
+    put_gate_first(author, name)
     scope = loaded.table.scope or name
     synthetic = await synthetic_tools(author)
     if priced := sorted(each for each in synthetic if each in loaded.table.tools and loaded.table.tools[each].says_access):
@@ -233,29 +269,67 @@ async def open_server(
             " whose calls cost what the tools that they reach cost; set the prices of those"
         )
     overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, is_local=is_local, synthetic=synthetic)
-    server = server_over(author, overrides, url=url, exposed=loaded.table.expose)
-    server._mcp_server.title = loaded.table.title or server._mcp_server.title
-    try:
-        operations = {operation.name: operation for operation in await operations_of(server, name=name, gated=True)}
-    except ValueError as error:
-        raise LoadError(f"building {name!r}: {error}; {HOW_TO_HIDE}") from error
-    for operation in operations.values():
-        check_task_tool(operation.tool, author, name)
-        if loaded.table.server is None:
-            _check_result(operation.tool, name)
-        if loaded.remote is None and not overrides.override_for(operation.name).says_access:
-            _check_words(operation.tool, name)
-    if not operations:
-        raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
-    if unmatched := overrides.unmatched():
-        there_are = ", ".join(sorted(operations))
-        raise ConfigError(f"[buildings.{name}.tools] names {unmatched[0]!r}, but no tool has that name; the tools are: {there_are}")
-    offers = offers_of(name, scope, {operation.name: operation.tool for operation in operations.values()}, is_local=is_local)
-    if selling := [each for each, offer in offers.items() if offer.access.sells and operations[each].tool.task_config.supports_tasks()]:
-        raise LoadError(
-            f"tool {selling[0]!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
+    opened = _opened(loaded, scope, await Catalog.of(author, gated=True), overrides, strict=True)
+    if loaded.remote is not None or not grows_at_start(author):
+        if not opened.operations and not {"prompts", "resources"}.intersection(loaded.table.expose):
+            raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
+        opened.check_names()
+    return opened
+
+
+def _opened(loaded: LoadedBuilding, scope: str, catalog: Catalog, overrides: ToolOverrides, *, strict: bool) -> OpenBuilding:
+    """The building of a catalog. LoadError for a tool that cannot be served if `strict`; else it is left out, and logged."""
+    name = loaded.name
+    tools: list[Tool] = []
+    for tool in catalog.tools:
+        with _judged(name, tool.name, strict=strict):
+            overrides.learn([tool])
+            tools.append(tool)
+    if missing := overrides.undeclared(tools):
+        sentence = (
+            f"in building {name!r} {', '.join(missing)} declare neither access() nor free(), while other tools do; "
+            f"declare it in the tool's meta, or in [buildings.{name}.tools]"
         )
-    return OpenBuilding(loaded, scope, server, operations, offers, synthetic)
+        if strict:
+            raise LoadError(sentence)
+        log.error("tools without a price take a key: %s", sentence)
+    operations: dict[str, Operation] = {}
+    offers: dict[str, Offer] = {}
+    for tool in tools:
+        with _judged(name, tool.name, strict=strict):
+            if (shown := overrides.apply(tool)) is not None:
+                operation = operation_from(shown, name=name, gated=True)
+                _check_tool(shown, loaded, overrides)
+                operations[tool.name], offers[tool.name] = operation, overrides.offer_of(shown)
+    return OpenBuilding(loaded, scope, catalog.server, catalog, overrides, operations, offers)
+
+
+@contextmanager
+def _judged(building: str, tool: str, *, strict: bool) -> Iterator[None]:
+    """What is wrong with a tool is LoadError if `strict`; else it is logged."""
+    try:
+        yield
+    except (CampusError, ValueError) as error:
+        sentence = str(error) if isinstance(error, CampusError) else f"building {building!r}: {error}; {HOW_TO_HIDE}"
+        if not strict:
+            log.error("tool is not served", extra={"building": building, "tool": tool, "reason": sentence})
+        elif isinstance(error, CampusError):
+            raise
+        else:
+            raise LoadError(sentence) from error
+
+
+def _check_tool(tool: Tool, loaded: LoadedBuilding, overrides: ToolOverrides) -> None:
+    name = loaded.name
+    check_task_tool(tool, loaded.server, name)
+    if loaded.table.server is None:
+        _check_result(tool, name)
+    if loaded.remote is None and not overrides.override_for(tool.name).says_access:
+        _check_words(tool, name)
+    if overrides.offer_of(tool).access.sells and tool.task_config.supports_tasks():
+        raise LoadError(
+            f"tool {tool.name!r} of building {name!r} sells keys, which are stored encrypted, and tasks' results are not; remove task="
+        )
 
 
 def _check_result(tool: Tool, building: str) -> None:
@@ -284,24 +358,7 @@ def _check_words(tool: Tool, building: str) -> None:
 
 def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:
     """The custom routes of the author's server (`_additional_http_routes`: FastMCP offers no way to list them)."""
-    return list(author._additional_http_routes)
-
-
-def put_first(server: FastMCP[Any], middleware: Middleware) -> None:
-    """Run `middleware` before all other middleware of the server."""
-    server.middleware.insert(0, middleware)
-
-
-def offers_of(building: str, scope: str, tools: Mapping[str, Tool], *, is_local: bool = False) -> dict[str, Offer]:
-    """Every tool's offer. If one tool declares its access, all must: no tool is free because a declaration was forgotten."""
-    declared = {name: declared_access(building, tool) for name, tool in tools.items()}
-    missing = sorted(name for name, access in declared.items() if access is None)
-    if missing and len(missing) < len(declared):
-        raise LoadError(
-            f"in building {building!r} {', '.join(missing)} declare neither access() nor free(), while other tools do; "
-            f"declare it in the tool's meta, or in [buildings.{building}.tools]"
-        )
-    return {name: offer_of(building, scope, tools[name], access, is_local=is_local) for name, access in declared.items()}
+    return list(getattr(author, "_additional_http_routes", ()))
 
 
 def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:

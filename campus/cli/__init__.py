@@ -81,7 +81,12 @@ def commands() -> App:
         "Changes of keys are always in it, calls and acts of the operator's pages while campus.toml has [audit_log].",
     )
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
-    app.command("campus.cli.add:app", name="add", help="Write a building that is somewhere else into campus.toml.")
+    app.command(
+        "campus.cli.add:app",
+        name="add",
+        help="Install a server of PyPI or npm in an environment of its own, start it, and write its table into campus.toml.\n\n"
+        "The environment is in servers/NAME beside campus.toml, with a lock, from which `campus add --locked` installs the same elsewhere.",
+    )
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",

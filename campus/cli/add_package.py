@@ -26,6 +26,7 @@ from campus.cli.places import building_name
 from campus.config import NAME, RESERVED, config_of
 from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.pricing import Price
+from twins import is_read_only
 
 START_SECONDS = 60.0
 PRICES = {True: "0.001", False: "0.005"}
@@ -46,9 +47,12 @@ def add(
     name: Annotated[str | None, Parameter(help="What to call the building; default: the package's name.")] = None,
     command: Annotated[str | None, Parameter(help="Which of the package's commands starts the server, if it has several.")] = None,
     env: Annotated[
-        tuple[str, ...], Parameter(negative="", help="A variable of the environment that the server gets; campus.toml names it, without its value.")
+        tuple[str, ...],
+        Parameter(negative="", help="A variable of the environment that the server gets; campus.toml names it, without its value."),
     ] = (),
-    extra: Annotated[tuple[str, ...], Parameter(name="--with", negative="", help='A further package or bound, such as "lxml" or "mcp<2".')] = (),
+    extra: Annotated[
+        tuple[str, ...], Parameter(name="--with", negative="", help='A further package or bound, such as "lxml" or "mcp<2".')
+    ] = (),
     python: Annotated[str | None, Parameter(help="Which Python runs it: a version, for uv, or a path; default: that of campus.")] = None,
     price: Annotated[str | None, Parameter(help="US dollars for a call of any tool, instead of what is suggested.")] = None,
     free: Annotated[bool, Parameter(negative="", help="Everybody may call all of its tools.")] = False,
@@ -70,10 +74,10 @@ def add(
         raise ConfigError("name the package of a server, or --locked to install what was added elsewhere")
     wanted = Package.parse(package)
     building = name or building_name(wanted.short_name)
-    _check_is_new(building, config)
+    check_is_new(building, config)
     if price is not None and free:
         raise ConfigError("--free and --price contradict each other; give one of them")
-    price = None if price is None else _read_price(price)
+    price = None if price is None else read_price(price)
     with ExitStack() as stack:
         if dry_run:
             folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -81,9 +85,8 @@ def add(
         server.install(extra, python)
         server.choose(command, arguments)
         opened = server.tried(env, asks=not yes and sys.stdin.isatty())
-        access = {"*": {"free": True}} if free else _prices(opened.tools.values(), price)
-        show([_row(tool, access) for tool in opened.tools.values()], as_json=False)
-        table = f"{server.table}{_tools_table(building, access)}"
+        prices = prices_of(opened, price, is_free=free)
+        table = f"{server.table}{tools_table(building, prices)}"
         if dry_run:
             print(table)
             return
@@ -91,14 +94,14 @@ def add(
     print(*server.told(opened), sep="\n")
 
 
-def _read_price(text: str) -> str:
+def read_price(text: str) -> str:
     try:
         return str(Price.parse(text))
     except ValueError as error:
         raise ConfigError(f"--price: {error}") from None
 
 
-def _check_is_new(building: str, config: Path) -> None:
+def check_is_new(building: str, config: Path) -> None:
     """ConfigError if campus.toml has the building, or cannot have one of this name."""
     if not re.fullmatch(NAME, building) or building in RESERVED:
         raise ConfigError(f"{building!r} cannot name a building; choose lower-case letters, digits and _, a letter first, with --name")
@@ -222,7 +225,7 @@ def _letters(name: str) -> str:
 
 def _asked(names: Sequence[str]) -> Mapping[str, str]:
     """The values of these variables, asked for on the terminal; none of those that are not to be given."""
-    given = {}
+    given: dict[str, str] = {}
     for name in names:
         if name in os.environ:
             print(f"the server names {name}, which this environment has; give it to the server? [y/N] ", end="", flush=True)
@@ -233,22 +236,22 @@ def _asked(names: Sequence[str]) -> Mapping[str, str]:
     return given
 
 
-def _is_read_only(tool: Tool) -> bool:
-    return bool(tool.annotations and tool.annotations.read_only_hint)
+def prices_of(opened: OpenBuilding, price: str | None, *, is_free: bool) -> Mapping[str, str | None]:
+    """The price of each tool, by its name, shown to the operator: this one, or else what is suggested; None where it is free."""
+    tools = opened.tools.values()
+    prices = {tool.name: None if is_free else price or PRICES[is_read_only(tool)] for tool in tools}
+    show([_row(tool, prices[tool.name]) for tool in tools], as_json=False)
+    return prices
 
 
-def _prices(tools: Sequence[Tool], price: str | None) -> Mapping[str, Mapping[str, object]]:
-    """The tables of the tools: a price for all, and that of the tools that differ."""
-    suggested = {tool.name: price or PRICES[_is_read_only(tool)] for tool in tools}
-    usual = Counter(suggested.values()).most_common(1)[0][0]
-    return {"*": {"price": usual}} | {name: {"price": each} for name, each in suggested.items() if each != usual}
-
-
-def _tools_table(building: str, access: Mapping[str, Mapping[str, object]]) -> str:
-    lines = [f"{toml_key(name)} = {toml_value(table)}\n" for name, table in access.items()]
+def tools_table(building: str, prices: Mapping[str, str | None]) -> str:
+    """The table of the tools: the price of most for all, also for those that come later, and that of the tools that differ."""
+    usual = Counter(prices.values()).most_common(1)[0][0]
+    rows = {"*": usual} | {name: price for name, price in prices.items() if price != usual}
+    lines = [f"{toml_key(name)} = {toml_value({'price': price}) if price else '{ free = true }'}\n" for name, price in rows.items()]
     return f"\n[buildings.{building}.tools]\n{''.join(lines)}"
 
 
-def _row(tool: Tool, access: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
-    price = access.get(tool.name, access["*"]).get("price", "free")
-    return {"tool": tool.name, "reads only": "yes" if _is_read_only(tool) else "no", "suggested price": price, "about": summary_of(tool)[:60]}
+def _row(tool: Tool, price: str | None) -> Mapping[str, object]:
+    reads = "yes" if is_read_only(tool) else "no"
+    return {"tool": tool.name, "reads only": reads, "price": price or "free", "about": summary_of(tool)[:60]}

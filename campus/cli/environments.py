@@ -101,6 +101,7 @@ class PythonEnvironment:
         self._uv = shutil.which("uv")
         self._python = python
         self._home = folder / ".venv"
+        self._is_empty = False
 
     def resolve(self, package: Package, extra: Sequence[str]) -> None:
         """With uv for every platform; pip knows the files of this one only."""
@@ -117,7 +118,9 @@ class PythonEnvironment:
 
     def install(self) -> None:
         """In a new environment: nothing of an older one is left."""
-        self._make()
+        if not self._is_empty:
+            self._make()
+        self._is_empty = False
         if self._uv:
             words = [self._uv, "pip", "sync", "--quiet", "--require-hashes", "--python", self._interpreter, self.lock.name]
         else:
@@ -148,6 +151,7 @@ class PythonEnvironment:
             _run(self._folder, [self._uv, "venv", "--quiet", "--no-project", "--clear", "--python", python, self._home.name])
         else:
             _run(self._folder, [self._python or sys.executable, "-I", "-m", "venv", "--clear", self._home.name])
+        self._is_empty = True
 
 
 class NodeEnvironment:
@@ -156,20 +160,17 @@ class NodeEnvironment:
     def __init__(self, folder: Path) -> None:
         self.lock = folder / "package-lock.json"
         self._folder = folder
-        if not (npm := shutil.which("npm")):
-            raise LoadError("there is no npm, which installs such a server; install Node.js")
-        self._npm = npm
 
     def resolve(self, package: Package, extra: Sequence[str]) -> None:
         """Without the address of the index that served them."""
         self.lock.unlink(missing_ok=True)
         (self._folder / "package.json").write_text('{"private": true}\n')  # otherwise npm looks for one in the folders above
         options = ("--package-lock-only", "--omit-lockfile-registry-resolved")
-        _run(self._folder, [self._npm, "install", *QUIET, *options, package.wanted, *extra])
+        self._run("install", *options, package.wanted, *extra)
 
     def install(self) -> None:
         """Exactly what the lock says."""
-        _run(self._folder, [self._npm, "ci", *QUIET])
+        self._run("ci")
 
     def commands(self, package: Package) -> Mapping[str, Path]:
         """What the package has in `bin`."""
@@ -180,8 +181,10 @@ class NodeEnvironment:
         names = [name.rpartition("/")[2]] if isinstance(found, str) else found
         return {each: modules / ".bin" / each for each in names}
 
-
-QUIET = ("--no-audit", "--no-fund", "--loglevel=error")
+    def _run(self, *words: str) -> None:
+        if not (npm := shutil.which("npm")):
+            raise LoadError("there is no npm, which installs such a server; install Node.js")
+        _run(self._folder, [npm, *words, "--no-audit", "--no-fund", "--loglevel=error"])
 
 
 def _pinned(entry: Mapping[str, Any]) -> str:

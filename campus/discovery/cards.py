@@ -76,7 +76,7 @@ def listings_of(config: Config, opened: Iterable[OpenBuilding], entries: Mapping
     return tuple(
         Listing(
             entry=entries[one.name],
-            version=_one_version(one.server.version),
+            version=_one_version(one.version),
             domain=domain,
             namespace=namespace,
             website=one.server.website_url or config.url,

@@ -198,7 +198,7 @@ def example_values(arguments: Sequence[Argument], any_of: Sequence[str] = ()) ->
 
 def example_answer(operation: Operation) -> str:
     """An answer as the declared result allows it, as JSON; empty if the tool declares none."""
-    schema = operation.tool.output_schema
+    schema = operation.answer_schema
     answer = example_of(schema, schema, name="") if schema else None
     return json.dumps(answer, indent=2, ensure_ascii=False) if answer else ""
 
@@ -234,7 +234,7 @@ def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[
 
 def result_fields(operation: Operation) -> tuple[Member, ...]:
     """The members of the result that the tool declares, with those of nested objects."""
-    schema = operation.tool.output_schema
+    schema = operation.answer_schema
     if not schema:
         return ()
     return members_of(schema, schema)

@@ -137,7 +137,7 @@ class ToolPages:
                 **entry.model_dump(mode="json"),
                 "description": operation.tool.description,
                 "input_schema": operation.tool.parameters,
-                "output_schema": operation.tool.output_schema,
+                "output_schema": operation.answer_schema,
             },
             status=answered.status if answered and answered.status >= 400 else 200,
             headers=answered.headers if answered else None,

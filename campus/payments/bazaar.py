@@ -118,7 +118,7 @@ def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
 
     A shorter example, or none, is preferred to a schema that names no members.
     """
-    root: Schema = operation.tool.output_schema or {"type": "object"}
+    root: Schema = operation.answer_schema or {"type": "object"}
     schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root)]
     examples = [example_of(root, root), example_of(root, root, brief=True)]
     for example, schema in [*product(examples, schemas), ({}, schemas[-1]), *product(examples, [ANY_OBJECT])]:

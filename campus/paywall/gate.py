@@ -31,6 +31,8 @@ from twins import ClientDisconnectedError, Problem, ServerAnswers, is_crash
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
 """How the URL of a payment's terms names a part of the path that has no value."""
+MOST_OFFERS = 4_000
+"""Of one building, with those of tools that only some callers are shown."""
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ class Gate:
         audit: AuditLog | None = None,
     ) -> None:
         self.site = site
-        self.offers = offers
+        self.offers = dict(offers)
         self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
         self._limits = limits
@@ -121,6 +123,12 @@ class Gate:
         self.selling = selling
         self._audit = audit
         self._metrics = site.metrics.calls
+
+    def offer(self, offer: Offer) -> None:
+        """Take the offer of a tool that only some callers are shown, for the call that follows."""
+        if len(self.offers) > MOST_OFFERS:
+            self.offers = dict(list(self.offers.items())[: MOST_OFFERS // 2])
+        self.offers[offer.tool] = offer
 
     def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""

@@ -6,6 +6,7 @@ from typing import Any
 from fastmcp.tools import Tool
 
 from campus.pricing import META
+from twins import RAW_RESULTS
 
 PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "type": {"type": "string"},
@@ -30,6 +31,8 @@ STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf",
 """The keywords of a schema that a result must satisfy and a problem need not."""
 PARTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties"))
 """Keywords whose value is a schema, or several."""
+DESCRIBE_OBJECTS = frozenset(("type", "properties", "$ref"))
+"""By these FastMCP takes a result for an object."""
 MEMBERS = frozenset(("properties", "patternProperties", "$defs"))
 """Keywords whose value is a schema for each name."""
 
@@ -74,13 +77,18 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
     return short
 
 
-def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any]:
+def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """The schema, extended so that a problem matches it too, with or without payment terms.
 
     Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
     So what a result must satisfy moves into one arm of an anyOf and the problem's members into the other, and a member
-    that has another type in a problem may be of either type. Results themselves stay as strict as they are.
+    that has another type in a problem may be of either type. Results themselves stay as strict as they are. None for results that are
+    no objects where FastMCP cannot list them for older clients.
     """
+    if not DESCRIBE_OBJECTS & schema.keys() or schema.get("type", "object") != "object":  # MCP's older clients get it wrapped
+        roots = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        own = {key: value for key, value in schema.items() if key not in roots}
+        return {"anyOf": [own, {"type": "object", **REFUSAL}], **roots} if RAW_RESULTS else None
     properties = {
         name: {"anyOf": [field, PROBLEM_FIELDS[name]]} if name in PROBLEM_FIELDS else field
         for name, field in schema.get("properties", {}).items()

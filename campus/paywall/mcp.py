@@ -1,40 +1,40 @@
-"""The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results, and the middleware that asks the gate."""
+"""The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol
 
 import mcp_types
+from fastmcp import FastMCP
 from fastmcp.exceptions import NotFoundError, PromptError, ResourceError, ToolError, ValidationError
 from fastmcp.server.dependencies import get_http_request
-from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.server.middleware import CallNext, MiddlewareContext
 from fastmcp.tools import Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
+from mcp.server.request_state import RequestStateCodec
 from mcp.shared.exceptions import NoBackChannelError
 from pydantic import BaseModel
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.caller import Frame
-from campus.context import CONTEXT, context_of
+from campus.context import context_of
 from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.gate import Gate
-from campus.paywall.listing import as_listed
 from campus.paywall.results import body_of, refusal, result_of
+from campus.paywall.tasks import BackgroundTasks
 from campus.pricing import Offer
 from twins import (
     ArgumentChecker,
     McpCall,
     McpResult,
+    Operation,
     Problem,
     ServerAnswers,
     is_crash,
     kept_alive,
     problem_of,
-    requested_with,
     require_storable,
-    runs_as_task,
     unstorable_reason,
     with_meta,
 )
@@ -43,8 +43,8 @@ NO_SESSION = (
     "this tool asks its caller in an MCP session (ctx.elicit and the like), and this service keeps no sessions; its author can have it"
     " return InputRequiredResult instead, or its operator let the building keep them (sessions = true)"
 )
-RECEIPTS = "campus.receipts"
-"""In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""
+MCP_GATE = "campus.mcp_gate"
+"""In the scope of a request that an author's server answers: the gate of the campus that received it."""
 
 
 class GatedMcpCall:
@@ -77,7 +77,7 @@ class GatedMcpCall:
             return None
         if not isinstance(result, ToolResult):
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return body_of(result)
+        return body_of(result, self._call.operation)
 
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
@@ -106,7 +106,7 @@ class GatedMcpCall:
 
     def delivered(self, sold: PaidAnswer, made: McpResult | None) -> McpResult:
         """The tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._call.operation.tool)
+        result = made or result_of(sold.answer, self._call.operation)
         return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
 
 
@@ -114,24 +114,63 @@ AsTask = Callable[[GatedMcpCall], Awaitable[ToolResult | BaseModel]]
 """Begins the task of a call, and returns it as MCP sends it; or the result of a call that was paid for before."""
 
 
+class ServedTools(Protocol):
+    """A building's tools, as the catalog has them."""
+
+    @property
+    def server(self) -> FastMCP[Any]:
+        """The author's server."""
+        ...
+
+    def listed(self, tools: Iterable[Tool]) -> list[Tool]:
+        """The tools as a caller is shown them, of those that the server lists for him."""
+        ...
+
+    def found(self, tool: Tool) -> tuple[Operation, Offer] | None:
+        """The operation and the offer of a tool that only some callers are shown."""
+        ...
+
+
 class McpPaywall:
     """The gate of one building's tools over MCP: every refusal and failure is a problem as the tool's result, never an HTTP status."""
 
     def __init__(
-        self, gate: Gate, checkers: Mapping[str, ArgumentChecker], synthetic: frozenset[str] = frozenset(), as_task: AsTask | None = None
+        self,
+        gate: Gate,
+        tools: ServedTools,
+        checkers: Mapping[str, ArgumentChecker],
+        *,
+        synthetic: frozenset[str] = frozenset(),
+        exposed: Collection[str] = (),
+        states: RequestStateCodec | None = None,
+        tasks: BackgroundTasks | None = None,
+        as_task: AsTask | None = None,
+        title: str | None = None,
+        website: str | None = None,
+        icons: Sequence[mcp_types.Icon] = (),
     ) -> None:
-        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks."""
-        self.offers = gate.offers
+        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks.
+
+        `title` is that of campus.toml; `website` and `icons` are those of the service, for a server without its own.
+        """
+        self.tools = tools
+        self.server = tools.server
         self.synthetic = synthetic
+        self.exposed = exposed
+        self.states = states
+        self.tasks = tasks
+        self.title = title
+        self.website = website
+        self.icons = icons
         self.name = gate.site.name
         self.checkers = checkers
         self._gate = gate
         self._as_task = as_task
 
-    async def __call__(self, call: McpCall, *, is_task: bool = False) -> McpResult:
-        """The result of the call, or its task."""
+    async def __call__(self, call: McpCall, *, checker: ArgumentChecker | None = None, is_task: bool = False) -> McpResult:
+        """The result of the call, or its task. `checker` is that of a tool which only some callers are shown."""
         scope = call.scope
-        checker = self.checkers[call.operation.name]
+        checker = checker or self.checkers[call.operation.name]
         gated = GatedMcpCall(call, checker, self._gate.site.name)
         try:
             return await (self._as_task(gated) if is_task and self._as_task else self._gate.passed(gated))
@@ -147,71 +186,25 @@ class McpPaywall:
             problem = problem_of(error, checker.operation, scope) if is_tools_own else checker.rejected(error.__cause__, call.arguments)
             return refusal(problem, scope)
 
-
-class PaywallMiddleware(Middleware):
-    """Asks the gate around each call that goes through the server, and lists every tool with its refusals."""
-
-    twin_safe = True
-
-    def __init__(self, gate: McpPaywall) -> None:
-        self._gate = gate
-
-    async def on_list_tools(
-        self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
-    ) -> Sequence[Tool]:
-        """Every tool as callers see it."""
-        return as_listed(await call_next(context))
-
-    async def on_call_tool(
-        self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
-    ) -> ToolResult:
-        """The gate's result for the call."""
-        name = context.message.name
-        if name not in self._gate.offers and name not in self._gate.synthetic:
+    async def checker_of(self, name: str) -> ArgumentChecker:
+        """The checker of a tool that the server shows this caller. Raises NotFoundError for any other."""
+        if (known := self.checkers.get(name)) is not None:
+            return known
+        tool = await self.server.get_tool(name)
+        if tool is None or (found := self.tools.found(tool)) is None:
             raise NotFoundError(f"Unknown tool: {name!r}")
-        scope = current_scope()
-        if context_of(scope).caller is not None:  # a call inside an admitted one: its failures belong to the outer call
-            return await call_next(context)
-        if name in self._gate.synthetic:
-            return await self._searching(context, call_next, scope)
-        if RECEIPTS in scope:
-            return await self._found(context, call_next, scope)
-        return await self._gated(context, call_next, scope)
+        operation, offer = found
+        self._gate.offer(offer)
+        return ArgumentChecker(self.server, operation)
 
-    async def _searching(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
-        """The result of a tool of tool search or code mode, which is open to all; the calls that it makes come back here."""
-        context_of(scope).route = f"{self._gate.name}:{context.message.name}"
-        receipts: list[Any] = scope.setdefault(RECEIPTS, [])
-        result = await call_next(context)
-        if not receipts or not isinstance(result, ToolResult) or RECEIPT_META in (result.meta or {}):
-            return result
-        return cast(ToolResult, with_meta(result, {RECEIPT_META: receipts[-1]}))
+    def within(self, app: ASGIApp) -> ASGIApp:
+        """The server's own app, whose gate finds this one."""
 
-    async def _found(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
-        """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
-        around = context_of(scope)
-        apart = {name: value for name, value in scope.items() if name != RECEIPTS}
-        apart[CONTEXT] = replace(around, caller=None, is_counted=False, used_up=None, paid=None)
-        with requested_with(apart):
-            result = await self._gated(context, call_next, apart)
-        around.status = context_of(apart).status
-        around.limits = context_of(apart).limits
-        if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
-            scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
-        return result
+        def asked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            scope[MCP_GATE] = self
+            return app(scope, receive, send)
 
-    async def _gated(self, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope) -> ToolResult:
-        name = context.message.name
-        checker = self._gate.checkers[name]
-        arguments = context.message.arguments or {}
-
-        async def run() -> McpResult:
-            return await checked(context, call_next, checker)
-
-        call = McpCall(checker.operation, scope, arguments, _meta_of(context), run, is_direct=False)
-        is_task = context.fastmcp_context is not None and runs_as_task(checker.operation.tool, context.fastmcp_context)
-        # FastMCP passes on results of extensions too, without declaring it
-        return cast(ToolResult, await self._gate(call, is_task=is_task))
+        return asked
 
 
 async def checked(
@@ -228,13 +221,6 @@ async def checked(
             return await call_next(context)
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
-
-
-def _meta_of(context: MiddlewareContext[Any]) -> Mapping[str, Any]:
-    """The request's `_meta`, from the session: FastMCP's message keeps known members only."""
-    around = context.fastmcp_context
-    request = around.request_context if around else None
-    return (request.meta or {}) if request else {}
 
 
 def current_scope() -> Scope:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types
-from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -15,25 +14,28 @@ from campus.payments.payment import StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import TERMS_META
 from campus.problems import EXPLAINED_AT
-from twins import Problem
+from twins import Operation, Problem, raw_result
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
-def body_of(result: ToolResult) -> bytes | None:
-    """The structured content of a result; its content blocks if there is none. None for an error."""
+def body_of(result: ToolResult, operation: Operation) -> bytes | None:
+    """The structured content of a result as HTTP sends it; its content blocks if there is none. None for an error."""
     if result.is_error:
         return None
     if result.structured_content is not None:
-        return to_json(result.structured_content, inf_nan_mode="null")
+        body = to_json(result.structured_content, inf_nan_mode="null")
+        return b'{"result":%b}' % body if operation.wraps_result else body
     return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
 
 
-def result_of(answer: StoredAnswer, tool: Tool) -> ToolResult:
+def result_of(answer: StoredAnswer, operation: Operation) -> ToolResult:
     """A stored answer as the tool's result, with its content blocks restored."""
     body = from_json(answer.body)
-    if tool.output_schema is None and body.keys() == {"content"}:
+    if operation.tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
+    if operation.wraps_result and body.keys() == {"result"}:
+        return raw_result(body["result"])
     return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)
 
 

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from fastmcp import FastMCP
 from fastmcp.server.extensions import ToolCallContinuation
 from fastmcp.tools.base import ToolResult
+from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from fastmcp_tasks import TasksExtension, wire_production
 from fastmcp_tasks.models import (
     CancelTaskResult,
@@ -21,30 +23,29 @@ from fastmcp_tasks.models import (
     UpdateTaskResult,
 )
 from mcp import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import BaseModel
 from pydantic_core import from_json
 
 from campus.paywall.gate import GatedCall
-from campus.paywall.mcp import current_scope
+from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
 from campus.paywall.tasks import STATUSES, WITHOUT_RESULT, BackgroundTasks
 from campus.tasks.tables import TaskRow
+from twins import extensions_of
 
 
 class StoredTasks(TasksExtension):
-    """Serves tasks/get, tasks/update and tasks/cancel from campus's database. Calls become tasks in the gate, not here."""
+    """Serves tasks/get, tasks/update and tasks/cancel from the database of the campus that was asked. Calls become tasks in its gate."""
 
     twin_safe = True
     """It takes no part in calls, and every caller sees it."""
 
-    def __init__(self, tasks: BackgroundTasks) -> None:
-        super().__init__()
-        self._tasks = tasks
-
-    async def begin(self, call: GatedCall[Any]) -> ToolResult | BaseModel:
-        """Begin the call's task; the result, if its payment bought it before."""
-        begun = await self._tasks.begin(call)
-        return CreateTaskResult(**self._fields(begun)) if isinstance(begun, TaskRow) else begun
+    @property
+    def _tasks(self) -> BackgroundTasks:
+        gate: McpPaywall | None = current_scope().get(MCP_GATE)
+        if gate is None or gate.tasks is None:
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found")
+        return gate.tasks
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -61,12 +62,13 @@ class StoredTasks(TasksExtension):
 
     async def _handle_get(self, ctx: Any, params: GetTaskParams) -> GetTaskResult:
         task = await self._found(ctx, params.task_id)
+        told = fields_of(task, self._tasks)
         if STATUSES.get(task.status) == "failed":
             reason = WITHOUT_RESULT[task.status]().detail
             error = {"code": INTERNAL_ERROR, "message": reason}
-            return GetTaskResult(**self._fields(task), status_message=reason, error=error)
+            return GetTaskResult(**told, status_message=reason, error=error)
         result = from_json(task.result) if task.status == "completed" and task.result is not None else None
-        return GetTaskResult(**self._fields(task), result=result)
+        return GetTaskResult(**told, result=result)
 
     async def _handle_update(self, ctx: Any, params: UpdateTaskParams) -> UpdateTaskResult:
         await self._found(ctx, params.task_id)
@@ -83,12 +85,30 @@ class StoredTasks(TasksExtension):
             raise MCPError(code=INVALID_PARAMS, message=f"Task {task_id} not found")
         return task
 
-    def _fields(self, task: TaskRow) -> dict[str, Any]:
-        return {
-            "task_id": task.id,
-            "status": STATUSES.get(task.status, task.status),
-            "created_at": task.created_at.isoformat(),
-            "last_updated_at": task.updated_at.isoformat(),
-            "ttl_ms": (task.kept_until - task.created_at) // timedelta(milliseconds=1),
-            "poll_interval_ms": self._tasks.poll_milliseconds(task),
-        }
+
+def serve_stored_tasks(server: FastMCP[Any]) -> None:
+    """Have the author's server keep its tasks in the database of the campus that is asked, in place of the queue of fastmcp-tasks.
+
+    `_auto_extensions`: FastMCP lets an explicit extension replace one that a provider brought, and no other.
+    """
+    if not any(isinstance(each, StoredTasks) for each in extensions_of(server) or ()):
+        server._auto_extensions.add(TASKS_EXTENSION_ID)
+        server.add_extension(StoredTasks())
+
+
+async def begin_as_task(tasks: BackgroundTasks, call: GatedCall[Any]) -> ToolResult | BaseModel:
+    """Begin the call's task; the result, if its payment bought it before."""
+    begun = await tasks.begin(call)
+    return CreateTaskResult(**fields_of(begun, tasks)) if isinstance(begun, TaskRow) else begun
+
+
+def fields_of(task: TaskRow, tasks: BackgroundTasks) -> dict[str, Any]:
+    """What its caller is told of a task."""
+    return {
+        "task_id": task.id,
+        "status": STATUSES.get(task.status, task.status),
+        "created_at": task.created_at.isoformat(),
+        "last_updated_at": task.updated_at.isoformat(),
+        "ttl_ms": (task.kept_until - task.created_at) // timedelta(milliseconds=1),
+        "poll_interval_ms": tasks.poll_milliseconds(task),
+    }

@@ -114,7 +114,7 @@ class TaskCall:
         return self._run_tool(self)
 
     def body_of(self, result: ToolResult) -> bytes | None:
-        return body_of(result)
+        return body_of(result, self.served_by.operation)
 
     def noted(self, result: ToolResult, key_ignored: str) -> ToolResult:
         return _with_meta(result, {"key_ignored": key_ignored})
@@ -138,7 +138,7 @@ class TaskCall:
         return nullcontext()
 
     def delivered(self, sold: PaidAnswer, made: ToolResult | None) -> ToolResult:
-        result = made or result_of(sold.answer, self.served_by.operation.tool)
+        result = made or result_of(sold.answer, self.served_by.operation)
         return _with_meta(result, {RECEIPT_META: dict(sold.receipt)})
 
 

@@ -205,7 +205,7 @@ class TestCampus:
             response = await self.http.request(method, path, params=query, headers=headers)
         else:
             response = await self.http.request(method, path, json=arguments, headers=headers)
-        said = _unwrapped(response.json(), operation.tool.output_schema)
+        said = _unwrapped(response.json(), operation.answer_schema)
         terms, receipt = (_decoded(response.headers.get(name)) for name in ("payment-required", "payment-response"))
         return Reply(response.status_code, said, response.headers, terms, receipt)
 
@@ -219,7 +219,7 @@ class TestCampus:
         meta = {"x402/payment": asks.payment} if asks.payment is not None else None
         async with self.mcp(building, headers=asks.headers) as client:
             result = await client.call_tool(tool, dict(arguments), meta=meta, raise_on_error=False)
-        structured = result.structured_content or {}
+        structured = {} if result.structured_content is None else result.structured_content
         if result.is_error:
             terms = structured if "accepts" in structured else None
             return Reply(structured.get("status", 400), structured or {"detail": str(result.content)}, terms=terms)

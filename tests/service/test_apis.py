@@ -1,6 +1,7 @@
 """APIs that are sold: those of which an author made tools by `FastMCP.from_openapi`, and those of `server = { openapi = "…" }`."""
 
 import json
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -15,11 +16,13 @@ from listening import listening
 from service.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from serving import write_config
 
+from campus.catalog.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio
 SOURCES = ("from_openapi", "openapi")
 LIMIT = 20_000
+OTHERS = {"add_pet", "change_pet", "remove_pet"}
 OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "an answer": ("get_pet", {"petId": 1}, 200, None, ""),
     "nothing there": ("get_pet", {"petId": 7}, 404, "upstream_refused", "answered 404 Not Found: no pet has the number 7"),
@@ -32,8 +35,11 @@ OUTCOMES: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a crash": ("odd", {"kind": "crash"}, 502, "upstream_failed", "the API behind this tool failed (500)"),
     "silence": ("odd", {"kind": "hang"}, 504, "timeout", "did not answer in time"),
     "a redirect elsewhere": ("odd", {"kind": "away"}, 502, "upstream_failed", "a redirect to another address"),
+}
+OVER_MCP: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a path that leads out": ("odd", {"kind": ".."}, 422, "invalid_request", "dot segments"),
 }
+"""What no address can say."""
 OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "a redirect on the same host": ("odd", {"kind": "moved"}, 200, None, ""),
     "broken JSON": ("odd", {"kind": "broken"}, 502, "upstream_failed", "did not return a valid answer"),
@@ -63,7 +69,7 @@ async def selling(source: str, api: PetsApi, frame: Any = "http", **more: Any) -
 @pytest.mark.parametrize("frame", ["http", "mcp"])
 @pytest.mark.parametrize("source", SOURCES)
 async def test_an_apis_answers_reach_the_caller_as_they_are_and_its_failures_are_its_own(source: str, frame: str) -> None:
-    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {})
+    outcomes = OUTCOMES | (OWN_CLIENT if source == "openapi" else {}) | (OVER_MCP if frame == "mcp" else {})
     seen = {}
     async with selling(source, PetsApi(), frame) as campus:
         key = await campus.key("pets")
@@ -106,7 +112,7 @@ async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words()
         assert (removed.status_code, removed.json()) == (200, {"result": None})
         async with campus.mcp() as client:
             tools = {tool.name: tool for tool in await client.list_tools()}
-            assert (client.initialize_result.server_info.name, client.initialize_result.instructions) == ("Pets", "Pets and who keeps them.")
+            assert client.instructions == "Pets and who keeps them."
     assert served == {
         *("GET /v1/pets/pets", "POST /v1/pets/pets", "GET /v1/pets/odd/{kind}"),
         *("GET /v1/pets/pets/{petId}", "PUT /v1/pets/pets/{petId}", "DELETE /v1/pets/pets/{petId}"),
@@ -178,18 +184,32 @@ async def test_a_document_that_is_wrong_or_leads_to_a_private_address_closes_its
 
 
 async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_path: Path) -> None:
-    from campus.catalog.apis import ApiServer, ApiTable
-
     file = tmp_path / "api.yaml"
     text = "openapi: 3.1.0\ninfo: {title: T, version: 2026-01-01}\nservers: [{url: 'https://api.example/v1'}]\npaths:\n  /now:\n"
     file.write_text(f"{text}    get: {{operationId: now, responses: {{200: {{description: Now}}}}}}\n")
     api = ApiServer("times", ApiTable(openapi="api.yaml"), folder=tmp_path, answer_limit=LIMIT, is_local=False)
     await api.open(seconds=60)
     assert [tool.name for tool in await api.server().list_tools()] == ["now"]
-    assert not await api.tools.has_changed()
+    assert not await api.components.has_changed()
     file.write_text(text + "    get: {operationId: then, responses: {200: {description: Then}}}\n")
-    assert await api.tools.has_changed()
+    assert await api.components.has_changed()
 
 
-async def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config(tmp_path, "")
+def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(tmp_path, "[buildings.gateway]\n", port=8000)
+    (tmp_path / "pets.json").write_text(json.dumps(DOCUMENT | {"servers": [{"url": "https://pets.example/v2"}]}))
+    words = ("add", "openapi", str(tmp_path / "pets.json"), "--header", "X-Api-Key: ${PETS_KEY}", "--config", str(config))
+    unset = command_of(capsys)(*words)
+    assert (unset.code, "needs PETS_KEY: set it in the environment" in unset.err) == (2, True)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PETS_KEY", "hunter2")
+        answer = command_of(capsys)(*words)
+        assert answer.code == 0, answer.err
+        assert "Add a pet" in answer.out
+        assert command_of(capsys)("check", "--config", str(config)).code == 0
+        again = command_of(capsys)(*words)
+        assert (again.code, "is in" in again.err) == (2, True)
+    written = tomllib.loads(config.read_text())["buildings"]["pets"]
+    assert written["server"] == {"openapi": "pets.json", "headers": {"X-Api-Key": "${PETS_KEY}"}}
+    assert set(written["tools"]) == {"*", *({"get_pet", "list_pets", "odd"} if written["tools"]["*"]["price"] == "0.005" else OTHERS)}
+    assert "hunter2" not in config.read_text()

@@ -134,7 +134,7 @@ async def test_an_app_is_open_to_everybody_as_from_the_bare_server_and_no_other_
 
 
 class Bypassed(FastMCP[Any]):
-    """A server that refuses in a method of FastMCP, which campus does not call."""
+    """A server that answers in a method of FastMCP, past all middleware."""
 
     async def call_tool(self, *_: Any, **__: Any) -> Any:
         raise PermissionError
@@ -143,7 +143,7 @@ class Bypassed(FastMCP[Any]):
 @pytest.mark.parametrize(
     ("server", "sentence"),
     [
-        (Bypassed("Poems"), "the server of building 'poems' overrides call_tool of FastMCP, which campus does not call"),
+        (Bypassed("Poems"), "the server of building 'poems' overrides call_tool of FastMCP, so that its calls may pass by"),
         (FastMCP("Poems", tasks=True), "tool 'letter' of building 'poems' runs as a background task"),
     ],
     ids=["overridden", "tasks"],

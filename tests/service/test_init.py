@@ -37,6 +37,7 @@ CLIENTS = {
         "weather": {"type": "sse", "url": "https://weather.example/sse", "headers": {"Authorization": "Bearer s3cret"}},
         "search": {"serverUrl": "https://search.example/mcp"},
         "gateway": {"command": "x"},
+        "named": {"command": "x", "env": {"KEY": "${env:SEA_KEY}", "TOKEN": "${SEA_TOKEN}"}},
         "asks": {"command": "x", "env": {"TOKEN": "${input:token}"}},
         "off": {"command": "x", "disabled": True},
         "odd": {"args": ["x"]},
@@ -78,6 +79,7 @@ def test_import_writes_a_table_for_each_server_of_a_clients_configuration(tmp_pa
         "file_system": {"command": "npx", "args": ["-y", 'a "b"\\c\x7f'], "env": {"ROOT": "/srv", "A.B": "ä"}},
         "weather": {"url": "https://weather.example/sse", "headers": {"Authorization": "Bearer s3cret"}, "transport": "sse"},
         "search": {"url": "https://search.example/mcp"},
+        "named": {"command": "x", "env": {"KEY": "${SEA_KEY}", "TOKEN": "${SEA_TOKEN}"}},
         "manuals": {"url": "https://docs.example/mcp"},
     }
     assert answer.out.splitlines() == [
@@ -85,7 +87,8 @@ def test_import_writes_a_table_for_each_server_of_a_clients_configuration(tmp_pa
         "[buildings.weather]",
         "[buildings.search]",
         "'gateway' is left out: [buildings.gateway] is there already",
-        "'asks' is left out: campus does not fill in ${input:token}; write the value",
+        "[buildings.named]",
+        "'asks' is left out: campus does not fill in ${input:token}; write the value, or ${NAME} of a variable",
         "'off' is left out: it is disabled",
         "'odd' is left out: it has neither a command nor an address",
         "campus.toml has the values of env and headers now; let nobody else read it",

@@ -12,6 +12,7 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.server.middleware.timing import TimingMiddleware
 from fastmcp.tools import Tool
+from mcp.server.lowlevel import Server as LowLevelServer
 from pydantic import BaseModel, SecretStr
 from pydantic import Field as SettingField
 from sqlmodel import Field, SQLModel
@@ -83,6 +84,19 @@ class Pathed(Settings):
     path: str = "data"
 
 
+low_level: LowLevelServer[Any] = LowLevelServer("Test")
+
+
+def makes_low_level() -> LowLevelServer[Any]:
+    """A factory of what campus serves as a command only."""
+    return low_level
+
+
+def takes_a_connection(connection: object) -> FastMCP[Any]:
+    """A factory whose argument no campus.toml can say."""
+    return server(None)
+
+
 async def nothing(site: object) -> None:
     """A job."""
 
@@ -144,6 +158,22 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a factory of another kind": ({"a": Building(lambda settings: 1)}, {}, "returned a int"),  # type: ignore[arg-type, return-value]  # on purpose
     "a wrapped server that is not there": ({"a": None}, {"server": "json:nothing"}, "json has no 'nothing'; name a FastMCP server, or"),
     "a wrapped name that makes no server": ({"a": None}, {"server": "json:__all__"}, "has '__all__', which is a list; name a FastMCP"),
+    "a wrapped server of the low level": ({"a": None}, {"server": f"{__name__}:low_level"}, "low-level server of the SDK, which campus"),
+    "a wrapped server of mcp 1": (
+        {"a": None},
+        {"server": "mcp.server.fastmcp:FastMCP"},
+        "another version of mcp than campus's own; `campus",
+    ),
+    "a wrapped factory that lacks an argument": (
+        {"a": None},
+        {"server": f"{__name__}:takes_a_connection"},
+        "takes_a_connection takes connection: write it into [buildings.a] if campus.toml can say it; or `campus add PACKAGE`",
+    ),
+    "a wrapped factory that makes one of the low level": (
+        {"a": None},
+        {"server": f"{__name__}:makes_low_level"},
+        "returned a Server; it must return a FastMCP server; `campus add PACKAGE`",
+    ),
     "a wrapped address that is none": ({"a": None}, {"server": {"cmd": "x"}}, "neither command nor url"),
     "a wrapped server without a name": ({"a": None}, {"server": "json"}, "is not of the form module:server"),
     "a wrapped address that is none of the web": (
@@ -244,7 +274,7 @@ async def test_the_operator_prices_hides_and_routes_tools() -> None:
     }
 
 
-async def test_the_server_over_an_authors_has_its_middleware_lifespan_and_routes() -> None:
+async def test_the_authors_own_server_is_served_with_a_gate_before_its_middleware() -> None:
     entered: list[FastMCP[Any]] = []
     timing = TimingMiddleware()
 
@@ -256,8 +286,8 @@ async def test_the_server_over_an_authors_has_its_middleware_lifespan_and_routes
     author = server(None, middleware=[timing], lifespan=lifespan)
     author.custom_route("/status", methods=["GET"])(status)
     (opened,) = (await plan(a=author)).opened
-    assert opened.server.middleware[0] is timing
-    assert len(opened.server.middleware) == len(author.middleware)
+    assert opened.server is author
+    assert [type(each).__name__ for each in author.middleware] == ["ServerGate", "TimingMiddleware", "DereferenceOnce"]
     async with Client(opened.server):
         assert entered == [author]
     assert [route.path for route in custom_routes(author) if isinstance(route, Route)] == ["/status"]
@@ -268,12 +298,11 @@ async def status(request: Request) -> Response:
     return Response("up")
 
 
-async def test_the_authors_server_stays_as_it_was() -> None:
+async def test_the_authors_tools_stay_as_they_were() -> None:
     author = server(None, None)
     await plan({"tools": {"tool_0": {"hidden": True}, "*": {"price": "1"}}}, a=author)
     assert [tool.name for tool in await author.list_tools()] == ["tool_0", "tool_1"]
     assert all(not tool.meta or "campus" not in tool.meta for tool in await author.list_tools())
-    assert len(author.middleware) == 1
 
 
 class Die(BaseModel):

@@ -158,6 +158,20 @@ def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_
     assert logged(-600, reason="full") is not None, "the clock was set back"
 
 
+def test_a_command_that_writes_without_end_is_logged_a_hundred_lines_a_minute_and_another_one_is_still_seen() -> None:
+    budget = Budget()
+
+    def logged(second: float, building: str) -> logging.LogRecord | None:
+        about = {"name": "campus.catalog.stderr", "levelno": logging.INFO, "msg": "stderr", "created": 1e9 + second}
+        record = logging.makeLogRecord({**about, "building": building, "line": f"line {second}"})
+        return record if budget.filter(record) else None
+
+    kept = [record for each in range(700) if (record := logged(each / 10, "tides"))]
+    assert [getattr(record, "repeated", 0) for record in kept if record.created < 1e9 + 60] == [0] * 100
+    assert getattr(kept[100], "repeated", 0) == 500
+    assert logged(30, "rivers") is not None
+
+
 def test_one_cause_writes_two_tracebacks_and_twenty_lines_a_minute_and_another_cause_is_still_seen() -> None:
     """As when each call fails: a traceback has eight kilobytes."""
     budget = Budget()

@@ -33,8 +33,16 @@ TAKEN = [
 ]
 
 
+UNKNOWN = "is not one that campus knows"
+CONTEXT = (
+    "_current_context _current_server fastmcp_request_ctx set_transport bind_request_context FastMCPRequestContext _is_client_tool_call"
+)
+"""The names of twins/fastmcp_names.py, but for `set_http_request`: something must tell FastMCP of the request."""
+OBJECTS = "_lifespan_result _shared_context_snapshot _mask_error_details _raw_mcp_result _rebind_prefab_tool_names _srctx"
+
+
 def without(package: str, name: str, folder: Path) -> str:
-    """A folder for PYTHONPATH with a copy of the package that has another name for this."""
+    """A folder for PYTHONPATH with a copy of the package that has other names for these."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -42,7 +50,7 @@ def without(package: str, name: str, folder: Path) -> str:
     shutil.copytree(Path(spec.origin).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     count = 0
     for file in copy.rglob("*.py"):
-        text, found = re.subn(rf"\b{name}\b", f"{name}_of_now", file.read_text(encoding="utf-8"))
+        text, found = re.subn(rf"\b({'|'.join(name.split())})\b", r"\1_of_now", file.read_text(encoding="utf-8"))
         file.write_text(text, encoding="utf-8")
         count += found
     assert count, f"{package} has no {name}: what campus does without it needs no test"
@@ -60,3 +68,17 @@ async def test_without_a_private_name_of_a_library_campus_serves_and_says_what_i
             beaten = await client.call_tool("heartbeat", {name: made.json()[name] for name in ("monitor_id", "secret")})
     assert (made.status_code, beaten.is_error) == (200, False), made.text
     assert said in campus.log
+
+
+@pytest.mark.parametrize("names", ["fastmcp_request_ctx", CONTEXT, OBJECTS], ids=["one", "context", "objects"])
+async def test_without_names_of_fastmcp_its_server_answers_in_both_frames_and_campus_check_says_so(tmp_path: Path, names: str) -> None:
+    with serving(tmp_path, CONFIG, environ={"PYTHONPATH": without("fastmcp", names, tmp_path)}, fresh=True) as campus:
+        made = patient.post(f"{campus.url}/v1/recorder/monitors", json=MONITOR)
+        assert patient.get(f"{campus.url}/v1/gateway/list_buildings").json()["count"] == 2
+        async with Client(f"{campus.url}/recorder/mcp") as client:
+            beaten = await client.call_tool("heartbeat", {name: made.json()[name] for name in ("monitor_id", "secret")})
+        checks = patient.get(f"{campus.admin}/readyz").json()["checks"]
+        found = campus.command("check")
+    assert (made.status_code, beaten.is_error) == (200, False), made.text
+    assert (found.returncode, UNKNOWN in found.stdout) == (0, True), found.stdout + found.stderr
+    assert UNKNOWN in checks["FastMCP"][0]

@@ -9,14 +9,18 @@ import jsonschema
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.json_schema import dereference_refs
 from jsonschema import Draft202012Validator as Validator
+from mcp_oracle import LEGACY, MODERN, request_of
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Problem
 from campus.paywall.listing import with_refusals
 from campus.testing import open_campus
+from twins import RAW_RESULTS, raw_result
 
 pytestmark = pytest.mark.anyio
 WORDS = ("description", "examples")
@@ -32,7 +36,7 @@ STRICT = {
 
 
 def test_a_result_and_a_refusal_fit_and_nothing_else() -> None:
-    listed = Validator(with_refusals(STRICT))
+    listed = Validator(with_refusals(STRICT) or {})
     assert listed.is_valid({"status": "fine", "rank": 2})
     assert listed.is_valid(Problem(402, "access_required", "pay").body("/errors/", request_id="x"))
     assert not listed.is_valid({"status": "fine", "rank": 3})
@@ -63,6 +67,33 @@ async def test_a_tool_without_a_schema_stays_without() -> None:
 
     async with open_campus(frame="mcp", plain=Building(mcp)) as campus:
         assert (await campus.call("plain")).status == 200
+
+
+class Loose(Tool):
+    """A tool whose results need not be objects."""
+
+    value: Any
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        return raw_result(self.value)
+
+
+@pytest.mark.parametrize("version", [MODERN, LEGACY])
+@pytest.mark.parametrize("value", [{"a": 1}, *([[1, 2]] if RAW_RESULTS else [])], ids=str)
+async def test_a_result_that_need_not_be_an_object_fits_what_each_generation_of_clients_is_listed(version: str, value: Any) -> None:
+    schema = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "array"}], "$defs": {"A": {"properties": {"a": {}}, "required": ["a"]}}}
+    tool = Loose(name="loose", parameters={"type": "object", "properties": {}}, output_schema=schema, value=value)
+    async with open_campus(loose=Building(FastMCP("loose", tools=[tool]))) as campus:
+
+        async def answer(method: str, **params: Any) -> Any:
+            request = request_of("", version, method, params)
+            response = await campus.http.post("/loose/mcp", content=request.body, headers=dict(request.headers))
+            return json.loads(response.text.partition("data:")[2] or response.text)["result"]
+
+        listed = (await answer("tools/list"))["tools"][0].get("outputSchema")
+        result = await answer("tools/call", name="loose", arguments={})
+    assert (listed is None) is not RAW_RESULTS
+    assert Validator(listed or {}).is_valid(result["structuredContent"]), (listed, result)
 
 
 def members(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -7,12 +7,15 @@ from typing import Any
 import httpx
 import pytest
 from fastmcp import FastMCP
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
 from pydantic_core import from_json
 from x402.http.clients.httpx import PaymentError
 
 from campus import Building, access, route
 from campus.testing import Frame, open_campus
 from campus.testing.payments import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
+from twins import raw_result
 
 pytestmark = pytest.mark.anyio
 OTHER = "0x00000000000000000000000000000000000000aa"
@@ -115,3 +118,28 @@ async def test_x402_clients_pay_up_to_a_dollar_unless_their_limit_is_raised(chai
     assert (result.structured_content, (result.meta or {})[RECEIPT]["success"]) == ({"thing": "blue"}, True)
     assert await chain.balance(payee.address) == 4_000_000
     assert await chain.gas(payer.wallet.address) == 0
+
+
+class Loose(Tool):
+    """A tool whose output schema is no object."""
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        return raw_result({"thing": 1})
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_sold_result_of_no_object_schema_is_the_same_when_it_is_asked_for_again(
+    facilitator: Facilitator, payer: Payer, frame: Frame
+) -> None:
+    schema = {"anyOf": [{"type": "object"}, {"type": "array"}]}
+    tool = Loose(name="loose", parameters={"type": "object", "properties": {}}, output_schema=schema, meta=access(price="0.02"))
+    seller = Building(FastMCP("seller", tools=[tool]))
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(new_wallet().address)}, seller=seller) as campus:
+        refused = await campus.call("loose")
+        assert refused.terms is not None
+        payment = payer.payload(refused.terms)
+        answers = [await campus.call("loose", payment=payment) for _ in range(2)]
+        bodies = [(await campus.http.post("/v1/seller/loose", json={}, headers=payer.pay_headers(refused.terms))).json() for _ in range(2)]
+    assert [each.data for each in answers] == [{"thing": 1}] * 2
+    assert answers[0].receipt == answers[1].receipt is not None
+    assert bodies == [{"result": {"thing": 1}}] * 2

@@ -13,11 +13,13 @@ from uuid import UUID
 import mcp_types
 import pytest
 from fastmcp import FastMCP
+from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer
 
-from twins import route
+from twins import RAW_RESULTS, raw_result, route
 
 pytestmark = pytest.mark.anyio
 ALWAYS = {"readOnlyHint": True}
@@ -104,6 +106,48 @@ async def test_http_answers_with_the_structured_content_of_mcp(fronts: Any, kind
         over_mcp = await each.over_mcp("tool")
         assert answer.status_code == 200
         assert answer.json() == (over_mcp if over_mcp is not None else {"result": None})
+
+
+class Free(Tool):
+    """A tool of an author's own class, whose output schema is no object."""
+
+    value: Any = None
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        return raw_result(self.value)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, *([[1, 2], [], "text"] if RAW_RESULTS else [])], ids=str)
+async def test_a_result_of_no_object_schema_is_a_member_over_http_whatever_mcp_clients_get(fronts: Any, value: Any) -> None:
+    schema = {"anyOf": [{"type": "array"}, {"$ref": "#/$defs/Loose"}, {"type": "string"}], "$defs": {"Loose": {"type": "object"}}}
+    server: FastMCP[Any] = FastMCP("results", tools=[Free(name="free", parameters={"type": "object"}, output_schema=schema, value=value)])
+    async with fronts(server) as each:
+        answer = await each.http.post("/v1/results/free", json={})
+        document = (await each.http.get("/openapi.json")).json()
+        assert await each.over_mcp("free") == value
+    assert (answer.status_code, answer.json()) == (200, {"result": value})
+    promised = document["components"]["schemas"]["FreeResult"]
+    Draft202012Validator({**promised, "components": document["components"]}).validate(answer.json())
+    assert promised["required"] == ["result"]
+
+
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"$ref": "#/$defs/A"}, {"type": ["object", "null"]}], "$defs": {"A": OBJECT}},
+        {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"allOf": [{"$ref": "#/$defs/A"}, {"description": "as above"}], "$defs": {"A": {"properties": {"a": {}}}}},
+        {"$ref": "#/$defs/A", "$defs": {"A": {"oneOf": [OBJECT, {"$ref": "#/$defs/A"}]}}},
+    ],
+    ids=["anyOf", "type first", "allOf", "recursive"],
+)
+async def test_a_schema_that_allows_objects_only_leaves_the_body_as_it_is(fronts: Any, schema: dict[str, Any]) -> None:
+    tool = Free(name="free", parameters=OBJECT, output_schema=schema, value={"a": 1, "b": 2})
+    async with fronts(FastMCP("results", tools=[tool])) as each:
+        assert (await each.http.post("/v1/results/free", json={})).json() == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _with_argument(parameter: Parameter, operation: Operation, schemas: Componen
 
 
 def _responses(operation: Operation, method: str, schemas: Components) -> dict[str, Any]:
-    output = operation.tool.output_schema
+    output = operation.answer_schema
     schema = schemas.named(_result_name(operation), output, operation) if output else {"type": "object"}
     formats = formats_of(operation.tool)
     content = {JSON: {"schema": schema}} | {name: {"schema": {"type": "string"}} for name in (formats.writers if formats else ())}

@@ -16,15 +16,16 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from twins.fastmcp import DirectCallGuard
+from twins.catalog import Catalog
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
 from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
+from twins.quick_way import why_slow
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.context import ToolContext, reset
+from twins.tool.context import ToolContext
 from twins.tool.errors import forbidden, problem_of
 from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
 
@@ -79,7 +80,7 @@ class Call:
         """Run the tool. Raises a Problem, or any exception of the tool: the call must not be charged then."""
         twin = self._twin
         arguments = await self.arguments()
-        if twin.direct is not None and twin.guard.holds():
+        if twin.direct is not None and (twin.catalog is None or await twin.catalog.holds()):
             work = twin.direct.run(arguments, self.scope)
             if twin.calls.waits is not False and not self.runs_to_end:
                 return twin.encoder.encode(await twin.calls.run(work, self))
@@ -113,15 +114,16 @@ class ToolOnServer:
         self.encoder = ResultEncoder(checker.operation)
         self._server = server
         self._checker = checker
-        self._context = ToolContext(server)
+        context = ToolContext(server)
+        self._around = context.bound if why_slow() else context.entered
 
     async def call(self, sent: dict[str, Any], scope: Scope, method: str | None = None) -> ToolResult | BaseModel:
         """The result for these arguments. Raises a Problem, or any exception of the tool; `method` says where the arguments were sent."""
         tool = self.operation.tool
-        entered = self._context.enter(scope)
         try:
             async with self._checker.thread():
-                return await self._server.call_tool(tool.name, sent)
+                with self._around(scope):
+                    return await self._server.call_tool(tool.name, sent)
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
@@ -134,8 +136,6 @@ class ToolOnServer:
             if tool.auth is not None:
                 raise forbidden() from None
             raise Problem(404, "not_found", "this tool is no longer available") from None
-        finally:
-            reset(entered)
 
 
 Gate = Callable[[Call], Awaitable[Answer]]
@@ -155,16 +155,20 @@ class Twin:
         checker: ArgumentChecker,
         *,
         gate: Gate | None = None,
+        catalog: Catalog | None = None,
         body_limit: int = BODY_LIMIT,
         is_link: bool = False,
         problem_types: str = NO_TYPE,
     ) -> None:
-        """`body_limit` is in bytes. With `is_link`, GET ignores query parameters that other services add to shared links."""
+        """With a `catalog`, the server is asked once that holds no longer. `body_limit` is in bytes.
+
+        With `is_link`, GET ignores query parameters that other services add to shared links.
+        """
         self.server = server
         self.operation = checker.operation
         self.checker = checker
         self.direct = checker.direct
-        self.guard = DirectCallGuard(server, checker.operation.tool)
+        self.catalog = catalog
         self.on_server = ToolOnServer(server, checker)
         self.encoder = self.on_server.encoder
         self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)

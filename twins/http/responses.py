@@ -126,7 +126,8 @@ class ResultEncoder:
         if result.is_error:
             raise problem_of_result(result, self._tool)
         if result.structured_content is not None:
-            return self._json(to_json(result.structured_content, inf_nan_mode="null"))
+            body = to_json(result.structured_content, inf_nan_mode="null")
+            return self._json(_wrapped(body) if self._operation.wraps_result else body)
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
         return self._json(to_json({"content": content}))
 

@@ -13,7 +13,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, Result, TextContent
 from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
-from twins.fastmcp import CrashError, DirectCallGuard, has_wire_form, with_wire_meta
+from twins.fastmcp import CrashError, has_wire_form, with_wire_meta
 from twins.mcp.exchange import EXCHANGE
 from twins.mcp.messages import ServerAnswers
 from twins.mcp.results import AsksForInputError, EncodedResult, McpResultEncoder
@@ -78,7 +78,6 @@ class DirectMcpTool:
         """With `refuses`, arguments that are not valid are a Problem; else the server says so in FastMCP's words."""
         self._refuses = refuses
         self.operation = checker.operation
-        self.guard = DirectCallGuard(server, checker.operation.tool)
         self._server = server
         self._checker = checker
         self._direct = direct

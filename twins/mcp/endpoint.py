@@ -14,14 +14,14 @@ from typing import Any
 import orjson
 from fastmcp import FastMCP
 from fastmcp.server.telemetry import seam_span
-from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, x_mcp_header_map
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import INTERNAL_ERROR
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from twins.fastmcp import has_tracer, is_as_shipped, lists_the_same_to_all, runs_no_code_around_calls, shown_state
+from twins.catalog import Catalog
+from twins.fastmcp import has_tracer
 from twins.mcp.bodies import read_body, replayed
 from twins.mcp.call import DirectMcpTool, McpCall, McpGate, without_gate
 from twins.mcp.exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
@@ -45,7 +45,8 @@ class DirectMcp:
     class has `twin_safe = True` is not run in a direct call: it does for calls through the server what the gate does here.
 
     `app` must serve event streams (FastMCP's default) at one path. What is answered directly does not reach it, so a check of
-    its own, such as a login, must come before this app or be the gate's. `checkers` are those of the tools' operations.
+    its own, such as a login, must come before this app or be the gate's. `checkers` are those of the tools' operations, made of the
+    `catalog`: once that holds no longer, make a new app, or every request goes on to the server if there is none.
     `stateless` is true if `app` keeps no sessions: then versions with a handshake are answered directly too. With `explains`,
     each answer has a header `X-MCP-Answered-By`. A tool that is silent for `ping_seconds` turns its answer into a stream with a
     comment as often.
@@ -57,6 +58,7 @@ class DirectMcp:
         server: FastMCP[Any],
         checkers: Iterable[ArgumentChecker],
         *,
+        catalog: Catalog | None = None,
         gate: McpGate = without_gate,
         stateless: bool = False,
         explains: bool = False,
@@ -75,10 +77,12 @@ class DirectMcp:
         self._reader = RequestReader()
         self._finisher = ResultFinisher(server)
         gated = gate is not without_gate
-        self._constants = ConstantAnswers(server, gated=gated)
+        self._unwatched = Catalog(server, gated=gated) if catalog is None else None
+        self._constants = ConstantAnswers(catalog or Catalog(server, gated=gated))
         self._context = ToolContext(server)
-        plain = checkers if gated or runs_no_code_around_calls(server) else ()
-        self._tools = {each.operation.name: tool for each in plain if (tool := _plain_tool(server, each, gated=gated)) is not None}
+        self._tools = {
+            each.operation.name: DirectMcpTool(server, each, each.direct, refuses=gated) for each in checkers if each.direct is not None
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,6 +100,8 @@ class DirectMcp:
             if not (message.is_modern or self._stateless):
                 raise ServerAnswers("the server keeps sessions")
             exchange = Exchange(message, scope, receive, send, headers=self._headers, ping_seconds=self._ping_seconds)
+            if self._unwatched is not None and not await self._unwatched.holds():
+                raise ServerAnswers("the server has changed since its tools were listed")
             if message.method == "tools/call":
                 await self._call(message, headers, exchange)
             else:
@@ -122,8 +128,6 @@ class DirectMcp:
         tool = self._tools.get(name)
         if tool is None:
             raise ServerAnswers("the tool is not known, or not a plain function of this server")
-        if not tool.guard.holds():
-            raise ServerAnswers("the server has changed since its tools were listed")
         scope = exchange.scope
         scope[EXCHANGE] = exchange
         traced = has_tracer() or TRACE_CONTEXT in message.meta
@@ -171,55 +175,36 @@ class UnknownAnswer(ServerAnswers):
 class ConstantAnswers:
     """The server's own answers to requests whose answer depends on nothing but its components, as bytes.
 
-    They are learnt from the server's first answer of each kind, and forgotten when a component is added, removed or replaced, or a
-    transform or middleware is added. A tool whose attributes are assigned anew is not noticed: looking at 30 tools takes 18 µs.
+    They are learnt from the server's first answer of each kind, and are those of one catalog. A tool whose attributes are assigned
+    anew is not noticed: looking at 30 tools takes 18 µs.
     """
 
-    def __init__(self, server: FastMCP[Any], *, gated: bool) -> None:
-        self._server = server
-        self._gated = gated
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._answers: dict[tuple[str, str], bytes] = {}
-        self._state: list[object] = []
 
     def answer(self, message: McpRequest) -> bytes:
         """The result for the request. Raises ServerAnswers; UnknownAnswer if the server's answer may be learnt."""
-        state = shown_state(self._server)
-        if state != self._state:
-            self._answers.clear()
-            self._state = state
         key = message.method, negotiated(message) if message.method == "initialize" else message.version
         found = self._answers.get(key)
         if found is not None:
             return found
-        if not lists_the_same_to_all(self._server, gated=self._gated):
+        if not self._catalog.is_constant:
             raise ServerAnswers("the answer may depend on the caller")
         raise UnknownAnswer(key)
 
     def learning(self, key: tuple[str, str], send: Send) -> Send:
         """A `send` that keeps the server's answer, unless it is an error or the server changes meanwhile."""
         parts: list[bytes] = []
-        state = self._state
 
         async def heard(message: Message) -> None:
             if message["type"] == "http.response.body":
                 parts.append(message.get("body", b""))
-                if not message.get("more_body") and (result := _result_in(b"".join(parts))) is not None and state is self._state:
+                if not message.get("more_body") and (result := _result_in(b"".join(parts))) is not None and await self._catalog.holds():
                     self._answers[key] = result
             await send(message)
 
         return heard
-
-
-def _plain_tool(server: FastMCP[Any], checker: ArgumentChecker, *, gated: bool) -> DirectMcpTool | None:
-    """The tool, if nothing but its function and its schema takes part in a call."""
-    tool: Tool = checker.operation.tool
-    direct = checker.direct if is_as_shipped(server) else None
-    if direct is None or tool.task_config.mode != "forbidden" or x_mcp_header_map(tool.parameters) or tool.auth is not None:
-        return None
-    if "InputRequired" in str(tool.return_type):
-        return None
-    plain = DirectMcpTool(server, checker, direct, refuses=gated)
-    return plain if plain.guard.is_local else None
 
 
 def _internal_error(tool: str, cause: Exception) -> MCPError:

@@ -16,7 +16,8 @@ from fastmcp import FastMCP
 from fastmcp.tools import FunctionTool
 from pydantic import ValidationError
 
-from twins.fastmcp import allows_direct_calls, is_proxied
+from twins.catalog import Catalog
+from twins.fastmcp import api_method, is_proxied
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
@@ -28,26 +29,36 @@ NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
+OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
+"""By these FastMCP knows a schema of objects."""
 Steps = tuple[str | int, ...]
 
 
 class ArgumentChecker:
     """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
-    def __init__(self, server: FastMCP[Any], operation: Operation, *, threads: CapacityLimiter | None = None) -> None:
-        """`threads` limits those in which the server's functions run that are not async; by default all servers share anyio's."""
+    def __init__(
+        self, server: FastMCP[Any], operation: Operation, *, catalog: Catalog | None = None, threads: CapacityLimiter | None = None
+    ) -> None:
+        """`catalog` is that from which the operation was made, or one is made of the server as it is now.
+
+        `threads` limits those in which the server's functions run that are not async; by default all servers share anyio's.
+        """
         self.operation = operation
+        self._catalog = catalog or Catalog(server)
         self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
-        self._is_proxied = is_proxied(operation.tool)
+        self._is_elsewhere = is_proxied(operation.tool) or api_method(operation.tool) is not None
 
     @cached_property
     def direct(self) -> DirectTool | None:
         """The tool's function with its validator; None when only its server may validate the arguments and call it."""
         tool = self.operation.tool
-        if type(tool) is not FunctionTool or tool.auth is not None or not allows_direct_calls(self._server):
+        if not isinstance(tool, FunctionTool) or self._catalog.why_not(tool) is not None:
             return None
+        if self.operation.wraps_result or (tool.output_schema and OBJECT_KEYWORDS.isdisjoint(tool.output_schema)):
+            return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
     def thread(self) -> AbstractAsyncContextManager[object]:
@@ -63,7 +74,7 @@ class ArgumentChecker:
         """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        if any(self._false_numbers.find(arguments)) or (self._is_proxied and self._wrong_names(arguments, method)):
+        if any(self._false_numbers.find(arguments)) or (self._is_elsewhere and self._wrong_names(arguments, method)):
             raise self.invalid(arguments, method)
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server.
-
-Besides twins.fastmcp, the only module that uses private names of FastMCP and mcp.
-"""
+"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server."""
 
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -12,8 +9,6 @@ from typing import Any, cast
 from uuid import uuid4
 
 from fastmcp import Context, FastMCP
-from fastmcp.server.context import _current_context, set_transport
-from fastmcp.server.dependencies import FastMCPRequestContext, _current_server, bind_request_context, fastmcp_request_ctx
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
@@ -24,6 +19,15 @@ from starlette.requests import Request
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
+from twins.fastmcp_names import (
+    FastMCPRequestContext,
+    bind_request_context,
+    current_context,
+    current_request,
+    current_server,
+    set_http_request,
+    set_transport,
+)
 from twins.mcp.exchange import EXCHANGE, Exchange
 from twins.problems import input_required
 
@@ -85,7 +89,7 @@ class TwinRequestContext(FastMCPRequestContext):
                 connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, None, None, outbound=nobody)
                 value = _SilentSession(nobody, connection)
             case "lifespan_context":
-                value = self._server._lifespan_result or {}
+                value = getattr(self._server, "_lifespan_result", None) or {}
             case "_srctx":
                 value = ServerRequestContext(
                     session=self.session,
@@ -154,19 +158,35 @@ class ToolContext:
         server = self._server
         is_mcp = EXCHANGE in scope
         entered: list[Token[Any]] = [
-            fastmcp_request_ctx.set((McpRequestContext if is_mcp else TwinRequestContext)(server, scope)),
-            _current_context.set(Context(server)),
-            _current_server.set(self._reference),
+            current_request.set((McpRequestContext if is_mcp else TwinRequestContext)(server, scope)),
+            current_context.set(Context(server)),
+            current_server.set(self._reference),
         ]
         if is_mcp:
             entered.append(set_transport("streamable-http"))
-        if shares and server._shared_context_snapshot:
-            entered += [variable.set(value) for variable, value in server._shared_context_snapshot.items()]
+        if shares and (shared := getattr(server, "_shared_context_snapshot", None)):
+            entered += [variable.set(value) for variable, value in shared.items()]
         return entered
+
+    @contextmanager
+    def entered(self, scope: Scope) -> Iterator[None]:
+        """The variables, set during the block."""
+        entered = self.enter(scope)
+        try:
+            yield
+        finally:
+            reset(entered)
+
+    @contextmanager
+    def bound(self, scope: Scope) -> Iterator[None]:
+        """For a call through the server of a FastMCP that is not known: during the block it has a request context of its own making."""
+        around = TwinRequestContext(self._server, scope)
+        with set_http_request(around.request or Request(scope)), bind_request_context(around._srctx):
+            yield
 
     def enter_request(self, scope: Scope) -> list[Token[Any]]:
         """Set the request's variable alone, as FastMCP does before a server is asked; returns what `reset` needs."""
-        return [fastmcp_request_ctx.set(McpRequestContext(self._server, scope))]
+        return [current_request.set(McpRequestContext(self._server, scope))]
 
 
 def reset(entered: Sequence[Token[Any]]) -> None:
@@ -178,9 +198,9 @@ def reset(entered: Sequence[Token[Any]]) -> None:
 @contextmanager
 def requested_with(scope: Scope) -> Iterator[None]:
     """During the block, the HTTP request that carries the current MCP message has this scope."""
-    current = fastmcp_request_ctx.get()
-    assert current is not None, "there is a message"
-    with bind_request_context(replace(current._srctx, request=Request(scope))):
+    around = getattr(current_request.get(), "_srctx", None)
+    request = Request(scope)
+    with bind_request_context(replace(around, request=request)) if around else set_http_request(request):
         yield
 
 

@@ -38,8 +38,6 @@ OWN_MEMBERS = ("type", "title", "request_id", "headers")
 """Members of a problem that each frame makes itself."""
 INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
 """How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
-CRASH = re.compile(r"Error (executing|calling) tool \S+")
-"""The whole text of an error for a crash, of which these servers tell callers nothing more."""
 SERVICES_OWN = (401, 402, 407)
 """What an API answers to whom it does not let in: that is the service, whose caller can do nothing about it."""
 LONGEST_WORDS = 500
@@ -176,18 +174,16 @@ def words_of(response: httpx2.Response) -> str:
 def problem_of_result(result: ToolResult, tool: Tool) -> Problem:
     """The problem of a result that is an error: the one that it contains, else 400 `tool_error` with its words.
 
-    Of another server's result, 422 where it says that the arguments are not valid, and 502 where the tool crashed there.
+    Of another server's result, 422 where it says that the arguments are not valid. The server is up, and this is its answer: also where
+    its words say no more than that the tool failed.
     """
     match result.structured_content:
         case {"status": int(status), "code": str(code), "detail": str(detail), **more} if is_refusal(status, code):
             members: dict[str, Any] = {str(name): value for name, value in more.items() if name not in OWN_MEMBERS}
             return Problem(status, code, detail, **members)
     text = "\n".join(block.text for block in result.content if isinstance(block, TextContent)).strip()
-    if not isinstance(tool, FunctionTool):
-        if INVALID_ARGUMENTS.match(text):
-            return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
-        if CRASH.fullmatch(text):
-            return Problem(502, "upstream_failed", "the tool failed on the server behind it, which does not say why")
+    if not isinstance(tool, FunctionTool) and INVALID_ARGUMENTS.match(text):
+        return Problem(422, "invalid_request", f"the arguments do not match the tool's input schema: {text}")
     return Problem(400, "tool_error", text or "the tool could not answer")
 
 
@@ -196,9 +192,12 @@ def forbidden() -> Problem:
     return Problem(403, "forbidden", "this caller may not use the tool")
 
 
-def upstream_failed() -> Problem:
-    """502: what the server or API behind the tool answers is of no use to the caller, or it does not answer at all."""
-    return Problem(502, "upstream_failed", "the server behind this tool did not return a valid answer; try again later")
+def upstream_failed(how: str = "") -> Problem:
+    """502: what the server or API behind the tool answers is of no use to the caller, or it does not answer at all.
+
+    An error's words are for the log: they may be of a transport, with addresses.
+    """
+    return Problem(502, "upstream_failed", f"the server behind this tool did not return a valid answer{how}; try again later")
 
 
 def upstream_too_long() -> Problem:

@@ -24,6 +24,8 @@ Place = Literal["path", "query", "body", "arguments"]
 Schema = Mapping[str, Any]
 TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
 """JSON Schema's name of each Python type."""
+DEFINITIONS = ("$defs", "definitions")
+OBJECT_OR_NONE = frozenset(("object", "null"))
 # Integers and other numbers are not told apart here: the validator decides whether 1e3 is an acceptable integer.
 ACCEPTED_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in TYPE_NAMES.items()}
 
@@ -120,6 +122,22 @@ class Operation:
     def cache(self) -> str | None:
         """The Cache-Control value of an answer; None when no one may store it."""
         return self.route.cache
+
+    @cached_property
+    def wraps_result(self) -> bool:
+        """True if results need not be objects: HTTP sends them under `result`, and MCP as FastMCP does, to older clients wrapped."""
+        schema = self.tool.output_schema
+        return schema is not None and not describes_object(schema, schema)
+
+    @cached_property
+    def answer_schema(self) -> Schema | None:
+        """The schema of an answer's body over HTTP, which is always an object; None if the tool declares no result."""
+        schema = self.tool.output_schema
+        if schema is None or not self.wraps_result:
+            return schema
+        roots = {name: schema[name] for name in DEFINITIONS if name in schema}  # references begin at the root
+        inner = {name: value for name, value in schema.items() if name not in roots}
+        return {"type": "object", "properties": {"result": inner}, "required": ["result"], "x-fastmcp-wrap-result": True, **roots}
 
     def body_limit(self, usual: int) -> int:
         """The bytes that the body of a request may have: those that the tool declares, else the usual ones."""
@@ -266,6 +284,24 @@ def alternatives_of(schema: Schema, root: Schema, seen: set[str] | None = None) 
         yield from alternatives_of(arm, root, seen)
     if not among:
         yield schema
+
+
+def describes_object(schema: Any, root: Schema, seen: set[str] | None = None) -> bool:
+    """True if a schema allows nothing but objects, and null, which is sent as no content. A reference is followed once."""
+    if not isinstance(schema, Mapping):
+        return False
+    if "type" in schema or "properties" in schema:
+        return types_of(schema) <= OBJECT_OR_NONE
+    seen = set() if seen is None else seen
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference in seen:
+            return True
+        seen.add(reference)
+        return describes_object(resolve_reference(reference, root), root, seen)
+    arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    found = [describes_object(each, root, seen) for each in arms]
+    return (bool(found) and all(found)) or any(describes_object(each, root, seen) for each in schema.get("allOf", ()))
 
 
 def resolve_reference(reference: str, root: Schema) -> Schema:

@@ -1,0 +1,194 @@
+"""Both frames of one building, over MCP and HTTP, made of what its author's server is now; and what it shows to some callers only."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+from starlette.types import ASGIApp, Scope
+
+from campus.app import Campus
+from campus.catalog.authors import own_icons
+from campus.catalog.loader import error_with_place
+from campus.catalog.server import OpenBuilding
+from campus.context import context_of
+from campus.errors import LoadError, StorageUnavailable
+from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
+from campus.keys.request_states import RequestStateKeys
+from campus.paywall.admission import Paywall
+from campus.paywall.gate import Gate
+from campus.paywall.http import http_gate
+from campus.paywall.mcp import AsTask, McpPaywall
+from campus.paywall.principal import Principals, enter, leave
+from campus.paywall.selling import Selling
+from campus.paywall.tasks import BackgroundTasks
+from campus.problems import EXPLAINED_AT
+from campus.tasks.runner import TaskRunner
+from twins import (
+    THREADS,
+    ArgumentChecker,
+    DirectMcp,
+    McpBodies,
+    MethodTable,
+    Operation,
+    RouteEntry,
+    ToolOnServer,
+    Twins,
+    WhileItHolds,
+    serve_schemas,
+)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What is served of a building while its catalog holds: its MCP endpoint, and the routes of its tools and of its tasks."""
+
+    opened: OpenBuilding
+    gate: Gate
+    server_app: ASGIApp
+    mcp: ASGIApp
+    routes: Sequence[RouteEntry]
+    threads: anyio.CapacityLimiter
+
+
+class FrameMaker:
+    """Makes the frames of the buildings of one campus."""
+
+    def __init__(self, campus: Campus, paywall: Paywall, runner: TaskRunner) -> None:
+        self._campus = campus
+        self._paywall = paywall
+        self._runner = runner
+        self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
+        self._mcp_sessions = McpSessions()
+
+    @asynccontextmanager
+    async def started(self, opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
+        """The MCP app of an author's server, while its lifespan runs."""
+        if opened.has_tasks:
+            from campus.paywall.task_extension import serve_stored_tasks  # with fastmcp-tasks, which is there only where authors use it
+
+            serve_stored_tasks(opened.server)
+        app = opened.server.http_app(
+            path=opened.mcp_path,
+            stateless_http=not opened.loaded.table.sessions,
+            json_response=False,
+            host_origin_protection=False,
+            session_idle_timeout=IDLE_SECONDS,
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            except Exception as error:  # an author's lifespan may raise anything
+                raise LoadError(f"the server of building {opened.name!r} cannot start: {error_with_place(error)}") from error
+            yield app
+
+    async def of(
+        self, opened: OpenBuilding, server_app: ASGIApp, *, changed: ASGIApp, threads: anyio.CapacityLimiter | None = None
+    ) -> Frames:
+        """The frames of a building whose server is as in `opened`. `changed` answers once it is another one.
+
+        Plain MCP requests are answered directly, unless the configuration turns that off; the others pass on to `server_app`.
+        """
+        await serve_schemas(opened.server)
+        campus, table = self._campus, opened.loaded.table
+        threads = threads or anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
+        checkers = {
+            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads) for name, each in opened.operations.items()
+        }
+        site, core = campus.sites[opened.name], campus.core
+        gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
+        tasks, as_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
+        states, is_elsewhere = self._request_states, opened.loaded.remote is not None
+        mcp_gate = McpPaywall(
+            gate,
+            opened,
+            checkers,
+            synthetic=opened.synthetic,
+            exposed=table.expose,
+            states=states,
+            tasks=tasks,
+            as_task=as_task,
+            title=table.title,
+            website=None if is_elsewhere else campus.plan.config.url,
+            icons=() if is_elsewhere else own_icons(campus.plan.config.url)[:1],
+        )
+        kept = mcp_gate.within(server_app)
+        endpoint: ASGIApp = states.kept_current(
+            Principals(self._mcp_sessions.around(kept) if table.sessions else kept, self._paywall, gate.scopes)
+        )
+        if (mode := campus.plan.config.server.direct_mcp) != "off":
+            endpoint = DirectMcp(
+                endpoint,
+                opened.server,
+                checkers.values(),
+                catalog=opened.catalog,
+                gate=mcp_gate,
+                stateless=not table.sessions,
+                explains=mode == "explain",
+            )
+        twins = self._twins(opened, opened.operations, checkers, gate, tasks)
+        routes = [replace(entry, app=WhileItHolds(entry.app, opened.catalog, changed)) for entry in twins.table.entries]
+        mcp = WhileItHolds(McpBodies(endpoint, opened.operations.values()), opened.catalog, changed)
+        return Frames(opened, gate, server_app, mcp, [*routes, *([tasks.route] if tasks else [])], threads)
+
+    async def only_for(self, scope: Scope, frames: Frames) -> tuple[MethodTable, dict[str, str]] | None:
+        """The endpoint of the request's path, if a tool that is shown to its caller and not to everybody has it."""
+        opened = frames.opened
+        if opened.catalog.is_constant:
+            return None
+        self._campus.limits.count_lookup(scope, context_of(scope))
+        try:
+            credential = self._paywall.peek(scope) or await self._paywall.find(scope)
+        except StorageUnavailable:
+            credential = None
+        entered = enter(credential, scope, frames.gate.scopes)
+        try:
+            found = [made for tool in await opened.catalog.only_for(scope) if (made := opened.found(tool)) is not None]
+        finally:
+            leave(entered)
+        for _, offer in found:
+            frames.gate.offer(offer)
+        operations = {operation.name: operation for operation, _ in found}
+        checkers = {
+            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=frames.threads) for name, each in operations.items()
+        }
+        return self._twins(opened, operations, checkers, frames.gate, None).table.find(scope["path"])
+
+    def _twins(
+        self,
+        opened: OpenBuilding,
+        operations: Mapping[str, Operation],
+        checkers: Mapping[str, ArgumentChecker],
+        gate: Gate,
+        tasks: BackgroundTasks | None,
+    ) -> Twins:
+        return Twins.of(
+            opened.server,
+            operations.values(),
+            gate=http_gate(gate, tasks.over_http if tasks else None),
+            checkers=checkers,
+            is_watched=True,
+            is_link=lambda operation: is_shared_link(gate, operation),
+            problem_types=EXPLAINED_AT,
+        )
+
+    def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
+        """The background tasks of a building, and how they begin over MCP."""
+        from campus.paywall.task_extension import begin_as_task  # as above
+
+        tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
+        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
+        return tasks, partial(begin_as_task, tasks)
+
+
+def selling_of(campus: Campus) -> Selling | None:
+    """Payments per call; None when campus.toml has no [payments]."""
+    pricing = campus.plan.pricing
+    payments = campus.payments
+    return Selling(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
+
+
+def is_shared_link(gate: Gate, operation: Operation) -> bool:
+    """True for addresses that people share: free tools whose answers may be cached."""
+    return operation.cache is not None and gate.offers[operation.name].access.is_free

@@ -1,0 +1,283 @@
+"""An author's server is served as it is: what its lifespan makes, and what changes while it runs, both frames show at once."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.dependencies import get_http_headers
+from fastmcp.server.middleware import Middleware, MiddlewareContext
+from fastmcp.server.providers import Provider
+from fastmcp.server.transforms import Namespace, Transform
+from fastmcp.tools import Tool
+
+from campus import access, free
+from campus.testing import TestCampus, open_campus
+
+pytestmark = pytest.mark.anyio
+ANSWERS = {"keep": "kept", "gone": "here"}
+"""What the server's own two tools answer without arguments."""
+
+
+def made() -> FastMCP[Any]:
+    """A server with two tools; beside it is another one, which `also` names."""
+    mcp: FastMCP[Any] = FastMCP("Live")
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    def keep() -> str:
+        return "kept"
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    def gone() -> str:
+        return "here"
+
+    return mcp
+
+
+def tool(name: str, answer: str = "new", **options: Any) -> Tool:
+    def fn() -> str:
+        return answer
+
+    return Tool.from_function(fn, name=name, annotations={"readOnlyHint": True}, **options)
+
+
+class Shelf(Provider):
+    """Tools that come and go."""
+
+    def __init__(self, *tools: Tool) -> None:
+        super().__init__()
+        self.tools = list(tools)
+
+    async def _list_tools(self) -> Sequence[Tool]:
+        return self.tools
+
+
+class Denies(Middleware):
+    """Denies one tool, and leaves it out of lists."""
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        if context.message.name == "gone":
+            raise ToolError("not for anybody")
+        return await call_next(context)
+
+
+class Hides(Transform):
+    """Hides one tool."""
+
+    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [each for each in tools if each.name != "gone"]
+
+    async def get_tool(self, name: str, call_next: Any, *, version: Any = None) -> Tool | None:
+        return None if name == "gone" else await call_next(name, version=version)
+
+
+def replaced(mcp: FastMCP[Any]) -> None:
+    mcp.local_provider.remove_tool("gone")
+
+    @mcp.tool(annotations={"readOnlyHint": True})
+    def gone(times: int = 2) -> str:
+        """Another signature."""
+        return "again" * times
+
+
+def mounted(mcp: FastMCP[Any]) -> None:
+    other: FastMCP[Any] = FastMCP("Other")
+    other.add_tool(tool("deep"))
+    mcp.mount(other, namespace="other")
+
+
+Change = Callable[[FastMCP[Any]], object]
+CHANGES: Mapping[str, tuple[Change, dict[str, str | None]]] = {
+    "added": (lambda mcp: mcp.add_tool(tool("new")), {**ANSWERS, "new": "new"}),
+    "removed": (lambda mcp: mcp.local_provider.remove_tool("gone"), {**ANSWERS, "gone": None}),
+    "replaced": (replaced, {**ANSWERS, "gone": "againagain"}),
+    "disabled": (lambda mcp: mcp.disable(names={"gone"}, components={"tool"}), {**ANSWERS, "gone": None}),
+    "mounted": (mounted, {**ANSWERS, "other_deep": "new"}),
+    "provided": (lambda mcp: mcp.add_provider(Shelf(tool("new"))), {**ANSWERS, "new": "new"}),
+    "hidden": (lambda mcp: mcp.add_transform(Hides()), {**ANSWERS, "gone": None}),
+    "renamed": (lambda mcp: mcp.add_transform(Namespace("n")), {"n_keep": "kept", "n_gone": "here", "keep": None, "gone": None}),
+}
+
+
+async def over_http(campus: TestCampus, name: str) -> str | None:
+    response = await campus.http.get(f"/v1/live/{name}")
+    assert response.status_code in (200, 404), response.text
+    return str(response.json()["result"]) if response.status_code == 200 else None
+
+
+async def over_mcp(campus: TestCampus, name: str) -> str | None:
+    async with campus.mcp() as client:
+        result = await client.call_tool(name, raise_on_error=False)
+    assert not result.is_error or "Unknown tool" in str(result.content), result
+    return None if result.is_error else str(result.data)
+
+
+async def agree(campus: TestCampus, expected: Mapping[str, str | None]) -> None:
+    """Both frames, the lists, the document, the directory and the pages show the same tools."""
+    names = sorted(name for name, answer in expected.items() if answer is not None)
+    for name, answer in expected.items():
+        assert (await over_http(campus, name), await over_mcp(campus, name)) == (answer, answer), name
+    async with campus.mcp() as client:
+        assert sorted(each.name for each in await client.list_tools()) == names
+    paths = (await campus.http.get("/live/openapi.json")).json()["paths"]
+    assert sorted(path.rpartition("/")[2] for path in paths) == names
+    assert sorted(each["name"] for each in (await campus.http.get("/v1/live")).json()["tools"]) == names
+    for name, answer in expected.items():
+        assert (await campus.http.get(f"/tools/live/{name}")).status_code == (404 if answer is None else 200)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_changes_while_it_runs_is_seen_by_both_frames_at_once(change: str) -> None:
+    mcp = made()
+    do, expected = CHANGES[change]
+    async with open_campus(live=mcp) as campus:
+        await agree(campus, ANSWERS)
+        do(mcp)
+        await agree(campus, expected)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_a_lifespan_makes_is_served(change: str) -> None:
+    do, expected = CHANGES[change]
+
+    @asynccontextmanager
+    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
+        do(server)
+        yield
+
+    mcp: FastMCP[Any] = FastMCP("Live", lifespan=lifespan)
+    for each in await made().list_tools():
+        mcp.add_tool(each)
+    async with open_campus(live=mcp) as campus:
+        await agree(campus, expected)
+
+
+async def test_all_tools_may_come_from_the_lifespan() -> None:
+    @asynccontextmanager
+    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
+        server.add_tool(tool("new"))
+        yield
+
+    async with open_campus(live=FastMCP("Live", lifespan=lifespan)) as campus:
+        await agree(campus, {"new": "new"})
+
+
+async def test_what_is_enabled_again_is_served_again() -> None:
+    mcp = made()
+    mcp.disable(names={"gone"}, components={"tool"})
+    async with open_campus(live=mcp) as campus:
+        await agree(campus, {**ANSWERS, "gone": None})
+        mcp.enable(names={"gone"}, components={"tool"})
+        await agree(campus, ANSWERS)
+
+
+async def test_what_a_mounted_server_or_a_provider_adds_and_drops_is_served_at_once_and_listed_within_a_second() -> None:
+    mcp = made()
+    other: FastMCP[Any] = FastMCP("Other")
+    shelf = Shelf(tool("shelved"))
+    mcp.mount(other, namespace="other")
+    mcp.add_provider(shelf)
+    async with open_campus(live=mcp) as campus:
+        await agree(campus, {**ANSWERS, "shelved": "new"})
+        other.add_tool(tool("deep"))
+        shelf.tools.clear()
+        for name, answer in {"other_deep": "new", "shelved": None}.items():
+            assert (await over_http(campus, name), await over_mcp(campus, name)) == (answer, answer), name
+        await anyio.sleep(1.1)
+        await agree(campus, {**ANSWERS, "other_deep": "new", "shelved": None})
+
+
+@pytest.mark.parametrize("when", ["lifespan", "later"])
+async def test_middleware_that_denies_a_tool_denies_it_in_both_frames(when: str) -> None:
+    @asynccontextmanager
+    async def lifespan(server: FastMCP[Any]) -> AsyncIterator[None]:
+        if when == "lifespan":
+            server.middleware.insert(0, Denies())
+        yield
+
+    mcp: FastMCP[Any] = FastMCP("Live", lifespan=lifespan)
+    for each in await made().list_tools():
+        mcp.add_tool(each)
+    async with open_campus(live=mcp) as campus:
+        if when == "later":
+            assert (await campus.http.get("/v1/live/gone")).status_code == 200
+            mcp.add_middleware(Denies())
+        denied = await campus.http.get("/v1/live/gone")
+        assert (denied.status_code, denied.json()["detail"]) == (400, "not for anybody")
+        async with campus.mcp() as client:
+            with pytest.raises(ToolError, match="not for anybody"):
+                await client.call_tool("gone")
+        assert (await campus.http.get("/v1/live/keep")).json() == {"result": "kept"}
+
+
+class ForFriends(Transform):
+    """Shows one tool to friends only, and another one to strangers only."""
+
+    def may_see(self, name: str) -> bool:
+        is_friend = get_http_headers().get("x-friend") == "yes"
+        return is_friend if name == "gone" else not is_friend if name == "strange" else True
+
+    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [each for each in tools if self.may_see(each.name)]
+
+    async def get_tool(self, name: str, call_next: Any, *, version: Any = None) -> Tool | None:
+        return await call_next(name, version=version) if self.may_see(name) else None
+
+
+async def test_a_tool_that_some_callers_are_shown_answers_them_alone_in_both_frames() -> None:
+    mcp = made()
+    mcp.add_tool(tool("strange"))
+    mcp.add_transform(ForFriends())
+    friend = {"x-friend": "yes"}
+    async with open_campus(live=mcp) as campus:
+        for headers, gone, strange in (({}, 404, 200), (friend, 200, 404), ({}, 404, 200)):
+            assert (await campus.http.get("/v1/live/gone", headers=headers)).status_code == gone
+            assert (await campus.http.get("/v1/live/strange", headers=headers)).status_code == strange
+            async with campus.mcp(headers=headers) as client:
+                shown = {each.name for each in await client.list_tools()}
+                assert ("gone" in shown, "strange" in shown) == (gone == 200, strange == 200)
+                for name, status in (("gone", gone), ("strange", strange)):
+                    assert (await client.call_tool(name, raise_on_error=False)).is_error is (status == 404)
+
+
+async def test_a_tool_added_without_a_price_where_others_have_one_takes_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    mcp: FastMCP[Any] = FastMCP("Live")
+    mcp.add_tool(tool("priced", meta=access()))
+    mcp.add_tool(tool("open", meta=free()))
+    async with open_campus(live=mcp) as campus:
+        mcp.add_tool(tool("new"))
+        refused = await campus.http.get("/v1/live/new")
+        assert (refused.status_code, "nobody declared its price" in refused.json()["detail"]) == (402, True)
+        async with campus.mcp() as client:
+            assert (await client.call_tool("new", raise_on_error=False)).is_error
+        assert (await campus.http.get("/v1/live/open")).status_code == 200
+        assert "new declare neither access() nor free()" in caplog.text
+        shown = (await campus.http.get("/v1/live")).json()["tools"]
+        assert {each["name"]: each["tier"] for each in shown} == {"priced": "key", "open": "free", "new": "key"}
+
+
+async def test_a_tool_that_cannot_be_served_is_left_out_and_the_others_stay(caplog: pytest.LogCaptureFixture) -> None:
+    mcp = made()
+    async with open_campus(live=mcp) as campus:
+        mcp.add_tool(tool("clash", meta={"twins": {"route": "GET /v1/live/keep"}}))
+        mcp.add_tool(tool("broken", meta={"twins": {"route": "no route"}}))
+        for name, answer in ANSWERS.items():
+            assert await over_http(campus, name) == answer
+        assert [vars(record)["tool"] for record in caplog.records if "tool is not served" in record.getMessage()][:1] == ["broken"]
+        assert (await campus.http.get("/live/openapi.json")).json()["paths"].keys() == {"/v1/live/keep", "/v1/live/gone"}
+
+
+async def test_the_same_server_in_two_campuses_knows_by_the_call_which_one_was_asked() -> None:
+    mcp: FastMCP[Any] = FastMCP("Live")
+    mcp.add_tool(tool("thing"))
+    async with open_campus(one=mcp, tools={"thing": {"key": "opens"}}) as one, open_campus(two=mcp) as two:
+        assert (await one.call("thing")).status == 402
+        assert (await two.call("thing")).status == 200
+        for campus, is_refused in ((one, True), (two, False)):
+            async with campus.mcp() as client:
+                [listed] = await client.list_tools()
+                assert ("Needs a key" in (listed.description or "")) is is_refused
+                assert (await client.call_tool("thing", raise_on_error=False)).is_error is is_refused
