@@ -9,14 +9,15 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
 from time import localtime, strftime
 
 import anyio
-import anyio._backends._asyncio  # imported when a loop starts, like the next two
-import uvicorn.lifespan.off  # noqa: F401
+import uvicorn.lifespan.off  # noqa: F401  # imported when a loop starts, like the next, and anyio's backend
 import uvloop  # noqa: F401
 
 from campus.app import Campus
@@ -32,6 +33,8 @@ from campus.pricing import Offer
 
 def dev_versions(place: Path, /, *, orders: int, listener: int, host: str, port: int, log_level: LogLevel) -> None:
     """Fork for each socket that arrives on `orders`, until the parent ends; the child serves a version and reports on that socket."""
+    with suppress(ImportError):
+        import_module("anyio._backends._asyncio")
     gc.freeze()  # what is imported is shared with all versions
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended versions leave no zombies; the parent sees their sockets close
     with socket.socket(fileno=orders) as channel:
