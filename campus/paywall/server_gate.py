@@ -133,8 +133,14 @@ class ServerGate(Middleware):
         gate, result = self._asked(context), await call_next(context)
         if gate is None or not isinstance(result, mcp_types.DiscoverResult):
             return result
-        shown = identity(gate, server_info(gate.server)).model_dump(by_alias=True, mode="json", exclude_none=True)
-        return result.model_copy(update={"meta": {SERVER_INFO_META_KEY: shown, **(result.meta or {})}})
+        meta = result.meta or {}
+        info = (
+            mcp_types.Implementation.model_validate(meta[SERVER_INFO_META_KEY])
+            if SERVER_INFO_META_KEY in meta
+            else server_info(gate.server)
+        )
+        shown = identity(gate, info).model_dump(by_alias=True, mode="json", exclude_none=True)
+        return result.model_copy(update={"meta": meta | {SERVER_INFO_META_KEY: shown}})
 
     async def on_request(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         """Refuses requests of extensions that the operator does not expose, and completes no argument of what is hidden."""
