@@ -203,8 +203,7 @@ class Campus:
                 *(unruled_findings(one) if self.plan.pricing else ()),
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
-        for remote in self.plan.remotes.values():
-            found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
+        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
 
 
@@ -228,15 +227,16 @@ async def assemble(
     made: bool = False,
     metrics: Metrics | None = None,
     job_command: Callable[[str], Sequence[str]] | None = None,
+    closes_failed: bool = False,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
 
     Every mistake in campus.toml is found before anything is written. See open_core for `reading` and `made`. `job_command` returns
-    the command that runs a job in a process of its own; without it, every job runs in this one.
+    the command that runs a job in a process of its own; without it, every job runs in this one. See make_plan for `closes_failed`.
     """
     with ThreadPoolExecutor(max_workers=1) as threads:
         trust_made = threads.submit(certificate_authorities)
-        plan = plan or await make_plan(config, installed or installed_buildings())
+        plan = plan or await make_plan(config, installed or installed_buildings(), closes_failed=closes_failed)
         mail = open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock)
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}

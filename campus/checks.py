@@ -188,7 +188,8 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     known = sorted({*SECRETS, *secrets})
     referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
-    unread = sorted(config.secrets.keys() - referred - set(known))
+    failed = tuple(f"CAMPUS_{one.name}_".upper() for one in plan.closed if one.failure)  # whose settings nobody knows
+    unread = sorted(name for name in config.secrets.keys() - referred - set(known) if not name.startswith(failed))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
 
@@ -342,9 +343,7 @@ def readiness(
             found[name] = [*sentences, *found.get(name, ())]
         if slow := fastmcp_findings():
             own["FastMCP"] = slow
-        for name, remote in plan.remotes.items():
-            found[name] = [*remote.findings(), *found.get(name, ())]
-        return own | found
+        return own | found | {one.name: [*one.findings(), *found.get(one.name, ())] for one in plan.loaded}
 
     return findings
 

@@ -233,6 +233,10 @@ class BuildingTable(BaseModel):
     """Where it is served over MCP: /tides/mcp for "/tides"; default: its name."""
     scope: str | None = None
     """The scope of the keys that open it; default: its name."""
+    title: str | None = Field(default=None, min_length=1, max_length=100)
+    """What people read for its name, in the directory, on pages and in clients; default: what its server says."""
+    about: str | None = Field(default=None, min_length=1)
+    """What it does, in the directory and on pages; default: what its server says of itself, else the names of its tools."""
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
     """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or, for
     an API, {openapi = "https://…/openapi.json"}."""

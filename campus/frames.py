@@ -101,7 +101,7 @@ class FrameMaker:
         site, core = campus.sites[opened.name], campus.core
         gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
         tasks, as_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
-        states = self._request_states
+        states, is_elsewhere = self._request_states, opened.loaded.remote is not None
         mcp_gate = McpPaywall(
             gate,
             opened,
@@ -111,8 +111,9 @@ class FrameMaker:
             states=states,
             tasks=tasks,
             as_task=as_task,
-            website=campus.plan.config.url,
-            icons=own_icons(campus.plan.config.url)[:1],
+            title=table.title,
+            website=None if is_elsewhere else campus.plan.config.url,
+            icons=() if is_elsewhere else own_icons(campus.plan.config.url)[:1],
         )
         kept = mcp_gate.within(server_app)
         endpoint: ASGIApp = states.kept_current(

@@ -11,9 +11,10 @@ against what the tool publishes (tool.arguments, tool.published_schema). A call 
 function (tool.direct_call, within tool.context) or goes through its server; if its caller hangs up it is cancelled (tool.hang_up),
 and what it raises becomes a problem (tool.errors, problems). The result is held against what is published of it
 (tool.result_schema), and becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the
-endpoint of a path, documents describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
-take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+endpoint of a path, documents describes all operations, and attach puts everything together. Over MCP, bodies are measured
+first (mcp.bodies), and plain requests take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called
+through a gate (mcp.call), and answered (mcp.results, mcp.exchange). Whether all this still describes the server, catalog asks
+before each call. What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
 release lacks something of it, quick_way says so, and the server answers every call.
 """
 
@@ -29,6 +30,7 @@ from twins.fastmcp import (
     result_as_json,
     runs_as_task,
     serve_schemas,
+    server_info,
     synthetic_tools,
 )
 from twins.http.call import Call, Gate, ToolOnServer
@@ -129,6 +131,7 @@ __all__ = [
     "runs_as_task",
     "send_answer",
     "serve_schemas",
+    "server_info",
     "spreadsheet_text",
     "synthetic_tools",
     "unstorable_reason",

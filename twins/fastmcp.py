@@ -23,7 +23,7 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp import MCPError
-from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY, CallToolResult, TextContent
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY, CallToolResult, Implementation, TextContent
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
@@ -135,6 +135,14 @@ def page_size_of(server: FastMCP[Any]) -> int | None:
 def is_proxied(tool: Tool) -> bool:
     """True if a tool belongs to another server that is reached by a proxy. Importing its class would take a quarter of a second."""
     return any(kind.__module__ == "fastmcp.server.providers.proxy" for kind in type(tool).__mro__)
+
+
+def server_info(server: FastMCP[Any]) -> Implementation:
+    """What a server says of itself; FastMCP offers neither its title nor its description, which mcp's server has."""
+    info = getattr(getattr(server, "_mcp_server", None), "server_info", None)
+    return info or Implementation(
+        name=server.name, version=server.version or "", website_url=server.website_url, icons=server.icons or None
+    )
 
 
 def server_stamp(server: FastMCP[Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def serve(
         supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
-    served = partial(serve_campus, announces=True)
+    served = partial(serve_campus, announces=True, closes_failed=True)
     anyio.run(served, settings, partial(job_command, config, settings, logged), backend_options={"use_uvloop": True})
 
 
@@ -94,8 +94,12 @@ async def serve_campus(
     on_serving: Callable[[Campus], None] = lambda _: None,
     metrics: Metrics | None = None,
     announces: bool = False,
+    closes_failed: bool = False,
 ) -> None:
-    """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
+    """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml.
+
+    With `closes_failed`, a building whose own code cannot be loaded is closed, and the others are served.
+    """
     if (allowed := connections_allowed()) < CONNECTIONS:  # before anything is opened
         log.warning("fewer connections are served than campus can: raise the limit of open files", extra={"connections": allowed})
     with ExitStack() as sockets:
@@ -103,7 +107,7 @@ async def serve_campus(
         if settings.server.admin:
             operators = sockets.enter_context(operators or bind(*settings.server.admin, key="admin"))
         async with (
-            assemble(settings, exclusive=True, job_command=job_command, metrics=metrics) as campus,
+            assemble(settings, exclusive=True, job_command=job_command, metrics=metrics, closes_failed=closes_failed) as campus,
             open_app(campus) as app,
             anyio.create_task_group() as tasks,
         ):
@@ -344,7 +348,7 @@ def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) 
 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     """The findings of all checks of a kind."""
-    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True, closes_failed=on == "check") as campus:
         rows = [
             {"building": name, "severity": getattr(sentence, "severity", "error"), "problem": sentence}
             for name, sentences in (await campus.ask(on)).items()
