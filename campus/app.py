@@ -24,6 +24,7 @@ from campus.checks import (
     campus_findings,
     description_findings,
     free_write_findings,
+    name_findings,
     readiness,
     run_checks,
     signature_findings,
@@ -39,7 +40,7 @@ from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
-from campus.observability import Metrics, Reading
+from campus.observability.metrics import Metrics, Reading
 from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
@@ -47,7 +48,8 @@ from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
 from campus.paywall.limits import CallLimits
 from campus.site import Site
-from campus.storage import NoStorage, in_snapshot
+from campus.storage import in_snapshot
+from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
@@ -195,13 +197,13 @@ class Campus:
             templates = site.pages.findings() if site.pages else []
             tools = [
                 *description_findings(one),
+                *name_findings(one),
                 *signature_findings(one),
                 *free_write_findings(one),
                 *(unruled_findings(one) if self.plan.pricing else ()),
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
-        for remote in self.plan.remotes.values():
-            found[remote.name] = [*remote.findings(), *found.get(remote.name, ())]
+        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
 
 
@@ -225,15 +227,16 @@ async def assemble(
     made: bool = False,
     metrics: Metrics | None = None,
     job_command: Callable[[str], Sequence[str]] | None = None,
+    closes_failed: bool = False,
 ) -> AsyncIterator[Campus]:
     """Open a campus; `exclusive` claims embedded data for this process, as serving does. `plan` is used if it was made before.
 
     Every mistake in campus.toml is found before anything is written. See open_core for `reading` and `made`. `job_command` returns
-    the command that runs a job in a process of its own; without it, every job runs in this one.
+    the command that runs a job in a process of its own; without it, every job runs in this one. See make_plan for `closes_failed`.
     """
     with ThreadPoolExecutor(max_workers=1) as threads:
         trust_made = threads.submit(certificate_authorities)
-        plan = plan or await make_plan(config, installed or installed_buildings())
+        plan = plan or await make_plan(config, installed or installed_buildings(), closes_failed=closes_failed)
         mail = open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock)
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}

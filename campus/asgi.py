@@ -17,7 +17,7 @@ from campus.addresses import Listen
 from campus.app import Campus
 from campus.backoff import RECONNECTS
 from campus.catalog.absent import absent_paths, absent_server
-from campus.catalog.loader import LoadedBuilding, RemoteServer
+from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.connect.routes import Connect
@@ -41,13 +41,15 @@ from campus.paywall.admission import Paywall
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
-from twins import THREADS, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
+from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
 START = "/"
 TOOLS = "/v1/"
 WATCH_SECONDS = 1.0
 """Between two looks at the buildings for changes that no request asked for."""
+LIST_SECONDS = 5.0
+"""How long an author's server may take to list its tools once it has changed."""
 LATE_SECONDS = 60.0
 """The timeout of each attempt to reach a server that was down at start: a command may have to download itself first."""
 log = logging.getLogger(__name__)
@@ -168,7 +170,12 @@ class Endpoints:
             frames = self._frames.get(building)
             if frames is None or frames.opened is not was:  # another request was quicker
                 return
-            opened = await was.renewed()
+            try:
+                with anyio.fail_after(LIST_SECONDS):
+                    opened = await was.renewed()
+            except Exception as error:  # an author's server may raise anything when it is listed
+                log.exception("changed tools cannot be listed; its server is asked for every call", extra={"building": building})
+                opened = replace(was, catalog=Catalog.unlisted(was.catalog, f"its tools cannot be listed: {error_with_place(error)}"))
             try:
                 plan = self._campus.plan.with_opened(opened)
             except CampusError as error:
@@ -191,17 +198,21 @@ class Endpoints:
     async def notice(self) -> None:
         """Renew every building whose server has changed, also below it."""
         for frames in list(self._frames.values()):
-            if not await frames.opened.catalog.holds_below():
-                await self._renew(frames.opened)
+            opened = frames.opened
+            try:
+                with anyio.fail_after(LIST_SECONDS):
+                    holds = await opened.catalog.holds_below()
+            except Exception as error:  # as above; a list that fails for now is no change
+                log.warning("tools cannot be listed", extra={"building": opened.name, "reason": error_with_place(error)})
+                continue
+            if not holds:
+                await self._renew(opened)
 
     async def watch(self) -> None:
         """Notice changes that no request asks for, until cancelled: pages and the directory show them, and the log says so."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
-            try:
-                await self.notice()
-            except Exception:  # an author's server may raise anything when it is listed
-                log.exception("tools cannot be listed")
+            await self.notice()
 
     def _noticing(self, entry: RouteEntry) -> RouteEntry:
         """The entry of an address that shows tools, such as a page or a document."""

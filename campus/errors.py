@@ -3,7 +3,8 @@
 CampusError                 the command line prints it and exits with 2
 ├── ConfigError             campus.toml or the environment is wrong
 ├── LoadError               a building cannot be opened
-│   └── Unreachable         … for its server, elsewhere, does not answer just now
+│   ├── Unreachable         … for its server, elsewhere, does not answer just now
+│   └── BuildingFailed      … for its own code raises an error when it is imported, or when it makes its server
 ├── ServeError              the address cannot be served
 ├── KeyRefused              a key command names a key or product that does not exist
 ├── JobRefused              a job cannot be run now
@@ -19,6 +20,8 @@ CampusError                 the command line prints it and exits with 2
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+__all__ = ["JobFailed", "KeyRefused", "MailRefused", "MailUnavailable", "StorageUnavailable", "TargetRefused"]
 
 LONGEST_REASON = 200
 """Characters of another machine's text that an error repeats."""
@@ -38,6 +41,10 @@ class LoadError(CampusError):
 
 class Unreachable(LoadError):
     """A building's server is a separate one and does not answer at the moment; it may later."""
+
+
+class BuildingFailed(LoadError):
+    """A building's own code raises an error when it is imported or makes its server: `campus serve` closes it, and serves the others."""
 
 
 class ServeError(CampusError):

@@ -69,9 +69,10 @@ EXPLANATIONS: Mapping[str, str] = {
     "task_key_ended": "The key that began the task was revoked or has ended, which ended the task. It was not charged.",
     "task_interrupted": "The process that ran the task stopped before it ended. It was not charged; call the tool again.",
     "result_too_large": "The task's result is too large to be kept, and was not charged.",
-    "upstream_unavailable": "The server behind the tool cannot be reached at the moment. Try again after the time in Retry-After.",
+    "upstream_unavailable": "The server behind the tool cannot be reached or started at the moment. Try again after Retry-After.",
     "upstream_failed": "The server or API behind the tool did not return a valid answer. Try again later.",
     "upstream_refused": "The API behind the tool refused the call; the status is its own, and `detail` has its words.",
+    "invalid_result": "The tool returned what its output schema does not allow. Nothing is charged; the cause is in the log.",
     "internal_error": "The call failed on the server. `request_id` identifies the request in its log.",
     "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
     "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",
@@ -145,6 +146,6 @@ def task_interrupted() -> Problem:
 
 
 def upstream_unavailable() -> Problem:
-    """503: the tool belongs to another server, which cannot be reached at the moment."""
-    detail = "the server behind this tool cannot be reached at the moment; try again after the time in Retry-After"
+    """503: the tool belongs to another server, which cannot be reached at the moment, or to a building whose code cannot be loaded."""
+    detail = "the server behind this tool cannot be reached or started at the moment; try again after the time in Retry-After"
     return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})

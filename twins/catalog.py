@@ -53,6 +53,8 @@ class Catalog:
         self._instructions = server.instructions
         self._listed: Sequence[Tool] | None = None
         self._listed_at = monotonic()
+        self._is_listing = False
+        self._is_listed = True
         self._prefixes: Sequence[str] | None = () if self._providers == [self._local] else None
         self._is_steady = all(map(treats_all_alike, self._below))
         self.why = self._why_the_server()
@@ -67,6 +69,14 @@ class Catalog:
             catalog._is_steady = await catalog._local.list_tools() == catalog._listed
         catalog.tools = await every_tool(server)
         catalog._prefixes = await _prefixes_of(server.providers, catalog._local)
+        return catalog
+
+    @classmethod
+    def unlisted(cls, was: "Catalog", reason: str) -> "Catalog":
+        """The catalog of a server that has changed and cannot be listed: what it had is offered, and it is asked for every call."""
+        catalog = cls(was.server, gated=was._gated)
+        catalog.tools, catalog.why = was.tools, catalog.why or reason
+        catalog._is_steady, catalog._is_listed = False, False
         return catalog
 
     async def holds(self) -> bool:
@@ -94,10 +104,14 @@ class Catalog:
         """
         if not await self.holds():
             return False
-        if self.is_constant or (not at_once and monotonic() - self._listed_at < RELISTED_AFTER):
+        if self.is_constant or self._is_listing or (not at_once and monotonic() - self._listed_at < RELISTED_AFTER):
             return True
-        self._listed_at = monotonic()
-        return [*map(_as_shown, await every_tool(self.server))] == [*map(_as_shown, self.tools)]
+        self._is_listing = True
+        try:
+            listed = await every_tool(self.server)
+        finally:
+            self._is_listing, self._listed_at = False, monotonic()
+        return self._is_listed and [*map(_as_shown, listed)] == [*map(_as_shown, self.tools)]
 
     async def only_for(self, scope: Scope) -> Sequence[Tool]:
         """The tools that the caller of this HTTP request is shown, and nobody in particular is not; none where all are treated alike."""

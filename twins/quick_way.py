@@ -14,11 +14,13 @@ from twins.fastmcp_names import MISSING
 from twins.tool.context import ToolContext
 
 
-@cache
 def why_slow() -> str | None:
     """Why nothing is called directly with this FastMCP: a name that it lacks, or what one of them does now; None where all is well."""
-    if MISSING:
-        return f"it has no {', '.join(MISSING)}"
+    return f"it has no {', '.join(MISSING)}" if MISSING else _fault()
+
+
+@cache
+def _fault() -> str | None:
     try:
         return _tried()
     except Exception as error:  # the border to a release that nobody knows: it may raise anything

@@ -1,4 +1,4 @@
-"""A building whose tools belong to a server that cannot be reached: an MCP server that says so, and its addresses."""
+"""A building whose server cannot be reached, or whose code cannot be loaded: an MCP server that says so, and its addresses."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,15 @@ from campus.problems import upstream_unavailable
 
 
 class AbsentFrame(Middleware):
-    """Middleware of a building whose server cannot be reached: an error for lists (an empty one would mean no tools), 503 for calls."""
+    """Middleware of such a building: an error for lists (an empty one would mean no tools), 503 for calls."""
 
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
         """Raises an MCP error."""
         raise MCPError(
-            code=mcp_types.INTERNAL_ERROR, message="the server behind this building cannot be reached at the moment; try again later"
+            code=mcp_types.INTERNAL_ERROR,
+            message="the server behind this building cannot be reached or started at the moment; try again later",
         )
 
     async def on_call_tool(
@@ -37,12 +38,12 @@ class AbsentFrame(Middleware):
 
 
 def absent_server(name: str) -> FastMCP[Any]:
-    """An MCP server in place of one that cannot be reached."""
+    """An MCP server in place of one that is absent."""
     return FastMCP(name, middleware=[AbsentFrame()])
 
 
 def absent_paths(closed: Iterable[LoadedBuilding], *, documents: str, taken: Iterable[str]) -> Sequence[str]:
-    """The addresses of buildings that cannot be reached: their descriptions, and the routes that campus.toml sets for their tools.
+    """The addresses of such buildings: their descriptions, and the routes that campus.toml sets for their tools.
 
     `documents` is the building whose OpenAPI document is at /openapi.json. What is `taken` by others stays theirs.
     """

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from campus.addresses import is_web_address
 from campus.catalog.api_client import ApiClient, guarded_network
-from campus.catalog.foreign_servers import reason_of
-from campus.catalog.watched import WatchedServer
+from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError, TargetRefused
 from campus.observability import origin_of
 from twins import Problem, operation_of, resolve_reference, route

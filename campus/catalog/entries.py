@@ -58,8 +58,8 @@ def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[Product
     unlockable = any(tool.key_scope for tool in tools)
     return BuildingEntry(
         name=opened.name,
-        title=opened.server.name,
-        about=opened.server.instructions or opened.server.name,
+        title=opened.title,
+        about=opened.about,
         mcp=f"{url}{opened.mcp_path}",
         description=f"{url}/v1/{opened.name}",
         openapi=f"{url}/{opened.name}/openapi.json",

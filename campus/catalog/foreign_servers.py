@@ -2,11 +2,11 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import mcp_types
@@ -25,11 +25,10 @@ from mcp_types import CompletionArgument, CompletionContext, PromptReference, Re
 from pydantic import ValidationError
 
 from campus.catalog.bounded_lines import TOO_LONG
-from campus.catalog.foreign_schemas import ForeignSchema
+from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError
-from campus.observability import redacted
 from campus.problems import upstream_unavailable
-from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
+from twins import Problem, invalid_result, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
 EMPTY_PAGE = 8_000
 """What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
@@ -41,32 +40,8 @@ RESERVED_CODES = range(-32768, -31999)
 KEPT_SECONDS = 300.0
 """How long a list of prompts or resources is used to find one of them, as FastMCP's proxies do; whoever lists them, lists those of now."""
 log = logging.getLogger(__name__)
-
-
-class Upstream:
-    """Where a server is, without parts that may be secret, what it may send and how long that may take; and whether it answered last."""
-
-    def __init__(self, name: str, address: str, *, answer_limit: int, seconds: float) -> None:
-        self.name = name
-        self.address = address
-        self.answer_limit = answer_limit
-        self.seconds = seconds
-        self.failure: str | None = None
-        self._fails = anyio.Event()
-
-    def mark_unreachable(self, error: BaseException) -> None:
-        """Note that it did not answer, and log the change."""
-        if self.failure is None:
-            log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
-        self.failure = reason_of(error)
-        self._fails.set()
-
-    def mark_reachable(self) -> None:
-        """Note that it answered, and log the change."""
-        if self.failure is not None:
-            log.info("server answers again", extra={"building": self.name, "address": self.address})
-            self._fails = anyio.Event()
-        self.failure = None
+NOT_AS_LISTED = re.compile(r"Invalid structured content returned by tool|Tool .* has an output schema but did not return")
+"""What mcp's client raises for a result that it compared itself."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +53,13 @@ class Described:
     completes: bool
     tools: tuple[mcp_types.Tool, ...] = ()
 
-    def is_like(self, other: "Described | None") -> bool:
-        """Whether it says the same, in whatever order: that of some servers is another each time."""
-        return other is not None and self._in_order() == other._in_order()
-
-    def _in_order(self) -> "Described":
+    def in_order(self) -> Self:
+        """The same by the names of the tools, to be compared: some servers list them in another order each time."""
         return replace(self, tools=tuple(sorted(self.tools, key=lambda tool: tool.name)))
+
+
+UNKNOWN = Described(None, None, completes=False)
+"""Before it was asked."""
 
 
 def mirrored(name: str, described: Described, components: "ForeignComponents", **options: Any) -> FastMCP[Any]:
@@ -110,7 +86,7 @@ def mirrored(name: str, described: Described, components: "ForeignComponents", *
 class ForeignComponents(ProxyProvider):
     """What a server offers that was not written for campus. Its tools are as they were when they were listed: campus has priced these."""
 
-    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: Upstream | None = None) -> None:
+    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: WatchedServer | None = None) -> None:
         super().__init__(connect)  # type: ignore[arg-type]  # the same two forms
         self.described: Described | None = None
         self._upstream = upstream
@@ -164,15 +140,14 @@ class ForeignComponents(ProxyProvider):
         limit = self._upstream.answer_limit if self._upstream else 0
         return LoadError(f"{self._subject} sends more than {limit:,} bytes for its list of tools; raise answer_limit, or hide tools there")
 
-    async def refresh(self) -> Described:
+    async def refresh(self) -> None:
         """Store what the server says now."""
         self.described = await self.describe()
         self._tools = tuple(map(self._tool_of, self.described.tools))
-        return self.described
 
     async def has_changed(self) -> bool:
         """True if the server says something else than was stored."""
-        return not (await self.describe()).is_like(self.described)
+        return self.described is None or (await self.describe()).in_order() != self.described.in_order()
 
     async def _list_tools(self) -> Sequence[Tool]:
         if self.described is None:
@@ -187,11 +162,6 @@ class ForeignComponents(ProxyProvider):
         tool = ForeignTool.from_mcp_tool(self.client_factory, listed)
         assert isinstance(tool, ForeignTool)
         tool._upstream, tool._listed = self._upstream, listed
-        try:
-            tool._schema = ForeignSchema(listed.input_schema)
-        except Exception as error:  # the border to another server's schemas: whatever cannot be compiled
-            reason = reason_of(error)
-            log.warning("arguments are checked by the server alone", extra={"server": self._subject, "tool": tool.name, "reason": reason})
         return tool
 
     async def _list_prompts(self) -> Sequence[Any]:
@@ -244,7 +214,7 @@ class ForeignComponents(ProxyProvider):
 
 
 @contextmanager
-def reaching(upstream: Upstream | None) -> Iterator[None]:
+def reaching(upstream: WatchedServer | None) -> Iterator[None]:
     """What is not a tool of a server: an error of the protocol if it cannot be reached, or not in time."""
     try:
         with anyio.fail_after(upstream.seconds if upstream else None):
@@ -261,7 +231,7 @@ class ForeignPrompt(ProxyPrompt):
     """A prompt of the server, listed as the server lists it."""
 
     _listed: mcp_types.Prompt
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_prompt(self, **_: Any) -> mcp_types.Prompt:
         """As it was listed."""
@@ -277,7 +247,7 @@ class ForeignResource(ProxyResource):
     """A resource of the server, listed as the server lists it."""
 
     _listed: mcp_types.Resource
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_resource(self, **_: Any) -> mcp_types.Resource:
         """As it was listed."""
@@ -293,7 +263,7 @@ class ForeignTemplate(ProxyTemplate):
     """A resource template of the server, listed as the server lists it."""
 
     _listed: mcp_types.ResourceTemplate
-    _upstream: Upstream | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_template(self, **_: Any) -> mcp_types.ResourceTemplate:
         """As it was listed."""
@@ -306,11 +276,10 @@ class ForeignTemplate(ProxyTemplate):
 
 
 class ForeignTool(ProxyTool):
-    """A tool that is called through a session. Arguments are checked before they are sent, and every failure becomes a problem."""
+    """A tool that is called through a session. Every failure becomes a problem."""
 
     _listed: mcp_types.Tool
-    _upstream: Upstream | None = None
-    _schema: ForeignSchema | None = None
+    _upstream: WatchedServer | None = None
 
     def to_mcp_tool(self, **overrides: Any) -> mcp_types.Tool:
         """As it was listed, but for what campus says of it; FastMCP would add a title and tags."""
@@ -318,8 +287,6 @@ class ForeignTool(ProxyTool):
         return shown.model_copy(update={"title": self._listed.title, "meta": self.meta})
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if errors := self._mismatches(arguments):
-            raise Problem(422, "invalid_request", "; ".join(errors))
         try:
             with anyio.fail_after(self._upstream.seconds if self._upstream else None) as limit:  # also one that never stops to send
                 result = await super().run(arguments, context)
@@ -333,6 +300,8 @@ class ForeignTool(ProxyTool):
         except ValidationError as error:  # what it sent is no result of MCP
             raise upstream_failed() from error
         except Exception as error:  # transports may raise any exception of their libraries
+            if isinstance(error, RuntimeError) and NOT_AS_LISTED.match(str(error)):
+                raise invalid_result(self, "its server sent what it does not list as its output schema") from None
             self._mark_unreachable(error)
             raise upstream_unavailable() from error
         if self._upstream is not None:
@@ -340,12 +309,6 @@ class ForeignTool(ProxyTool):
         if result.is_error:
             raise problem_of_result(result, self)
         return result
-
-    def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
-        try:
-            return self._schema.mismatches(arguments) if self._schema else ()
-        except ValueError:  # too long, or with texts that are no Unicode: the server checks them itself
-            return ()
 
     def _mark_unreachable(self, error: Exception) -> None:
         if self._upstream is not None:
@@ -368,14 +331,4 @@ class ForeignTool(ProxyTool):
             return upstream_unavailable()
         if code == mcp_types.REQUEST_TIMEOUT:
             return upstream_late()
-        return upstream_failed(f" (error {code} of the protocol)")
-
-
-def reason_of(error: BaseException) -> str:
-    """Why, in a few words: the innermost of nested errors."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    text = redacted(" ".join(str(error)[:2_000].split())).rpartition("Client failed to connect: ")[2]
-    return (text or type(error).__name__)[:200]
+        return upstream_failed()

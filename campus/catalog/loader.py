@@ -1,5 +1,6 @@
 """Loads the building of each table in campus.toml: an installed entry point, a FastMCP server of a module or file, or a remote server."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from importlib.metadata import entry_points
 from inspect import signature
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, Self, get_args
 
 from fastmcp import FastMCP
 from mcp.server.lowlevel import Server as LowLevelServer
@@ -21,9 +22,11 @@ from campus.addresses import is_web_address
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
 from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
-from campus.errors import CampusError, ConfigError, LoadError
-from campus.observability import origin_of, redacted
+from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
+from campus.observability import origin_of
+from campus.observability.logs import redacted
 
+log = logging.getLogger(__name__)
 GROUP = "campus.buildings"
 LIBRARIES = frozenset(
     {
@@ -87,6 +90,21 @@ class LoadedBuilding:
     server: FastMCP[Any]
     remote: RemoteServer | None = None
     """The remote server, if the tools belong to one."""
+    failure: str | None = None
+    """Why its own code could not be loaded; then it stays closed."""
+
+    @classmethod
+    def failed(cls, name: str, table: BuildingTable, error: BuildingFailed) -> Self:
+        """One whose code could not be loaded, which is logged with its traceback."""
+        log.error("building cannot be opened", exc_info=error.__cause__, extra={"building": name, "reason": str(error)})
+        server: FastMCP[Any] = FastMCP(name)
+        return cls(
+            name, table, Building(server), Settings(), server, failure=f"{error}; its code is not loaded again before campus restarts"
+        )
+
+    def findings(self) -> Sequence[str]:
+        """Why it cannot be served, or its server not be reached; empty while all is well."""
+        return [self.failure] if self.failure else self.remote.findings() if self.remote else []
 
 
 def installed_buildings() -> Sequence[Installed]:
@@ -143,7 +161,7 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     try:
         target = found[0].load()
     except (Exception, SystemExit) as error:  # whatever a plugin raises at import is reported to the operator
-        raise LoadError(f"building {name!r} cannot be imported: {error_with_place(error)}") from error
+        raise BuildingFailed(f"building {name!r} cannot be imported: {error_with_place(error)}") from error
     target = as_fastmcp(name, target)
     if isinstance(target, FastMCP):
         return Building(target)
@@ -171,9 +189,9 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
         raise
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
         if file:
-            raise LoadError(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
+            raise BuildingFailed(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
         remedy = _remedy(error) if is_of_another_mcp(error) else f"write {SERVER_FORMS}"
-        raise LoadError(f"{where} cannot be imported: {error_with_place(error)}; {remedy}") from error
+        raise BuildingFailed(f"{where} cannot be imported: {error_with_place(error)}; {remedy}") from error
     if isinstance(found, LowLevelServer):
         raise LoadError(f"{where} is a low-level server of the SDK, which campus serves as a command only; {ALONE}")
     found = as_fastmcp(name, found)
@@ -288,8 +306,10 @@ def _api(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Pat
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:
     try:
         server = as_fastmcp(name, factory(*args, **kwargs))
-    except Exception as error:  # an author's factory may raise anything; the operator is told
-        raise LoadError(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
+    except CampusError:
+        raise
+    except (Exception, SystemExit) as error:  # an author's factory may raise anything; the operator is told
+        raise BuildingFailed(f"the server of building {name!r} cannot be made: {error_with_place(error)}") from error
     if not isinstance(server, FastMCP):
         hint = f"; {ALONE}" if isinstance(server, LowLevelServer) else ""
         raise LoadError(f"the factory of building {name!r} returned a {type(server).__name__}; it must return a FastMCP server{hint}")

@@ -79,7 +79,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
     operations = {one.name: tuple(one.operations.values()) for one in opened}
-    by_name = {one.name: document(operations[one.name], one.server.name, one.server.instructions or "", one.version) for one in opened}
+    by_name = {one.name: document(operations[one.name], one.title, one.about, one.version) for one in opened}
     with_tasks = [one.name for one in opened if one.has_tasks]
     for name in with_tasks:
         by_name[name]["paths"] |= task_paths([name], grouped=False)
@@ -91,8 +91,8 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
         named = next(one for one in opened if one.name == config.server.openapi)
         documents["/openapi.json"] = document(
             short_form(operations[named.name], offers[named.name]),
-            named.server.name,
-            named.server.instructions or "",
+            named.title,
+            named.about,
             named.version,
         )
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
@@ -167,7 +167,7 @@ def _payment_terms(name: str, url: str, pricing: Pricing | None) -> dict[str, An
 
 def service_of(opened: OpenBuilding, *, url: str) -> ServiceListing:
     """A building as catalogs of paid services show it: under its title, or its name where the title is too long for them."""
-    title = opened.server.name
+    title = opened.title
     tags = opened.loaded.building.tags or (opened.name[:32],)
     return ServiceListing(title if SERVICE_NAME.fullmatch(title) else opened.name[:32], tuple(tags), f"{url}{icon_path()}")
 

@@ -11,13 +11,13 @@ from starlette.types import Receive, Scope, Send
 from campus.addresses import is_loopback
 from campus.building import Job
 from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, trial_of
-from campus.catalog.loader import Installed, LoadedBuilding, RemoteServer, load
+from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
 from campus.catalog.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
-from campus.errors import CampusError, ConfigError, LoadError, Unreachable
+from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
 from campus.payments.terms import Pricing
 from campus.problems import EXPLANATIONS
@@ -36,18 +36,13 @@ class Plan:
     documents: Mapping[str, dict[str, Any]]
     pricing: Pricing | None = None
     closed: tuple[LoadedBuilding, ...] = ()
-    """Buildings whose tools belong to another server that does not answer."""
+    """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
 
     @property
     def loaded(self) -> Iterator[LoadedBuilding]:
         """Every building in campus.toml, open or closed."""
         yield from (one.loaded for one in self.opened)
         yield from self.closed
-
-    @property
-    def remotes(self) -> dict[str, RemoteServer]:
-        """The remote servers, by the name of their building."""
-        return {one.name: one.remote for one in self.loaded if one.remote is not None}
 
     def with_opened(self, late: OpenBuilding) -> "Plan":
         """The plan with one more building, at its place in campus.toml or in place of itself; LoadError when it conflicts with others."""
@@ -70,18 +65,20 @@ class Plan:
         return {one.name: one.loaded.building.problems for one in self.opened}
 
 
-async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
+async def make_plan(config: Config, installed: Sequence[Installed], *, closes_failed: bool = False) -> Plan:
     """Load every building and open its server; ConfigError or LoadError says what is wrong.
 
     A building whose tools belong to another server that does not answer, or whose tools cannot be served, stays `closed`, and the rest
-    is served.
+    is served. So does one whose own code raises an error, if `closes_failed` and something is left to serve; else that is a LoadError.
     """
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
-    loaded = _loaded(config, installed)
+    loaded = _loaded(config, installed, closes_failed=closes_failed)
     async with anyio.create_task_group() as tasks:  # remote servers are opened at the same time
         found: dict[str, OpenBuilding | Exception | None] = dict.fromkeys(one.name for one in loaded)
         for one in loaded:
+            if one.failure is not None:
+                continue
             if one.remote is None:
                 found[one.name] = await _opened(one, config)
             else:
@@ -107,15 +104,21 @@ async def make_plan(config: Config, installed: Sequence[Installed]) -> Plan:
     return plan
 
 
-def _loaded(config: Config, installed: Sequence[Installed]) -> list[LoadedBuilding]:
+def _loaded(config: Config, installed: Sequence[Installed], *, closes_failed: bool) -> list[LoadedBuilding]:
     """Every building; the mistakes of all of them are reported at once."""
     loaded: list[LoadedBuilding] = []
+    failed: dict[str, BuildingFailed] = {}
     errors: list[CampusError] = []
     for name, table in config.buildings.items():
         try:
             loaded.append(load(name, table, config.secrets, installed, folder=config.folder, is_local=config.is_local))
+        except BuildingFailed as error:
+            failed[name] = error
+            errors.append(error)
         except CampusError as error:
             errors.append(error)
+    if closes_failed and loaded and len(errors) == len(failed):
+        return [*loaded, *(LoadedBuilding.failed(name, config.buildings[name], error) for name, error in failed.items())]
     if errors[1:]:
         raise ConfigError("\n".join(map(str, errors)))
     if errors:

@@ -12,7 +12,7 @@ from fastmcp.server.providers.proxy import ProxyClient
 
 from campus.catalog import bounded_lines
 from campus.catalog.bounds import bounded_clients
-from campus.catalog.foreign_servers import Described, ForeignComponents, mirrored
+from campus.catalog.foreign_servers import UNKNOWN, ForeignComponents, mirrored
 from campus.catalog.foreign_sessions import ForeignTransport
 from campus.catalog.stderr import LabelledStderr, given_secrets
 from campus.catalog.watched import WatchedServer
@@ -43,8 +43,7 @@ class ProxiedServer(WatchedServer):
 
     def server(self) -> FastMCP[Any]:
         """What it was when it was opened last."""
-        described = self.components.described or Described(None, None, completes=False)
-        return mirrored(self.name, described, self.components)
+        return mirrored(self.name, self.components.described or UNKNOWN, self.components)
 
     def _last_words(self) -> str:
         """The last lines that the command wrote to stderr, which say more than that it has ended."""

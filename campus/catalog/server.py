@@ -18,11 +18,15 @@ from starlette.routing import BaseRoute
 from campus.catalog.authors import check_author, check_task_tool, grows_at_start, has_tasks, put_gate_first, version_of
 from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
-from campus.errors import CampusError, ConfigError, LoadError
+from campus.errors import CampusError, ConfigError, LoadError, one_line
 from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, access_of
-from twins import ROUTE_META, Catalog, Operation, is_read_only, operation_from, route, synthetic_tools
+from twins import ROUTE_META, Catalog, Operation, as_published, is_read_only, operation_from, route, server_info, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
+LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000
+"""Characters of what a server says of itself, where it is shown beside others."""
+NAMED = 5
+"""Tools that stand for the rest, of a server that says nothing."""
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
 REMEMBERED = 2_000
@@ -125,7 +129,8 @@ class ToolOverrides:
             meta |= route(table.route)
         if table.body_limit:
             meta[ROUTE_META] = {**meta.get(ROUTE_META, {}), "body_limit": table.body_limit}
-        return tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+        shown = as_published(tool)
+        return shown if meta == (tool.meta or {}) else shown.model_copy(update={"meta": meta})
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,21 @@ class OpenBuilding:
     def name(self) -> str:
         """The building's name."""
         return self.loaded.name
+
+    @property
+    def title(self) -> str:
+        """What people read for its name: of campus.toml, else of its server."""
+        return self.loaded.table.title or one_line(server_info(self.server).title or self.server.name, longest=LONGEST_TITLE)
+
+    @property
+    def about(self) -> str:
+        """What it does: in the words of campus.toml, else of its server, else the names of its tools."""
+        said = server_info(self.server).description or self.server.instructions
+        if said and self.loaded.remote is not None:  # a stranger's, beside those of others
+            said = one_line(said, longest=LONGEST_ABOUT)
+        return (
+            self.loaded.table.about or said or f"Its tools: {', '.join([*self.operations][:NAMED])}{' …' * (len(self.operations) > NAMED)}"
+        )
 
     @property
     def tools(self) -> dict[str, Tool]:

@@ -7,8 +7,8 @@ from typing import Protocol
 import anyio
 
 from campus.backoff import RECONNECTS
-from campus.catalog.foreign_servers import Upstream
 from campus.errors import CampusError, Unreachable
+from campus.observability.logs import redacted
 
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Listed(Protocol):
     """What such a server offers, as it was when it was asked."""
 
-    async def refresh(self) -> object:
+    async def refresh(self) -> None:
         """Ask for it. LoadError for what cannot be served."""
         ...
 
@@ -30,17 +30,22 @@ class Listed(Protocol):
         ...
 
 
-class WatchedServer(Upstream):
-    """One such server. `address` is where it is, without parts that may be secret."""
+class WatchedServer:
+    """One such server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
 
     between = BETWEEN_PROBES
     """Seconds from one probe to the next while it answers."""
     is_probed = True
 
     def __init__(self, name: str, address: str, *, answer_limit: int, milliseconds: int | None) -> None:
-        super().__init__(name, address, answer_limit=answer_limit, seconds=(milliseconds or ANSWER_MILLISECONDS) / 1000)
+        self.name = name
+        self.address = address
+        self.answer_limit = answer_limit
+        self.failure: str | None = None
+        self._fails = anyio.Event()
         self.rejection: str | None = None
         """Why its tools cannot be served although it answers."""
+        self.seconds: float = (milliseconds or ANSWER_MILLISECONDS) / 1000
         self.components: Listed
 
     def findings(self) -> Sequence[str]:
@@ -66,6 +71,20 @@ class WatchedServer(Upstream):
             log.error("building cannot be opened", exc_info=cause, extra={"building": self.name, "reason": str(error)[:1_000]})
         self.rejection = reason
         return reason
+
+    def mark_unreachable(self, error: BaseException) -> None:
+        """Note that it did not answer, and log the change."""
+        if self.failure is None:
+            log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
+        self.failure = reason_of(error)
+        self._fails.set()
+
+    def mark_reachable(self) -> None:
+        """Note that it answered, and log the change."""
+        if self.failure is not None:
+            log.info("server answers again", extra={"building": self.name, "address": self.address})
+            self._fails = anyio.Event()
+        self.failure = None
 
     async def open(self, *, seconds: float) -> None:
         """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
@@ -104,3 +123,13 @@ class WatchedServer(Upstream):
                 except Exception as error:  # as above
                     self.mark_unreachable(error)
             failures = failures + 1 if self.failure else 1
+
+
+def reason_of(error: BaseException) -> str:
+    """Why, in a few words: the innermost of nested errors."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    text = redacted(" ".join(str(error)[:2_000].split())).rpartition("Client failed to connect: ")[2]
+    return (text or type(error).__name__)[:200]

@@ -35,9 +35,11 @@ from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
-from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
-from campus.storage import CoreTables, Databases
+from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
+from campus.observability.metrics import Metrics
 from campus.storage.copying import CopiedTable, copy_databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ def serve(
         supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
-    served = partial(serve_campus, announces=True)
+    served = partial(serve_campus, announces=True, closes_failed=True)
     anyio.run(served, settings, partial(job_command, config, settings, logged), backend_options={"use_uvloop": True})
 
 
@@ -92,8 +94,12 @@ async def serve_campus(
     on_serving: Callable[[Campus], None] = lambda _: None,
     metrics: Metrics | None = None,
     announces: bool = False,
+    closes_failed: bool = False,
 ) -> None:
-    """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml."""
+    """Open a campus and serve it until a signal, on these sockets, or else on systemd's and at the addresses of campus.toml.
+
+    With `closes_failed`, a building whose own code cannot be loaded is closed, and the others are served.
+    """
     if (allowed := connections_allowed()) < CONNECTIONS:  # before anything is opened
         log.warning("fewer connections are served than campus can: raise the limit of open files", extra={"connections": allowed})
     with ExitStack() as sockets:
@@ -101,7 +107,7 @@ async def serve_campus(
         if settings.server.admin:
             operators = sockets.enter_context(operators or bind(*settings.server.admin, key="admin"))
         async with (
-            assemble(settings, exclusive=True, job_command=job_command, metrics=metrics) as campus,
+            assemble(settings, exclusive=True, job_command=job_command, metrics=metrics, closes_failed=closes_failed) as campus,
             open_app(campus) as app,
             anyio.create_task_group() as tasks,
         ):
@@ -342,7 +348,7 @@ def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) 
 
 async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
     """The findings of all checks of a kind."""
-    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
+    async with assemble(read_place(config), exclusive=False, reading=True, closes_failed=on == "check") as campus:
         rows = [
             {"building": name, "severity": getattr(sentence, "severity", "error"), "problem": sentence}
             for name, sentences in (await campus.ask(on)).items()

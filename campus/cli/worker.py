@@ -10,7 +10,7 @@ from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
-from campus.observability import LogFormat, LogLevel, log_to_stderr
+from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.workers import WorkerMetrics
 
 
@@ -29,8 +29,9 @@ def worker(
     access_log: bool = False,
     log_level: LogLevel,
     log_format: LogFormat,
+    serve_all: bool = False,
 ) -> None:
-    """Serve until the supervisor ends."""
+    """Serve until the supervisor ends; with `serve_all` only if the code of every building can be loaded."""
     log_to_stderr(log_level, log_format=log_format, requests=access_log)
     with socket.socket(fileno=reports) as channel:
         stop_with_parent(channel)
@@ -45,6 +46,7 @@ def worker(
                 on_serving=lambda _: send_report(channel, {"served": settings.url}),
                 metrics=WorkerMetrics(folder, number),
                 announces=number == 1,
+                closes_failed=not serve_all,
             )
             anyio.run(serving, backend_options={"use_uvloop": True})
         except CampusError as error:

@@ -76,14 +76,14 @@ class Worker(ServingProcess):
 
     @classmethod
     async def started(
-        cls, listener: socket.socket, operators: socket.socket | None, admin: str, words: Sequence[str], number: int
+        cls, listener: socket.socket, operators: socket.socket | None, admin: str, words: Sequence[str], number: int, *more: str
     ) -> "Worker":
         """A new process, which begins to load. The operator's pages know in memory who has signed in, so the first worker has them."""
         ours, its = socket.socketpair()
         with its:
             passed = {"--listener": listener, "--reports": its} | ({"--operators": operators} if operators and number == 1 else {})
             files = [word for name, each in passed.items() for word in (name, str(each.fileno()))]
-            command = own_group("worker", str(number), "--admin", admin if "--operators" in passed else "off", *files, *words)
+            command = own_group("worker", str(number), "--admin", admin if "--operators" in passed else "off", *files, *words, *more)
             process = Popen(command, stdin=DEVNULL, pass_fds=[each.fileno() for each in passed.values()])  # noqa: ASYNC220, S603
         return cls(process, await UNIXSocketStream.from_socket(ours))
 
@@ -107,7 +107,7 @@ class Worker(ServingProcess):
 class Workers:
     """The workers that serve, by number, and those that begin or end."""
 
-    def __init__(self, count: int, launch: Callable[[int], Awaitable[Worker]], reread: Callable[[], None]) -> None:
+    def __init__(self, count: int, launch: Callable[..., Awaitable[Worker]], reread: Callable[[], None]) -> None:
         self._launch = launch
         self._reread = reread
         self._turns = {number: anyio.Lock() for number in range(1, count + 1)}
@@ -168,9 +168,9 @@ class Workers:
         if failures >= STARTS and not self._serving:
             raise ServeError(f"{failures} workers in a row ended soon after their start, the last because {reason}; nothing is served")
 
-    async def _start(self, number: int) -> str | None:
+    async def _start(self, number: int, *words: str) -> str | None:
         """Have a new worker serve under this number; returns the reason if it cannot."""
-        worker = await self._launch(number)
+        worker = await self._launch(number, *words)
         self._running.add(worker)
         report = await worker.report()
         if report is not None and "error" not in report:
@@ -196,7 +196,7 @@ class Workers:
         for number, turn in self._turns.items():
             async with turn:
                 before = self._serving.get(number)
-                if reason := await self._start(number):
+                if reason := await self._start(number, "--serve-all"):  # rather the code before than a building less
                     log.error("not reloaded; the other workers serve on as they are", extra={"worker": number, "reason": reason})
                     return
             if before:

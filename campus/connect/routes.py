@@ -160,9 +160,7 @@ def connectable(plan: Plan) -> Iterator[Connectable]:
     for one in plan.opened:
         if not one.sells_keys:
             scopes = {offer.scope for offer in one.offers.values() if offer.access.key == "optional" or not offer.access.is_free}
-            yield Connectable(
-                one.name, one.server.name, one.mcp_path, frozenset({*scopes, ALL} if scopes else ()), one.loaded.building.holdings
-            )
+            yield Connectable(one.name, one.title, one.mcp_path, frozenset({*scopes, ALL} if scopes else ()), one.loaded.building.holdings)
     for closed in plan.closed:
         scopes = {closed.table.scope or closed.name, ALL}
         yield Connectable(closed.name, closed.name, mcp_path_of(closed), frozenset(scopes))

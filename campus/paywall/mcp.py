@@ -145,12 +145,13 @@ class McpPaywall:
         states: RequestStateCodec | None = None,
         tasks: BackgroundTasks | None = None,
         as_task: AsTask | None = None,
+        title: str | None = None,
         website: str | None = None,
         icons: Sequence[mcp_types.Icon] = (),
     ) -> None:
         """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks.
 
-        `website` and `icons` are those of the service, for a server without its own.
+        `title` is that of campus.toml; `website` and `icons` are those of the service, for a server without its own.
         """
         self.tools = tools
         self.server = tools.server
@@ -158,6 +159,7 @@ class McpPaywall:
         self.exposed = exposed
         self.states = states
         self.tasks = tasks
+        self.title = title
         self.website = website
         self.icons = icons
         self.name = gate.site.name
@@ -216,9 +218,15 @@ async def checked(
     checker.precheck(arguments)
     try:
         async with checker.thread():
-            return await call_next(context)
+            result = await call_next(context)
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
+    except ToolError as error:
+        if (unsendable := checker.unsendable(error)) is not None:
+            raise unsendable from error
+        raise
+    checker.check_result(result)
+    return result
 
 
 def current_scope() -> Scope:

@@ -15,6 +15,7 @@ from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateCodec, RequestStateSecurity
 from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
@@ -22,7 +23,7 @@ from campus.layout.apps import SCHEME as APPS
 from campus.payments.wire import RECEIPT_META
 from campus.paywall.listing import as_listed
 from campus.paywall.mcp import MCP_GATE, McpPaywall, checked, current_scope
-from twins import McpCall, McpResult, requested_with, runs_as_task, with_meta
+from twins import McpCall, McpResult, requested_with, runs_as_task, server_info, with_meta
 
 GATED_METHODS = frozenset(
     ("tools/call", "tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list", "prompts/get")
@@ -61,7 +62,10 @@ class ServerGate(Middleware):
     ) -> Sequence[Tool]:
         """Every tool as callers see it."""
         gate, tools = self._asked(context), await call_next(context)
-        return tools if gate is None else as_listed(gate.tools.listed(tools))
+        around = context.fastmcp_context
+        request = around.request_context if around else None
+        is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return tools if gate is None else as_listed(gate.tools.listed(tools), widened=not is_modern)
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
@@ -122,7 +126,7 @@ class ServerGate(Middleware):
         return cast(ToolResult, await gate(call, checker=checker, is_task=is_task))
 
     async def on_initialize(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """The handshake, with the website and the icon of the service where the server has none."""
+        """The handshake, with the title of campus.toml, and the website and the icon of the service where the server has none."""
         gate, result = self._asked(context), await call_next(context)
         if gate is None or not isinstance(result, mcp_types.InitializeResult):
             return result
@@ -133,12 +137,14 @@ class ServerGate(Middleware):
         gate, result = self._asked(context), await call_next(context)
         if gate is None or not isinstance(result, mcp_types.DiscoverResult):
             return result
-        server = gate.server
-        info = mcp_types.Implementation(
-            name=server.name, version=server.version or "", website_url=server.website_url, icons=server.icons or None
+        meta = result.meta or {}
+        info = (
+            mcp_types.Implementation.model_validate(meta[SERVER_INFO_META_KEY])
+            if SERVER_INFO_META_KEY in meta
+            else server_info(gate.server)
         )
         shown = identity(gate, info).model_dump(by_alias=True, mode="json", exclude_none=True)
-        return result.model_copy(update={"meta": {SERVER_INFO_META_KEY: shown, **(result.meta or {})}})
+        return result.model_copy(update={"meta": meta | {SERVER_INFO_META_KEY: shown}})
 
     async def on_request(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         """Refuses requests of extensions that the operator does not expose, and completes no argument of what is hidden."""
@@ -197,7 +203,7 @@ class ServerGate(Middleware):
 def identity(gate: McpPaywall, info: mcp_types.Implementation) -> mcp_types.Implementation:
     """The server's own identity, completed by that of the service."""
     website, icons = info.website_url or gate.website, info.icons or list(gate.icons) or None
-    return info.model_copy(update={"website_url": website, "icons": icons})
+    return info.model_copy(update={"title": gate.title or info.title, "website_url": website, "icons": icons})
 
 
 ErrorT = TypeVar("ErrorT", bound=FastMCPError)

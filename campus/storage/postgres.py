@@ -446,8 +446,9 @@ def _refuse_other_schema(connection: Any, _: object, *, name: str, description: 
 
 def _give_up_lost_peers(connection: Any, *_: object) -> None:
     """Have Linux end a connection whose server is gone without a word, as in a failover: by itself it waits for 15 minutes."""
-    peer = connection.driver_connection._transport.get_extra_info("socket")
-    if peer.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+    transport = getattr(connection.driver_connection, "_transport", None)  # asyncpg's own; without it Linux's time stays
+    peer = transport and transport.get_extra_info("socket")
+    if peer and peer.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, LOST_SECONDS)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, LOST_SECONDS)

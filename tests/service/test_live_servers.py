@@ -213,6 +213,29 @@ async def test_middleware_that_denies_a_tool_denies_it_in_both_frames(when: str)
         assert (await campus.http.get("/v1/live/keep")).json() == {"result": "kept"}
 
 
+class Breaks(Middleware):
+    """Cannot list anything."""
+
+    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        raise RuntimeError("no list today")
+
+
+async def test_a_changed_server_that_cannot_be_listed_is_asked_for_every_call_until_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    mcp = made()
+    broken = Breaks()
+    async with open_campus(live=mcp, other=made()) as campus:
+        mcp.add_middleware(broken)
+        mcp.add_middleware(Denies())
+        assert await over_http(campus, "keep") == "kept"
+        assert (await campus.http.get("/v1/live/gone")).json()["detail"] == "not for anybody"
+        assert (await campus.http.get("/v1/other/keep")).status_code == (await campus.http.get("/v1/other")).status_code == 200
+        assert "no list today" in caplog.text
+        mcp.middleware.remove(broken)
+        assert (await campus.http.get("/v1/live/gone")).json()["detail"] == "not for anybody"
+        async with campus.mcp() as client:
+            assert [each.name for each in await client.list_tools()] == ["keep", "gone"]
+
+
 class ForFriends(Transform):
     """Shows one tool to friends only, and another one to strangers only."""
 

@@ -55,7 +55,7 @@ async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]
         bare = over_http | {name: command_of(kind) for name, kind in commands.items()} | {"sdk_here": whole_servers.make_sdk()}
         campus = await stack.enter_async_context(open_campus(**dict.fromkeys(tables), tables={"buildings": tables}))
         with anyio.fail_after(patience(60)):
-            while campus.service.plan.closed:  # a command starts slowly on a busy machine
+            while campus.service.plan.closed:  # noqa: ASYNC110  # a command starts slowly on a busy machine; nobody tells when
                 await anyio.sleep(0.1)
         yield campus, await stack.enter_async_context(listening(campus.app, lifespan="off")), bare
 
@@ -104,7 +104,7 @@ async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_
     used, unexplained = set(), {}
     async with all_servers() as (_, base, bare):
         for name, target in bare.items():
-            for mode in ("legacy", "auto"):
+            for mode in ("legacy",) if name == WITH_SESSIONS else ("legacy", "auto"):
                 own = await asked(Client(target, mode=mode))
                 through = await asked(Client(f"{base}/{name}/mcp", mode=mode))
                 assert own.keys() >= {"hello.instructions", "completion.completion.total", "tools.tools.0.icons.0.src"}
@@ -138,3 +138,30 @@ async def test_a_server_is_told_what_its_caller_can_do_and_nothing_where_nobody_
             assert (await campus.http.get(f"/v1/{name}/told")).json() == {"result": []}
             over_http = await campus.http.post(f"/v1/{name}/book", json={})
             assert (over_http.status_code, over_http.json()["code"]) == (409, "input_required")
+
+
+async def test_the_directory_the_pages_and_clients_show_a_servers_title_and_what_it_says_and_campus_toml_wins() -> None:
+    here = {"server": f"{SOURCE}:make_sdk"}
+    tables = {
+        "said": here,
+        "named": here | {"title": "Water", "about": "All the water of Europe."},
+        "silent": {"server": f"{SOURCE}:make_silent"},
+    }
+    expected = {
+        "said": ("Rivers of Europe", "Levels of rivers, from their gauges."),
+        "named": ("Water", "All the water of Europe."),
+        "silent": ("silent-mcp", "Its tools: zulu, alpha, mike"),
+    }
+    async with open_campus(**dict.fromkeys(tables), tables={"buildings": tables}) as campus:
+        page = (await campus.http.get("/docs/api", headers={"accept": "text/html"})).text
+        async with listening(campus.app, lifespan="off") as base:
+            for name, (title, about) in expected.items():
+                entry = (await campus.http.get(f"/v1/{name}")).json()
+                document = (await campus.http.get(f"/{name}/openapi.json")).json()["info"]
+                card = (await campus.http.get(f"/{name}/mcp/server-card")).json()
+                assert (entry["title"], entry["about"]) == (document["title"], document["description"]) == (title, about)
+                assert (card["title"], card["description"]) == (title, about)
+                assert title in page
+                async with Client(f"{base}/{name}/mcp") as client:
+                    assert client.server_info is not None
+                    assert client.server_info.title == (None if name == "silent" else title)

@@ -1,4 +1,4 @@
-"""Two servers with all that one can say of itself, of the mcp SDK and of FastMCP: `python whole_servers.py sdk|fast` serves one on stdio."""
+"""Two servers with all that one can say of itself, of the SDK and of FastMCP: `python whole_servers.py sdk` serves one on stdio."""
 
 import sys
 from typing import Annotated, Any
@@ -94,6 +94,13 @@ def make_fast() -> FastMCP[Any]:
         "lakes", "Ask for one lake at a time.", version="2.0", website_url="https://example.com/lakes", icons=ICONS
     )
     add_components(server, icons=ICONS)
+    return server
+
+
+def make_silent() -> FastMCP[Any]:
+    """A server that says nothing of itself but its name."""
+    server: FastMCP[Any] = FastMCP("silent-mcp")
+    add_components(server)
     return server
 
 

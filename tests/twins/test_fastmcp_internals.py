@@ -92,7 +92,11 @@ async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them()
 def test_a_release_that_does_something_else_is_found_at_start(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, said: str) -> None:
     assert quick_way.why_slow() is None
     monkeypatch.setattr(kind, name, {"to_mcp_result": lambda _: []}.get(name, "other"))
-    assert said in str(quick_way.why_slow.__wrapped__())
+    quick_way._fault.cache_clear()
+    try:
+        assert said in str(quick_way.why_slow())
+    finally:
+        quick_way._fault.cache_clear()
 
 
 async def test_context_variables_are_reset_after_a_call() -> None:
