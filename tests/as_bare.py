@@ -17,6 +17,7 @@ from campus.testing import TestCampus, open_campus
 
 VERSIONS = (MODERN, LEGACY)
 EXPOSED = {"expose": ["prompts", "resources"]}
+UNLIMITED = dict.fromkeys(("free", "keyed", "unpaid"), "off")
 PATH = "/mcp"
 LISTS = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates"}
 TOLD = {"progressToken": 7, "io.modelcontextprotocol/logLevel": "debug"}
@@ -72,7 +73,9 @@ async def compare(servers: Mapping[str, Made], reasons: Sequence[Reason]) -> Fou
     made = {name: each.make() for name, each in servers.items()}
     with silence():
         async with AsyncExitStack() as stack:
-            campus = await stack.enter_async_context(open_campus(**made, tables={"buildings": tables}))
+            campus = await stack.enter_async_context(
+                open_campus(**made, tables={"buildings": tables, "limits": dict.fromkeys(("free", "keyed", "unpaid"), "off")})
+            )
             for name, each in servers.items():
                 async with bare_app(each.make()) as (server, app):
                     await compare_one(found, name, app, campus)
@@ -87,7 +90,9 @@ async def compare(servers: Mapping[str, Made], reasons: Sequence[Reason]) -> Fou
 async def bare_app(server: Any) -> AsyncIterator[tuple[FastMCP[Any], ASGIApp]]:
     """A server of FastMCP or of the SDK as its author would serve it, without sessions."""
     if not isinstance(server, FastMCP):
-        app = server.streamable_http_app(stateless_http=True, transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False))
+        app = server.streamable_http_app(
+            stateless_http=True, transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        )
         async with app.router.lifespan_context(app):
             yield server, app
         return
@@ -136,10 +141,9 @@ async def compare_http(
         found.compare(name, f"HTTP {what}", {"error": None}, {"error": str(error)})
         return
     if result.get("isError") or reply.status >= 400:
-        code = structured.get("code") if isinstance(structured, dict) else None
-        found.compare(
-            name, f"HTTP {what}", {"status": structured and structured.get("status"), "code": code}, {"status": reply.status, "code": reply.code}
-        )
+        problem = structured if isinstance(structured, dict) else {}
+        over_mcp_too = {"status": problem.get("status"), "code": problem.get("code")}
+        found.compare(name, f"HTTP {what}", over_mcp_too, {"status": reply.status, "code": reply.code})
         return
     found.compare(name, f"HTTP {what}", dict(leaves("data", said_over_mcp(result, reply.data))), dict(leaves("data", reply.data)))
 
@@ -153,7 +157,7 @@ def said_over_mcp(result: Mapping[str, Any], over_http: Any) -> Any:
     texts = [block.get("text") for block in result["content"]]
     if isinstance(over_http, dict) and "content" in over_http:
         return {"content": result["content"]}
-    value = texts[0] if len(texts) == 1 else texts
+    value: Any = texts[0] if len(texts) == 1 else texts or None
     with suppress(TypeError, ValueError):
         value = value if not is_wrapped or isinstance(over_http["result"], str) else json.loads(value)
     return {"result": value} if is_wrapped else value
@@ -168,7 +172,7 @@ async def answer(app: ASGIApp, path: str, asked: Asked, version: str) -> dict[st
 
 
 def flat(said: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Every value of an answer by its way. An error of a tool is its words alone; those of campus hold the server's `own`, or name a code."""
+    """Every value of an answer by its way. Of a tool's error its words: those of the `own` server, or campus's code."""
     result = said.get("result", {})
     if not result.get("isError"):
         return dict(leaves("", said))
@@ -176,16 +180,16 @@ def flat(said: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[
     text = text_of(result)
     own_text = text_of((own or {}).get("result", {}))
     if own is not None and isinstance(structured, dict) and "code" in structured:
-        is_same = own_text is not None and (own_text in text or own_text in str(structured.get("detail")))
-        text = own_text if is_same else text
-        if not is_same:
+        if own_text is not None and own_text in f"{text} {structured.get('detail')}":
+            text = own_text
+        else:
             return {".status": said["status"], ".error": own_text, f".refused.{structured['code']}": text}
     return {".status": said["status"], ".error": text}
 
 
-def text_of(result: Mapping[str, Any]) -> str:
+def text_of(result: Mapping[str, Any]) -> str | None:
     """What a result says, if it is an error."""
-    return " ".join(block.get("text", "") for block in result.get("content", ())) if result.get("isError") else None  # type: ignore[return-value]
+    return " ".join(block.get("text", "") for block in result.get("content", ())) if result.get("isError") else None
 
 
 def requests_of(known: Mapping[str, Mapping[str, Any]], version: str) -> Iterator[Asked]:
@@ -197,11 +201,13 @@ def requests_of(known: Mapping[str, Mapping[str, Any]], version: str) -> Iterato
     for tool in listed["tools"]:
         for arguments in arguments_of(tool["inputSchema"]):
             said = json.dumps(arguments)[:60]
-            yield Asked(f"tool {tool['name']} {said}", "tools/call", {"name": tool["name"], "arguments": arguments}, (tool["name"], arguments))
+            yield Asked(
+                f"tool {tool['name']} {said}", "tools/call", {"name": tool["name"], "arguments": arguments}, (tool["name"], arguments)
+            )
     yield Asked("no such tool", "tools/call", {"name": "no_such_tool", "arguments": {}})
     for prompt in listed["prompts"]:
         names = [argument["name"] for argument in prompt.get("arguments", ())]
-        for arguments in ({name: "Bonn" for name in names}, {}):
+        for arguments in (dict.fromkeys(names, "Bonn"), {}):
             yield Asked(f"prompt {prompt['name']} {len(arguments)}", "prompts/get", {"name": prompt["name"], "arguments": arguments})
         for name in names:
             ref = {"type": "ref/prompt", "name": prompt["name"]}

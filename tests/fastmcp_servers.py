@@ -36,7 +36,6 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.tools.tool_transform import ArgTransform, ToolTransformConfig
 from fastmcp.utilities.types import Audio, File, Image
 from mcp_types import Annotations, Completion, Icon, ResourceLink, TextContent
-from mcp_odd_tools import odd_server
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -195,7 +194,7 @@ async def pet(request: Request) -> Response:
     name = request.path_params["name"]
     if name != "rex":
         return JSONResponse({"detail": f"no pet {name}"}, 404)
-    return JSONResponse({"name": "rex", "age": int(request.query_params.get("years", "3"))})
+    return JSONResponse({"name": "rex", "age": int(float(request.query_params.get("years", "3")))})
 
 
 async def new_pet(request: Request) -> Response:
@@ -337,7 +336,7 @@ MIDDLEWARE: Mapping[str, Callable[[], Middleware]] = {
     "ping": PingMiddleware,
     "rate": lambda: RateLimitingMiddleware(max_requests_per_second=10_000),
     "sliding": lambda: SlidingWindowRateLimitingMiddleware(max_requests=10_000),
-    "size": lambda: ResponseLimitingMiddleware(max_size=40),
+    "size": lambda: ResponseLimitingMiddleware(max_size=10_000),
     "timing": TimingMiddleware,
     "detailed_timing": DetailedTimingMiddleware,
     "own": Adds,
@@ -528,11 +527,6 @@ def contexts() -> Server:
     def needs(n: int = Depends(lambda: 7)) -> int:
         return n
 
-    @mcp.tool
-    async def says_changed(ctx: Context) -> str:
-        await ctx.send_notification_sync() if hasattr(ctx, "send_notification_sync") else None
-        return "said"
-
     return mcp
 
 
@@ -574,10 +568,6 @@ def from_a_lifespan() -> Server:
     return mcp
 
 
-def odd() -> Server:
-    return odd_server()
-
-
 def only_prompts() -> Server:
     mcp: Server = FastMCP("Prompts")
     mcp.prompt(lambda: "Hello.", name="greet")
@@ -591,7 +581,7 @@ SERVERS: Mapping[str, Callable[[], Any]] = {
             *(basics, identified, nameless, paged, strict, masked, with_references, mounted, mounted_without_namespace),
             *(mounted_twice_deep, proxied, a_proxy, files, skills, an_api, of_the_sdk, transformed, in_a_namespace, versions),
             *(older_versions, some_hidden, all_as_tools, searched, searched_by_pattern, in_code, injected, failures, forms, arguments),
-            *(contexts, completed, extended, from_a_lifespan, odd, only_prompts),
+            *(contexts, completed, extended, from_a_lifespan, only_prompts),
         )
     },
     **{f"middleware_{kind}": with_middleware(kind) for kind in MIDDLEWARE},

@@ -35,6 +35,8 @@ from twins.fastmcp_names import is_client_tool_call, set_transport
 NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 OPENAPI, PROXY, TOOLS = "fastmcp.server.providers.openapi", "fastmcp.server.providers.proxy", "fastmcp.tools"
 """FastMCP's code for the tools of an API, for those of another server, and around every tool."""
+AS_TOOLS = ("fastmcp.server.transforms.prompts_as_tools", "fastmcp.server.transforms.resources_as_tools")
+"""FastMCP's code for tools by which prompts and resources are asked for: a caller may name one that there is not."""
 
 
 async def every_tool(server: FastMCP[Any]) -> Sequence[Tool]:

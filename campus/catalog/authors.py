@@ -30,21 +30,21 @@ class DereferenceOnce(DereferenceRefsMiddleware):
     """Every caller gets the same tools."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Tool, Tool]] = {}  # by key, with the original tool
+        self._known: dict[int, tuple[Tool, Tool]] = {}  # by identity, with the original tool: two providers may have one of the same key
 
     async def on_list_tools(
         self, context: MiddlewareContext[ListToolsRequest], call_next: CallNext[ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
         """The tools without references."""
         tools, known = await call_next(context), self._known
-        if any(known.get(tool.key, (None,))[0] is not tool for tool in tools):
+        if any(id(tool) not in known for tool in tools):
 
             async def listed(context: MiddlewareContext[ListToolsRequest]) -> Sequence[Tool]:
                 return tools
 
             dereferenced = await super().on_list_tools(context, listed)
-            known = self._known = {tool.key: (tool, made) for tool, made in zip(tools, dereferenced, strict=True)}
-        return [known[tool.key][1] for tool in tools]
+            known = self._known = {id(tool): (tool, made) for tool, made in zip(tools, dereferenced, strict=True)}
+        return [known[id(tool)][1] for tool in tools]
 
 
 def check_author(author: FastMCP[Any], building: str, *, exposed: Collection[str]) -> None:

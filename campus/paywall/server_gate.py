@@ -91,6 +91,8 @@ class ServerGate(Middleware):
         try:
             result = await call_next(context)
         except ToolError as error:
+            if isinstance(error.__cause__, NotFoundError):  # it says that there is no such tool
+                raise
             raise masked(error, f"Error calling tool {name!r}") from error.__cause__
         if not receipts or not isinstance(result, ToolResult) or RECEIPT_META in (result.meta or {}):
             return result

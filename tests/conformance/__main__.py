@@ -1,6 +1,6 @@
-"""The conformance checks that need minutes or Node.js: direct MCP answers, the protocol's suite, stock and generated clients, fuzzing.
+"""The conformance checks that need minutes or Node.js: servers bare and served, direct MCP answers, the protocol's suite, stock clients, fuzzing.
 
-PYTHONPATH=tests python -m conformance [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
+PYTHONPATH=tests python -m conformance [bare] [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
 [accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd] [walks]
 """
 
@@ -13,6 +13,7 @@ from conformance.accessibility import PACKAGES as RULES
 from conformance.accessibility import check_accessibility
 from conformance.apps import PACKAGES as APPS
 from conformance.apps import open_apps
+from conformance.bare import compare_as_bare
 from conformance.connecting import PACKAGES as STOCK_CLIENTS
 from conformance.connecting import connect_by_stock_clients
 from conformance.crawling import PACKAGES as CRAWLER
@@ -48,7 +49,7 @@ PACKAGES = {
     "apps": APPS,
 }
 PARTS = (
-    *("direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
+    *("bare", "direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
     *("connect", "readiness", "oauth", "hosts", "apps", "systemd", "walks"),
 )
 
@@ -96,6 +97,8 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     node = Node(folder)
     if packages := dict.fromkeys(package for part in parts for package in PACKAGES.get(part, ())):
         node.install(packages)
+    if "bare" in parts:
+        faults += compare_as_bare()
     if "direct" in parts:
         faults += compare_direct_answers()
     if {"mcp", "inspector"} & set(parts):

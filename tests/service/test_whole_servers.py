@@ -1,7 +1,7 @@
 """Servers that were not written for campus, asked bare and over campus, in both generations of the protocol: what differs has a reason."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import mcp_types
 import pytest
+from as_bare import leaves
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from listening import listening
@@ -83,21 +84,6 @@ async def asked(client: Client[Any]) -> dict[str, Any]:
         if answer
         for way, value in leaves(name, answer.model_dump(by_alias=True, mode="json"))
     }
-
-
-def leaves(way: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every value within, with the way to it; tools and the like by their number, so that their order counts."""
-    match value:
-        case dict(members):
-            for name, member in members.items():
-                yield from leaves(f"{way}.{name}", member)
-        case list(items):
-            for number, item in enumerate(items):
-                yield from leaves(f"{way}.{number}", item)
-        case None:
-            return
-        case _:
-            yield way, value
 
 
 async def test_a_foreign_server_is_over_campus_what_it_is_bare_but_for_what_has_a_reason() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import httpx2
-from fastmcp.exceptions import AuthorizationError, ToolError
+from fastmcp.exceptions import AuthorizationError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import ToolResult
@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails, from_json
 from pydantic_core.core_schema import ErrorType
 from starlette.types import Scope
 
-from twins.fastmcp import OPENAPI, PROXY, came_through, is_crash, is_proxied
+from twins.fastmcp import AS_TOOLS, OPENAPI, PROXY, came_through, is_crash, is_proxied
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to, unknown_field, visible
 from twins.tool.operation import Operation
 
@@ -114,6 +114,8 @@ def problem_of(error: Exception, operation: Operation, scope: Scope, *, is_logge
         case ToolError() if not is_crash(error):
             return Problem(400, "tool_error", str(error))
     cause = error.__cause__ if isinstance(error, ToolError) and error.__cause__ is not None else error
+    if isinstance(cause, NotFoundError) and came_through(cause, *AS_TOOLS):
+        return Problem(404, "not_found", str(cause))
     problem = timeout_problem(cause, tool) or problem_of_upstream(cause)
     if problem is None and (is_proxied(tool) or came_through(cause, PROXY)):
         problem = upstream_failed()
