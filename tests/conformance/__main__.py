@@ -1,4 +1,4 @@
-"""The conformance checks that need minutes or Node.js: servers bare and served, direct MCP answers, the protocol's suite, stock clients, fuzzing.
+"""The checks that need minutes or Node.js: servers bare and served, direct MCP answers, the protocol's suite, stock clients, fuzzing.
 
 PYTHONPATH=tests python -m conformance [bare] [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
 [accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd] [walks]
