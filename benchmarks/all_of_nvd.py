@@ -26,7 +26,8 @@ from buildings.cve.feeds.nvd import parse_nvd
 from buildings.cve.nvd.records import PAGE_BITS, merged
 from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.tables import NvdRecordPage, NvdState, Tables
-from campus.storage import Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
 
 MANY = 1_000
 ASKED = 20

@@ -16,8 +16,9 @@ from benchmarks.monitors_in_postgres import cpu_seconds, fill, postgres
 from buildings.recorder.beats.rules import BEATS_PER_MINUTE, ENTRY, Beat, BeatOutcome
 from buildings.recorder.beats.sql import BeatRow, beat_row, record_beats, record_by_row
 from buildings.recorder.tables import Tables
-from campus import EPOCH, MICROSECOND, digest_of
-from campus.storage import Databases, Storage
+from campus.secrets import digest_of
+from campus.storage import EPOCH, MICROSECOND, Storage
+from campus.storage.databases import Databases
 from tests.postgres_server import Postgres
 
 MANY = 200_000

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
 from benchmarks.monitors import MONITORS, SECRET, monitor_id
-from campus import digest_of
+from campus.secrets import digest_of
 
 PERIOD, GRACE = timedelta(hours=1), timedelta(minutes=5)
 SCHEMA = """

@@ -19,7 +19,7 @@ import anyio
 from benchmarks.monitors import MONITORS, SECRET, database_file, monitor_id
 from buildings.recorder.beats.rules import Beat
 from buildings.recorder.beats.sql import record_beats
-from campus import digest_of
+from campus.secrets import digest_of
 from campus.storage.sqlite_connections import SqliteConnections
 
 TRANSACTIONS = 30

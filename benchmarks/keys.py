@@ -21,7 +21,8 @@ from benchmarks.processes import campus
 from benchmarks.wire import get
 from campus.keys.repository import new_row
 from campus.keys.tables import KeyRow
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from tests.serving import CAMPUS, free_port, write_config
 
 MANY, FEW = 100_000, 10

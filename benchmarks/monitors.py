@@ -11,8 +11,10 @@ import anyio
 
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, ENTRY
 from buildings.recorder.tables import Tables
-from campus import digest_of
-from campus.storage import EPOCH, MICROSECOND, CoreTables, Databases
+from campus.secrets import digest_of
+from campus.storage import EPOCH, MICROSECOND
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 MONITORS = 5_000
 """Beats go round them: each accepts 120 a minute, so that these are enough for 10,000 a second."""

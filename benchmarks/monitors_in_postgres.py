@@ -13,8 +13,10 @@ from sqlalchemy import Connection, text
 from benchmarks.monitors import GRACE, PERIOD, SECRET, microseconds
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, ENTRY
 from buildings.recorder.tables import Tables
-from campus import MICROSECOND, digest_of, in_transaction
-from campus.storage import CoreTables, Databases
+from campus.secrets import digest_of
+from campus.storage import MICROSECOND, in_transaction
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from tests.postgres_server import Postgres, running
 
 SETTINGS = {"listen_addresses": "", "shared_buffers": "1GB", "max_wal_size": "4GB"}

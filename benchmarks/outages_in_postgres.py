@@ -18,8 +18,8 @@ from benchmarks.monitors import GRACE, microseconds
 from benchmarks.monitors_in_postgres import cpu_seconds, fill, postgres
 from benchmarks.processes import LAST, Server, campus, on_cpu
 from buildings.recorder.tables import Tables
-from campus import in_snapshot, in_transaction
-from campus.storage import Databases, Storage
+from campus.storage import Storage, in_snapshot, in_transaction
+from campus.storage.databases import Databases
 from tests.postgres_server import Postgres
 
 MANY = 1_000_000

@@ -27,8 +27,8 @@ from benchmarks.processes import LAST, Server, campus, on_cpu
 from benchmarks.servers import CONFIG as CALLS
 from benchmarks.wire import MODERN, get, mcp_request
 from buildings.recorder.tables import Tables
-from campus import in_snapshot
-from campus.storage import Databases
+from campus.storage import in_snapshot
+from campus.storage.databases import Databases
 from tests.postgres_server import Postgres
 
 MANY, FEW = 100_000, 1_000

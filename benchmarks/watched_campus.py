@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from campus.cli import main
-from campus.observability import EventLoopLag
-from campus.observability.metrics import Histogram
+from campus.observability.metrics import EventLoopLag, Histogram
 
 LINES = Path(sys.argv[2]).open("w", buffering=1)  # noqa: SIM115  # open until the process ends
 count = EventLoopLag.add

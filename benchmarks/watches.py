@@ -26,8 +26,8 @@ from buildings.cve.ranking.formula import UNSCORED
 from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
 from buildings.cve.watches.matching import CRITERIA, Criteria, scores_of
 from buildings.cve.watches.news import follow_owners, list_matching, owners_of
-from campus import Storage, in_snapshot, in_transaction
-from campus.storage import Databases
+from campus.storage import Storage, in_snapshot, in_transaction
+from campus.storage.databases import Databases
 
 HALF_A_YEAR_BEFORE = date(2026, 1, 30)
 COUNTS = (1_000, 10_000)

@@ -1,4 +1,4 @@
-"""The public API for plugin authors; what concerns alerts is in campus.alerts, and helpers for tests are in campus.testing.
+"""What every building imports. Each further subject has a module of its own, such as campus.storage, campus.alerts or campus.testing.
 
 Its names are imported at their first use: FastMCP takes a second to import, and most of the operator's commands do without it.
 """

@@ -24,6 +24,7 @@ from campus.checks import (
     campus_findings,
     description_findings,
     free_write_findings,
+    name_findings,
     readiness,
     run_checks,
     signature_findings,
@@ -39,7 +40,7 @@ from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
 from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
-from campus.observability import Metrics, Reading
+from campus.observability.metrics import Metrics, Reading
 from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
@@ -47,7 +48,8 @@ from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
 from campus.paywall.limits import CallLimits
 from campus.site import Site
-from campus.storage import NoStorage, in_snapshot
+from campus.storage import in_snapshot
+from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
@@ -195,6 +197,7 @@ class Campus:
             templates = site.pages.findings() if site.pages else []
             tools = [
                 *description_findings(one),
+                *name_findings(one),
                 *signature_findings(one),
                 *free_write_findings(one),
                 *(unruled_findings(one) if self.plan.pricing else ()),

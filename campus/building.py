@@ -14,6 +14,8 @@ from starlette.responses import Response
 
 from campus.addresses import read_number
 
+__all__ = ["CONTRACT", "Building", "Check", "Holding", "Holdings", "Job", "Page", "Service", "Settings", "ToolCall"]
+
 CONTRACT = 1
 """The version of what campus and buildings expect of each other: it changes when a building that was right no longer is."""
 CODE = re.compile(r"[a-z][a-z0-9_]*")

@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 from campus.addresses import network_of
 
+__all__ = ["Caller", "Key"]
+
 Frame = Literal["http", "mcp"]
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
 

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 import sysconfig
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,14 +36,18 @@ from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
-from campus.storage import CoreTables, Storage, try_write
+from campus.storage import Storage
+from campus.storage.database import try_write
 from campus.storage.databases import Databases
 from campus.storage.migrations import how_to_migrate, missing_from
+from campus.storage.tables import CoreTables
 from twins import is_read_only, why_slow
 
 log = logging.getLogger(__name__)
 EMPTY = inspect.Parameter.empty
 
+NAME_FOR_CLIENTS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What Claude Desktop takes as a tool's name, and OpenAI's API as a function's: narrower than MCP, which has dots, and 128 characters."""
 MOST_NAMED = 3
 """How many tools a sentence names that is about many."""
 WRITE_SECONDS = 6.0
@@ -206,11 +211,13 @@ def unpayable_note(plan: Plan) -> str | None:
 
 def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
     """Tools of other servers that are sold although campus cannot tell which of their results are failures."""
-    table = opened.loaded.table
+    server = opened.loaded.table.server
+    if isinstance(server, dict) and "openapi" in server:  # an API says by its status which are
+        return []
     unruled = [
         name
         for name, tool in sorted(opened.tools.items())
-        if table.server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
+        if server is not None and opened.offers[name].is_sold_per_call and "fails_if" not in (tool.meta or {}).get(META, {})
     ]
     if not unruled:
         return []
@@ -243,6 +250,16 @@ def description_findings(opened: OpenBuilding) -> Sequence[str]:
         return []
     said = f"no description: {', '.join(bare)}; agents choose a tool by it, so write what it does and what comes back as its docstring"
     return [Warned(said)]
+
+
+def name_findings(opened: OpenBuilding) -> Sequence[str]:
+    """Tools whose names some clients refuse, and some of these with them all tools of the server."""
+    refused = sorted(name for name in opened.tools if not NAME_FOR_CLIENTS.fullmatch(name))
+    if not refused:
+        return []
+    named = ", ".join(map(repr, refused[:MOST_NAMED])) + (f" and {len(refused) - MOST_NAMED} more" if refused[MOST_NAMED:] else "")
+    rule = "a name may have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    return [Warned(f"Claude Desktop, OpenAI's models and other clients refuse tools named {named}: {rule}; rename them at their server")]
 
 
 def signature_findings(opened: OpenBuilding) -> Sequence[str]:

@@ -68,7 +68,7 @@ SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
-SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}'
+SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or {openapi = "https://…/openapi.json"}'
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """In the server of a building: what the environment has under this name."""
@@ -238,9 +238,11 @@ class BuildingTable(BaseModel):
     about: str | None = Field(default=None, min_length=1)
     """What it does, in the directory and on pages; default: what its server says of itself, else the names of its tools."""
     server: Annotated[str | dict[str, Any] | None, BeforeValidator(_is_server)] = None
-    """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"} or {url = "https://…/mcp"}."""
+    """A FastMCP server that is no installed building: "./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or, for
+    an API, {openapi = "https://…/openapi.json"}."""
     answer_limit: int = Field(default=ANSWER_LIMIT, ge=1024, le=256 * ANSWER_LIMIT)
-    """The bytes that a server behind {command = "…"} or {url = "…"} may send in one call, and for its whole list of tools."""
+    """The bytes that a server behind {command = "…"} or {url = "…"} may send in one call, and for its whole list of tools; and those of an
+    API's answer, and of its document."""
     expose: tuple[Exposed, ...] = ()
     """What callers reach besides tools, all closed by default: `resources`, `prompts`, `routes`, `methods`. No price guards it."""
     sessions: bool = False
@@ -273,6 +275,7 @@ class Config(Table):
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
     _is_locked: bool = PrivateAttr(default=False)
+    _is_authors: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
     def has_its_logo(self) -> Self:
@@ -288,8 +291,19 @@ class Config(Table):
 
     def locked(self) -> Self:
         """The same for a process whose parent holds the lock of the data."""
-        config = self.model_copy()
+        config = self.for_author()
         config._is_locked = True
+        return config
+
+    @property
+    def is_authors(self) -> bool:
+        """True under `campus dev` and in campus.testing: who is told what a tool returned, and not what it publishes, is its author."""
+        return self._is_authors
+
+    def for_author(self) -> Self:
+        """The same where only the author of its buildings calls."""
+        config = self.model_copy()
+        config._is_authors = True
         return config
 
     @property

@@ -18,7 +18,9 @@ from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
 from campus.keys.usage import KeyUsage
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+__all__ = ["BuildingEntry", "Directory", "ProductEntry", "ToolEntry"]
+
 GUIDE = "how_to_pay"
 """The tool that explains payment, as the interface names it."""
 

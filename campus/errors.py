@@ -21,6 +21,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = ["JobFailed", "KeyRefused", "MailRefused", "MailUnavailable", "StorageUnavailable", "TargetRefused"]
+
 LONGEST_REASON = 200
 """Characters of another machine's text that an error repeats."""
 

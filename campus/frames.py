@@ -93,8 +93,10 @@ class FrameMaker:
         await serve_schemas(opened.server)
         campus, table = self._campus, opened.loaded.table
         threads = threads or anyio.CapacityLimiter(THREADS)  # of its own: slow functions of one building delay no other
+        reveals = self._campus.plan.config.is_authors
         checkers = {
-            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads) for name, each in opened.operations.items()
+            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads, reveals=reveals)
+            for name, each in opened.operations.items()
         }
         site, core = campus.sites[opened.name], campus.core
         gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
@@ -150,8 +152,10 @@ class FrameMaker:
         for _, offer in found:
             frames.gate.offer(offer)
         operations = {operation.name: operation for operation, _ in found}
+        reveals = self._campus.plan.config.is_authors
         checkers = {
-            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=frames.threads) for name, each in operations.items()
+            name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=frames.threads, reveals=reveals)
+            for name, each in operations.items()
         }
         return self._twins(opened, operations, checkers, frames.gate, None).table.find(scope["path"])
 

@@ -5,6 +5,8 @@ from operator import eq
 
 from twins import Problem
 
+__all__ = ["HOW_TO_MAKE_A_KEY", "check_idempotency_key"]
+
 SHORTEST_KEY, LONGEST_KEY = 22, 255
 LEAST_DISTINCT = 8
 LEAST_UNPREDICTED = 8

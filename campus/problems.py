@@ -72,6 +72,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "upstream_unavailable": "The server behind the tool cannot be reached or started at the moment. Try again after Retry-After.",
     "upstream_failed": "The server or API behind the tool did not return a valid answer. Try again later.",
     "upstream_refused": "The API behind the tool refused the call; the status is its own, and `detail` has its words.",
+    "invalid_result": "The tool returned what its output schema does not allow. Nothing is charged; the cause is in the log.",
     "internal_error": "The call failed on the server. `request_id` identifies the request in its log.",
     "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
     "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",

@@ -7,6 +7,8 @@ from hashlib import sha256
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+__all__ = ["Entropy", "digest_of", "random_base62", "random_id", "seal", "unseal"]
+
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 16
 NONCE_BYTES = 12

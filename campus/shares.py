@@ -21,6 +21,8 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
+__all__ = ["TokenBuckets"]
+
 HOLDERS_TRIED = 16
 """How many holders are searched for a member that waits, the one with the most members first."""
 ENDED_SHARE = 64

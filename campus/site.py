@@ -21,7 +21,7 @@ from campus.context import context_of
 from campus.directory import Directory
 from campus.keys.keyring import BuildingKeys
 from campus.layout.renderer import Pages
-from campus.observability import Metrics
+from campus.observability.metrics import Metrics
 from campus.outbound.http_clients import GuardedClient
 from campus.outbound.mail import Mail
 from campus.storage import Storage

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from campus.cli import main
-from campus.observability import LIBRARY_LEVELS
+from campus.observability.logs import LIBRARY_LEVELS
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,21 @@ from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Buildin
 from campus.problems import EXPLANATIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
+SUBJECTS = (
+    "campus.building",
+    "campus.storage",
+    "campus.caller",
+    "campus.keys.makers",
+    "campus.directory",
+    "campus.layout",
+    "campus.outbound",
+    "campus.secrets",
+    "campus.idempotency_keys",
+    "campus.shares",
+    "campus.observability",
+    "campus.errors",
+)
+"""What buildings import beside `campus` itself, on its page."""
 DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
@@ -41,7 +56,7 @@ SECRETS = {
 STATUS = {
     **dict.fromkeys(("key_expired", "key_revoked", "key_unknown", "payment_refused", "payment_unverified"), "402"),
     **dict.fromkeys(("login_required", "token_refused"), "401"),
-    **{"taken_over": "409", "too_many_beats": "429"},
+    **{"taken_over": "409", "too_many_beats": "429", "upstream_refused": "that of the API"},
 }
 """The codes whose status is not written beside them in the code."""
 
@@ -336,12 +351,24 @@ def public_names(door: str) -> str:
     return "".join(entry(door, name) for name in module.__all__)
 
 
+def public_modules() -> str:
+    """Every name that a building imports: those of campus itself, then the further ones of each subject."""
+    names = set(import_module("campus").__all__)
+    sections = []
+    for subject in SUBJECTS:
+        module = import_module(subject)
+        entries = "".join(entry(subject, name) for name in module.__all__ if name not in names)
+        sections.append(f"\n## `{subject}`\n\n{plain((module.__doc__ or '').partition(chr(10))[0])}\n{entries}")
+    return public_names("campus") + "".join(sections)
+
+
 PAGES = {
     "configuration.md": configuration,
     "commands.md": command_pages,
     "errors.md": codes,
     "clients.md": clients,
     **{f"api-{door.rpartition('.')[2]}.md": partial(public_names, door) for door in DOORS},
+    "api-campus.md": public_modules,
 }
 MARK = "[//]: # (From here on this page is made from the code by make reference.)\n"
 

@@ -7,18 +7,20 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
 import pytest
+from reference import DOORS, SUBJECTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("twins", "campus", "buildings")
 FILES = sorted(path for package in (*PACKAGES, "benchmarks") for path in (ROOT / package).rglob("*.py"))
 NAMES_THAT_SAY_NOTHING = re.compile(r"^(utils?|helpers?|common|misc|base|managers?)$")
-FRONT_DOORS = {"campus", "campus.alerts", "campus.testing", "twins"}
+FRONT_DOORS = {*DOORS, *SUBJECTS}
 IMPORTS = ("twins", "campus", "campus.alerts", "campus.testing", "campus.payments.setup")
 """In this order each imports those before it, or leaves them as they are."""
 HEAVY = {"web3", "eth_tester", "eth_account", "eth_abi", "x402", "alembic", "cyclopts", "asyncpg"}
@@ -139,6 +141,16 @@ def test_no_test_gives_up_before_a_busy_machine_could_answer() -> None:
 def test_a_front_door_says_what_it_offers(door: str) -> None:
     offered = import_module(door)
     assert [getattr(offered, name) for name in offered.__all__]
+
+
+def test_a_building_needs_few_names_and_each_further_subject_has_a_module_that_it_may_import() -> None:
+    names = import_module("campus").__all__
+    assert len(names) <= 16
+    closed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][3]
+    opened = {each.partition(" -> ")[2] for each in closed["ignore_imports"]}
+    modules = {f"campus.{each.stem}" for each in (ROOT / "campus").iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()}
+    offered = modules - set(closed["protected_modules"]) - {"campus.__init__", "campus.__main__"} | opened
+    assert offered == {"campus.alerts", *SUBJECTS}
 
 
 def test_the_repository_names_no_package_registry_and_no_machine() -> None:

@@ -6,13 +6,15 @@
     twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
 Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
-argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked (tool.arguments).
-A call passes the gate (http.call) and runs the tool's function (tool.direct_call, within tool.context) or goes through its server;
-if its caller hangs up it is cancelled (tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result
-becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the endpoint of a path, documents
-describes all operations, and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests
-take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called through a gate (mcp.call), and answered
-(mcp.results, mcp.exchange). What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
+argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked
+against what the tool publishes (tool.arguments, tool.published_schema). A call passes the gate (http.call) and runs the tool's
+function (tool.direct_call, within tool.context) or goes through its server; if its caller hangs up it is cancelled (tool.hang_up),
+and what it raises becomes a problem (tool.errors, problems). The result is held against what is published of it
+(tool.result_schema), and becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the
+endpoint of a path, documents describes all operations, and attach puts everything together. Over MCP, bodies are measured
+first (mcp.bodies), and plain requests take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called
+through a gate (mcp.call), and answered (mcp.results, mcp.exchange). Whether all this still describes the server, catalog asks
+before each call. What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
 release lacks something of it, quick_way says so, and the server answers every call.
 """
 
@@ -34,7 +36,17 @@ from twins.fastmcp import (
 from twins.http.call import Call, Gate, ToolOnServer
 from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
-from twins.http.responses import Answer, etag_of, json_answer, known_etags, or_not_modified, problem_answer, send_answer
+from twins.http.responses import (
+    CONTENT_MEMBER,
+    Answer,
+    body_of_result,
+    etag_of,
+    json_answer,
+    known_etags,
+    or_not_modified,
+    problem_answer,
+    send_answer,
+)
 from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
 from twins.mcp.call import McpCall, McpGate, McpResult, with_meta
@@ -50,9 +62,11 @@ from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
+from twins.tool.result_schema import as_published, invalid_result
 
 __all__ = [
     "ANY",
+    "CONTENT_MEMBER",
     "QUERY_METHODS",
     "RAW_RESULTS",
     "ROUTE_META",
@@ -82,12 +96,15 @@ __all__ = [
     "ToolOnServer",
     "Twins",
     "WhileItHolds",
+    "as_published",
     "attach",
+    "body_of_result",
     "etag_of",
     "extensions_of",
     "has_too_many_values",
     "hides_tools",
     "invalid_request",
+    "invalid_result",
     "is_crash",
     "is_read_only",
     "is_refusal",

@@ -5,7 +5,7 @@ at start what a direct call needs.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from traceback import walk_tb
 from typing import Any
@@ -28,7 +28,7 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from twins.fastmcp_names import is_client_tool_call, set_transport
 
@@ -214,6 +214,30 @@ def runs_as_task(tool: Tool, context: Context) -> bool:
     if mode == "required":
         raise ToolError(f"Tool {tool.name!r} only runs as a background task, which the client has to request by calling it directly.")
     return False
+
+
+def function_of(tool: Tool) -> Callable[..., Any] | None:
+    """The function that a tool runs, also one that was made from another tool; None for what another server or an API runs."""
+    while isinstance(parent := getattr(tool, "parent_tool", None), Tool):
+        tool = parent
+    found: Callable[..., Any] | None = getattr(tool, "fn", None)
+    return found
+
+
+def ends_in_a_function(tool: Tool) -> bool:
+    """True if pydantic judges the arguments in the end: of a function, or of what is probably one, in a server that is mounted."""
+    mounted = any(kind.__module__ == "fastmcp.server.providers.fastmcp_provider" for kind in type(tool).__mro__)
+    return mounted or function_of(tool) is not None
+
+
+UNSENDABLE = ("Tool result contains a non-finite float", "Could not serialize the return value", "structured_content must be a dict")
+
+
+def is_unsendable(error: ToolError) -> bool:
+    """True if FastMCP could not write what a tool returned: a number or a text that JSON has not, or no object where one is published."""
+    cause = error.__cause__
+    says_so = any(str(each).startswith(UNSENDABLE) for each in (error, cause))
+    return type(error) is ToolError and (says_so or isinstance(cause, PydanticSerializationError))
 
 
 def api_method(tool: Tool) -> str | None:

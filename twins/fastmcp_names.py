@@ -19,6 +19,11 @@ try:
 except ImportError:
     FastMCPRequestContext = object  # type: ignore[assignment,misc]  # a class with none of its attributes
     MISSING.append("FastMCPRequestContext")
+try:  # which members of a result have the names of their aliases, model by model; direct calls do without
+    from fastmcp.tools.function_parsing import _ToolOutputSchemaGenerator
+except ImportError:
+    from pydantic.json_schema import GenerateJsonSchema as _ToolOutputSchemaGenerator  # type: ignore[assignment]
+OutputSchemas = _ToolOutputSchemaGenerator
 FoundT = TypeVar("FoundT")
 AskT = TypeVar("AskT")
 Bind = Callable[[AskT], AbstractContextManager[Any]]

@@ -1,6 +1,6 @@
 """What an agent must know before it buys: the texts that the tools return. Pure."""
 
-from campus import HOW_TO_MAKE_A_KEY
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
 DEFAULT_SPEND_LIMIT = "1"
 """US dollars per payment: the limit of x402's clients unless it is raised."""

@@ -1,15 +1,16 @@
 """The results of the checkout's tools: frozen models, with every field described for the agent that reads it."""
 
-from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 
 class Result(BaseModel):
     """Base of all results."""
 
     model_config = ConfigDict(frozen=True)
+
+    always_conforms: ClassVar[bool] = True
 
 
 class ProductForSale(Result):
@@ -66,8 +67,8 @@ class Bought(Result):
     key_id: str = Field(description="Id of the key, for renewals. It unlocks nothing and is not secret.")
     product: str = Field(description="Name of the product that was bought.")
     scope: str = Field(description="Scope of the key: that of one server, or all.")
-    issued_at: datetime = Field(description="When the key was first bought (UTC).")
-    valid_until: datetime = Field(
+    issued_at: AwareDatetime = Field(description="When the key was first bought (UTC).")
+    valid_until: AwareDatetime = Field(
         description="End of its term (UTC); the key is valid before this time. For a renewal the end that the key had when it was charged."
     )
     use: Usage = Field(description="How to send it over HTTP and MCP.")

@@ -10,7 +10,9 @@ from pydantic import AfterValidator, Field
 
 from buildings.checkout.guidance import BEFORE_PAYING, FINAL, RENEWAL, how_to_buy
 from buildings.checkout.models import Bought, Opens, ProductForSale, Products, Usage
-from campus import BuildingEntry, Caller, CurrentCaller, CurrentSite, KeyRefused, Problem, Site, access, free, route
+from campus import Caller, CurrentCaller, CurrentSite, Problem, Site, access, free, route
+from campus.directory import BuildingEntry
+from campus.errors import KeyRefused
 
 PURCHASE = "/v1/checkout/keys"
 KEY_ID = "^key_[0-9A-Za-z]{12}$"

@@ -22,8 +22,9 @@ from buildings.cve.watches.alerts import EMAIL_PAGES, deliver
 from buildings.cve.watches.models import MOST_WATCHES
 from buildings.cve.watches.pages import WATCHES, remove_watch, show_watches, watches_used
 from buildings.cve.watches.tools import mcp
-from campus import Building, Check, Holdings, Job, Page, Service
+from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages
+from campus.building import Holdings
 
 building = Building(
     mcp,

@@ -17,7 +17,7 @@ from buildings.cve.ranking.edition import is_ahead, listing_days
 from buildings.cve.ranking.formula import RankedCve, factors_of, ranked
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.results import DECIMALS, brief_of
-from campus import origin_of, utc_text
+from campus.observability import origin_of, utc_text
 
 MAX_LIST_AGE_DAYS = 1
 """Yesterday's list is good until today's is due."""

@@ -25,7 +25,8 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.edition import Edition, make_edition
 from buildings.cve.tables import ArchivedForecast, EpssBlock, RankingOrder, RansomwareFlip
 from buildings.cve.tables import EpssDay as StoredEpss
-from campus import JobFailed, Storage
+from campus.errors import JobFailed
+from campus.storage import Storage
 
 
 class ListRefused(JobFailed):

@@ -5,7 +5,9 @@ from functools import partial
 from buildings.cve.pages.feed_urls import feeds_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.watches.store import list_watches
-from campus import Holding, Key, ToolCall, in_snapshot
+from campus.building import Holding, ToolCall
+from campus.caller import Key
+from campus.storage import in_snapshot
 
 
 async def feeds_and_watches(site: CveSite, key: Key) -> list[Holding]:

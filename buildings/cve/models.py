@@ -1,9 +1,9 @@
 """The result models of the CVE tools, with a description of every member; unknown is null, never 0."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
@@ -65,6 +65,8 @@ class ResultPart(BaseModel):
     """Base of all results; a field with a serialization alias is sent under that name."""
 
     model_config = ConfigDict(frozen=True, serialize_by_alias=True)
+
+    always_conforms: ClassVar[bool] = True
 
 
 def only_when_true(description: str) -> Any:
@@ -294,7 +296,7 @@ class Brief(Answer):
         ge=1,
         description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive.",
     )
-    generated_at: datetime = Field(description="When the list was made (UTC).")
+    generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     source: str = Field(description="Data sources and basis of the ranking, in one line.")
     count: int = Field(description="Number of entries.")

@@ -27,7 +27,7 @@ from buildings.cve.ranking.edition import Edition, is_ahead, make_edition
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.news import ListMatching, follow_owners, list_matching, makers_of, owners_of, stop_watches
-from campus import in_transaction
+from campus.storage import in_transaction
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
 from buildings.cve.reports.batch import Verdicts
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
-from campus import Caller, CurrentCaller, CurrentSite, Problem, access, add_app, free, route
+from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
+from campus.layout import add_app
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 SETS = WRITES | {"idempotentHint": True}

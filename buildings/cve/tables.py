@@ -5,8 +5,8 @@ from datetime import date, datetime
 from sqlalchemy import BigInteger
 from sqlmodel import Field, SQLModel
 
-from campus import Moment, UtcDateTime, registry
 from campus.alerts import AlertTarget, Outbox, WaitingAlert
+from campus.storage import Moment, UtcDateTime, registry
 
 LATEST = 1
 

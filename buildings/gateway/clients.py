@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jinja2 import DictLoader, Environment, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from campus import Directory
+from campus.directory import Directory
 
 IN_ENVIRONMENT = "in the environment variable CAMPUS_KEY; the text names the variable, not the key"
 ClientId = Literal[

@@ -6,7 +6,8 @@ from decimal import Decimal
 from pydantic import BaseModel, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, clients_of
-from campus import HOW_TO_MAKE_A_KEY, Directory
+from campus.directory import Directory
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
 SPEND_LIMIT, LEGACY_SPEND_LIMIT = Decimal("1"), Decimal("0.10")
 """US dollars: the default limit per payment of x402's own clients, and of those of its first version."""

@@ -1,14 +1,15 @@
 """The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from fastmcp import FastMCP
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
-from campus import BuildingEntry, CurrentSite, Directory, ProductEntry, Site, free
+from campus import CurrentSite, Site, free
+from campus.directory import BuildingEntry, Directory, ProductEntry
 
 mcp = FastMCP(
     "Campus gateway",
@@ -24,6 +25,8 @@ class Result(BaseModel):
     """Base of the gateway's answers."""
 
     model_config = ConfigDict(frozen=True)
+
+    always_conforms: ClassVar[bool] = True
 
     ok: bool = Field(default=True, description="Always true: a refused call returns an error instead.")
 

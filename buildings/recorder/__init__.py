@@ -13,8 +13,9 @@ from buildings.recorder.problems import MONITORS_PER_KEY, PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
-from campus import Building, Check, Holdings, Job, Page, Service
+from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages
+from campus.building import Holdings
 
 building = Building(
     mcp,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Table, case, literal, select, update
 
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, TARGETS, TICKS
-from campus import Moment, Span, utc_text
+from campus.observability import utc_text
+from campus.storage import Moment, Span
 
 MAX_DRIFT = timedelta(seconds=5)
 """The largest difference of the two clocks that is no jump. NTP corrects gradually, and by far less."""

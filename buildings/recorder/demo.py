@@ -12,7 +12,8 @@ from buildings.recorder.monitors.rows import stored_state
 from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS
-from campus import Entropy, in_snapshot, in_transaction
+from campus.secrets import Entropy
+from campus.storage import in_snapshot, in_transaction
 
 EVERY = timedelta(minutes=1)
 SCHEDULE = Schedule(period=EVERY, grace=EVERY)

@@ -14,7 +14,7 @@ from buildings.recorder.monitors.registration import ANSWER_RETENTION
 from buildings.recorder.monitors.rows import apply_key_event, delete_all
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, OWNERS, REPLIES, TARGETS
-from campus import among, in_snapshot, in_transaction
+from campus.storage import among, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 

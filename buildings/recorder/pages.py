@@ -26,8 +26,11 @@ from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
-from campus import Caller, Key, Problem, Request, Response, in_snapshot, pretty_json
+from campus import Caller, Problem, Request, Response
 from campus.alerts import masked_address
+from campus.caller import Key
+from campus.layout import pretty_json
+from campus.storage import in_snapshot
 
 FLEET = "/recorder"
 ACTIONS: Mapping[str, str] = {

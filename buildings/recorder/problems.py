@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from buildings.recorder.models import Beaten
-from campus import Problem, ProductEntry
+from campus import Problem
+from campus.directory import ProductEntry
 
 MONITORS_PER_KEY = 20
 TOO_MANY_BEATS = "too_many_beats"

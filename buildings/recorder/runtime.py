@@ -19,8 +19,14 @@ from buildings.recorder.clock import ADOPT_AFTER, MAX_DRIFT, ClockReading, Recor
 from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import DEMO, MONITOR_TARGETS, MONITORS, OUTBOX
-from campus import Entropy, EventStreams, Problem, Site, StorageUnavailable, TokenBuckets, in_snapshot, in_transaction, utc_text
+from campus import Problem, Site
 from campus.alerts import AlertLimits, Dispatcher, Registrations, open_channels
+from campus.errors import StorageUnavailable
+from campus.layout import EventStreams
+from campus.observability import utc_text
+from campus.secrets import Entropy
+from campus.shares import TokenBuckets
+from campus.storage import in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 

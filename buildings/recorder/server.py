@@ -44,7 +44,10 @@ from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, neither_target
 from buildings.recorder.runtime import RecorderSite
-from campus import Caller, CurrentCaller, CurrentSite, access, add_app, digest_of, free, in_snapshot, in_transaction, route
+from campus import Caller, CurrentCaller, CurrentSite, access, free, route
+from campus.layout import add_app
+from campus.secrets import digest_of
+from campus.storage import in_snapshot, in_transaction
 
 READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}

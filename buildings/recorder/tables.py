@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-from campus import EPOCH, Moment, Span, registry
 from campus.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
+from campus.storage import EPOCH, Moment, Span, registry
 
 ONLY = 1
 DEMO = "mon_demo"

@@ -34,7 +34,8 @@ from campus.alerts.outbox import CONFIRM, Outbox
 from campus.alerts.retries import NextStep
 from campus.alerts.turns import MOST_CHOSEN, Turns
 from campus.secrets import Entropy, random_id
-from campus.storage import MICROSECOND, Lease, Moment, among
+from campus.storage import MICROSECOND, Moment, among
+from campus.storage.leases import Lease
 
 MOST_SENT_SINGLY = 5
 """Up to this many waiting alerts are sent one by one; more become a digest."""

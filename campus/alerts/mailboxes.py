@@ -15,7 +15,8 @@ from sqlmodel import Field, Index
 
 from campus.alerts.message import Outcome
 from campus.secrets import Entropy, random_id
-from campus.storage import CoreTables, Storage, UtcDateTime, in_snapshot, in_transaction
+from campus.storage import Storage, UtcDateTime, in_snapshot, in_transaction
+from campus.storage.tables import CoreTables
 
 ASK_AGAIN = timedelta(days=1)
 """A mailbox is asked at most once in this time, whoever names it."""

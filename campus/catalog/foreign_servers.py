@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -25,11 +25,10 @@ from mcp_types import CompletionArgument, CompletionContext, PromptReference, Re
 from pydantic import ValidationError
 
 from campus.catalog.bounded_lines import TOO_LONG
-from campus.catalog.foreign_schemas import ForeignSchema
 from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError
 from campus.problems import upstream_unavailable
-from twins import Problem, problem_of_result, upstream_failed, upstream_late, upstream_too_long
+from twins import Problem, invalid_result, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
 EMPTY_PAGE = 8_000
 """What a page of a list counts besides its tools, in bytes: a list of empty pages ends too."""
@@ -41,6 +40,8 @@ RESERVED_CODES = range(-32768, -31999)
 KEPT_SECONDS = 300.0
 """How long a list of prompts or resources is used to find one of them, as FastMCP's proxies do; whoever lists them, lists those of now."""
 log = logging.getLogger(__name__)
+NOT_AS_LISTED = re.compile(r"Invalid structured content returned by tool|Tool .* has an output schema but did not return")
+"""What mcp's client raises for a result that it compared itself."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,6 @@ class ForeignComponents(ProxyProvider):
         tool = ForeignTool.from_mcp_tool(self.client_factory, listed)
         assert isinstance(tool, ForeignTool)
         tool._upstream, tool._listed = self._upstream, listed
-        try:
-            tool._schema = ForeignSchema(listed.input_schema)
-        except Exception as error:  # the border to another server's schemas: whatever cannot be compiled
-            reason = reason_of(error)
-            log.warning("arguments are checked by the server alone", extra={"server": self._subject, "tool": tool.name, "reason": reason})
         return tool
 
     async def _list_prompts(self) -> Sequence[Any]:
@@ -280,11 +276,10 @@ class ForeignTemplate(ProxyTemplate):
 
 
 class ForeignTool(ProxyTool):
-    """A tool that is called through a session. Arguments are checked before they are sent, and every failure becomes a problem."""
+    """A tool that is called through a session. Every failure becomes a problem."""
 
     _listed: mcp_types.Tool
     _upstream: WatchedServer | None = None
-    _schema: ForeignSchema | None = None
 
     def to_mcp_tool(self, **overrides: Any) -> mcp_types.Tool:
         """As it was listed, but for what campus says of it; FastMCP would add a title and tags."""
@@ -292,8 +287,6 @@ class ForeignTool(ProxyTool):
         return shown.model_copy(update={"title": self._listed.title, "meta": self.meta})
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
-        if errors := self._mismatches(arguments):
-            raise Problem(422, "invalid_request", "; ".join(errors))
         try:
             with anyio.fail_after(self._upstream.seconds if self._upstream else None) as limit:  # also one that never stops to send
                 result = await super().run(arguments, context)
@@ -307,6 +300,8 @@ class ForeignTool(ProxyTool):
         except ValidationError as error:  # what it sent is no result of MCP
             raise upstream_failed() from error
         except Exception as error:  # transports may raise any exception of their libraries
+            if isinstance(error, RuntimeError) and NOT_AS_LISTED.match(str(error)):
+                raise invalid_result(self, "its server sent what it does not list as its output schema") from None
             self._mark_unreachable(error)
             raise upstream_unavailable() from error
         if self._upstream is not None:
@@ -314,12 +309,6 @@ class ForeignTool(ProxyTool):
         if result.is_error:
             raise problem_of_result(result, self)
         return result
-
-    def _mismatches(self, arguments: Mapping[str, Any]) -> Sequence[str]:
-        try:
-            return self._schema.mismatches(arguments) if self._schema else ()
-        except ValueError:  # too long, or with texts that are no Unicode: the server checks them itself
-            return ()
 
     def _mark_unreachable(self, error: Exception) -> None:
         if self._upstream is not None:

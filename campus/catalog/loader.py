@@ -23,7 +23,8 @@ from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
 from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
-from campus.observability import origin_of, redacted
+from campus.observability import origin_of
+from campus.observability.logs import redacted
 
 log = logging.getLogger(__name__)
 GROUP = "campus.buildings"

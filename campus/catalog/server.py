@@ -20,7 +20,7 @@ from campus.catalog.loader import LoadedBuilding
 from campus.config import BuildingTable, ToolTable
 from campus.errors import CampusError, ConfigError, LoadError, one_line
 from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, access_of
-from twins import ROUTE_META, Catalog, Operation, is_read_only, operation_from, route, server_info, synthetic_tools
+from twins import ROUTE_META, Catalog, Operation, as_published, is_read_only, operation_from, route, server_info, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
 LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000
@@ -129,7 +129,8 @@ class ToolOverrides:
             meta |= route(table.route)
         if table.body_limit:
             meta[ROUTE_META] = {**meta.get(ROUTE_META, {}), "body_limit": table.body_limit}
-        return tool if meta == (tool.meta or {}) else tool.model_copy(update={"meta": meta})
+        shown = as_published(tool)
+        return shown if meta == (tool.meta or {}) else shown.model_copy(update={"meta": meta})
 
 
 @dataclass(frozen=True)

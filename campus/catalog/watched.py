@@ -8,7 +8,7 @@ import anyio
 
 from campus.backoff import RECONNECTS
 from campus.errors import CampusError, Unreachable
-from campus.observability import redacted
+from campus.observability.logs import redacted
 
 PROBE_SECONDS = 60.0
 """How long a later attempt waits: a command may have to download itself first."""

@@ -88,7 +88,7 @@ def add(
         prices = prices_of(opened, price, is_free=free)
         table = f"{server.table}{tools_table(building, prices)}"
         if dry_run:
-            print(table)
+            print(table.replace(f"{folder}/", f"./{FOLDER}/"))
             return
         append_tables(config, table)
     print(*server.told(opened), sep="\n")
@@ -130,20 +130,24 @@ class NewServer:
         self._package = package
         self._folder = folder
         self._server: dict[str, object] = {}
-        self._bounds: Sequence[str] = ()
+        self._wanted: Sequence[str] = ()
+        self._is_bound = False
         self._environment: Environment
 
     def install(self, extra: Sequence[str], python: str | None) -> None:
-        """Make its environment: from its lock if there is one, for exactly the versions that were added elsewhere."""
-        self._bounds = extra
+        """Make its environment: from the lock of the same package if there is one, with the versions that were added elsewhere."""
+        self._wanted = [self._package.wanted, *extra]
         self._environment = environment_for(self._folder, is_npm=self._package.is_npm, python=python)
         is_new = not self._folder.exists()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / ".gitignore").write_text(".venv/\nnode_modules/\n", encoding="utf-8")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / ".gitignore").write_text(".venv/\nnode_modules/\n", encoding="utf-8")
+        except OSError as error:
+            raise LoadError(f"{self._folder} cannot be written: {error.strerror}") from None
         print(f"installing {self._package.wanted} in {self._folder}", flush=True)
         try:
-            if not self._environment.lock.is_file():
-                self._environment.resolve(self._package, extra)
+            if self._environment.wanted != " ".join(self._wanted):
+                self._environment.resolve(self._wanted)
             self._environment.install()
         except CampusError:
             if is_new:
@@ -195,12 +199,12 @@ class NewServer:
 
     def _was_for_mcp_1(self, told: str) -> bool:
         """Whether the server seems to want mcp 1, which its package does not say; then it has it now."""
-        is_pinned = any(each.startswith("mcp") for each in self._bounds)
-        if self._package.is_npm or is_pinned or not OF_MCP_1.search(told) or not MCP_2.search(self._environment.lock.read_text()):
+        has_mcp_2 = not self._package.is_npm and MCP_2.search(self._environment.lock.read_text(encoding="utf-8"))
+        if self._is_bound or not has_mcp_2 or not OF_MCP_1.search(told):
             return False
-        self._bounds = [*self._bounds, "mcp<2"]
+        self._is_bound = True
         print("it does not start with mcp 2, which its package allows; installing mcp 1 for it", flush=True)
-        self._environment.resolve(self._package, self._bounds)
+        self._environment.resolve(self._wanted, bounds=["mcp<2"])
         self._environment.install()
         return True
 
@@ -246,6 +250,8 @@ def prices_of(opened: OpenBuilding, price: str | None, *, is_free: bool) -> Mapp
 
 def tools_table(building: str, prices: Mapping[str, str | None]) -> str:
     """The table of the tools: the price of most for all, also for those that come later, and that of the tools that differ."""
+    if not prices:
+        return ""
     usual = Counter(prices.values()).most_common(1)[0][0]
     rows = {"*": usual} | {name: price for name, price in prices.items() if price != usual}
     lines = [f"{toml_key(name)} = {toml_value({'price': price}) if price else '{ free = true }'}\n" for name, price in rows.items()]

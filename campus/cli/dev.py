@@ -12,6 +12,8 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -34,11 +36,12 @@ from campus.errors import ServeError, unwrapped_errors
 from campus.http.server import bind
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
-from campus.observability import LogLevel, log_to_stderr
+from campus.observability.logs import LogLevel, log_to_stderr
 
 WATCHED = (".toml", ".html", ".css")
 """Besides Python's files. What a tool writes, such as JSON or a database, is no new version."""
 KEY = Product("dev", "all", "0", Term(1, "day"))
+MODULE_SOUGHT_SECONDS = 1.0
 INSPECTOR = "@modelcontextprotocol/inspector@2"
 
 
@@ -160,6 +163,18 @@ def folders_of(settings: Config) -> Sequence[Path]:
     return sorted(one for one in folders if not any(one.is_relative_to(other) for other in folders if other != one))
 
 
+def is_installed(module: str) -> bool:
+    """Whether a module can be found; nothing is imported, neither it nor the packages that it is in."""
+    invalidate_caches()
+    places = None
+    for name in module.split("."):
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return False
+        places = spec.submodule_search_locations
+    return True
+
+
 class Versions:
     """The version that is served, and those that end."""
 
@@ -199,12 +214,22 @@ class Versions:
             kept = "the last good version is still served" if self._served else "calls wait until it can be served"
             print(*(f"campus: {sentence}" for sentence in (*why, kept)), sep="\n", flush=True)
             self._tasks.start_soon(self._stop, version)
+            if report and (module := report["missing"]):
+                await self._load_with(module)
             return
         print("served:", *report["served"], sep="\n  ", flush=True)
         before, self._served = self._served, version
         self._tasks.start_soon(self._watch, version)
         if before:
             self._tasks.start_soon(self._stop, before)
+
+    async def _load_with(self, module: str) -> None:
+        """Load it again as soon as the module that was missing can be found, unless a file is saved first."""
+        with anyio.CancelScope() as self._loading:
+            while not is_installed(module):  # noqa: ASYNC110  # a package may be installed in any way: nothing tells of it
+                await anyio.sleep(MODULE_SOUGHT_SECONDS)
+            print(f"campus: {module} is there now", flush=True)
+            self._tasks.start_soon(self._load)
 
     async def _stop(self, version: "Version") -> None:
         await version.stop()

@@ -9,12 +9,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from pathlib import Path
 from time import localtime, strftime
+from traceback import extract_tb, format_exception_only, format_list
+from typing import Any
 
 import anyio
 import uvicorn.lifespan.off  # noqa: F401  # imported when a loop starts, like the next, and anyio's backend
@@ -22,12 +25,13 @@ import uvloop  # noqa: F401
 
 from campus.app import Campus
 from campus.catalog.server import OpenBuilding
+from campus.cli.dev import folders_of
 from campus.cli.local_key import open_to_strangers
 from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
-from campus.observability import LogLevel, log_to_stderr
+from campus.observability.logs import LogLevel, OneLine, log_to_stderr
 from campus.pricing import Offer
 
 
@@ -54,14 +58,17 @@ def dev_versions(place: Path, /, *, orders: int, listener: int, host: str, port:
 def _serve(place: Path, listener: socket.socket, reports: socket.socket, *, host: str, port: int, log_level: LogLevel) -> None:
     """Load what `place` names and serve it; the parent is told what is served, or why nothing is."""
     sys.dont_write_bytecode = True  # Python takes two saves of one length within a second for the same
+    invalidate_caches()  # of the process that was forked, which does not know what was installed since
     log_to_stderr(log_level, requests=True)
     try:
         settings = read_place(place).serving_at(host, port, admin="off").locked()
+        logging.getLogger().handlers[0].setFormatter(AuthorsLinesFirst(folders_of(settings)))
         jobs = partial(job_command, place, settings, ("--log-level", log_level, "--log-format", "text"))
         serving = partial(serve_campus, settings, jobs, listener=listener, on_serving=partial(_report, reports))
         anyio.run(serving, backend_options={"use_uvloop": True})
     except CampusError as error:
-        send_report(reports, {"error": str(error)})
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        send_report(reports, {"error": str(error), "missing": missing})
 
 
 def _report(reports: socket.socket, campus: Campus) -> None:
@@ -72,6 +79,27 @@ def _report(reports: socket.socket, campus: Campus) -> None:
     served = [f"{one.name} at {url}{one.mcp_path}: {', '.join(one.operations)}" for one in campus.plan.opened]
     served += [f"everybody may call without a key: {strangers}"] if (strangers := open_to_strangers(campus.plan)) else []
     send_report(reports, {"served": [*served, *(f"{one.name} cannot be reached" for one in campus.plan.closed)]})
+
+
+class AuthorsLinesFirst(OneLine):
+    """Begins a traceback with the error and the author's own lines, which stand among dozens of campus's and of libraries."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__()
+        self._folders = folders
+
+    def formatException(self, ei: Any) -> str:
+        """The outermost error that the author's code raised or passed on, with its lines, and then the whole traceback."""
+        whole, error = super().formatException(ei), ei[1]
+        while error:
+            if own := [frame for frame in extract_tb(error.__traceback__) if self._is_authors(frame.filename)]:
+                return "".join((*format_exception_only(error), *format_list(own), whole))
+            error = error.__cause__ or error.__context__
+        return whole
+
+    def _is_authors(self, file: str) -> bool:
+        path = Path(file)
+        return "site-packages" not in path.parts and any(path.is_relative_to(folder) for folder in self._folders)
 
 
 class CallLines(logging.Handler):

@@ -23,8 +23,10 @@ FOLDER = "servers"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w.,-]+\])?(?P<version>[<>=!~]=?[\w.*+!,<>=~ -]+)?")
 NPM_PACKAGE = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w~][\w.~-]*)(?P<version>@[\w.^~<>=*+-]+)?")
 PATHS = ("./", "../", "/")
-PYTHON = re.compile(r"# for Python (\S+)")
-"""The first line of a lock of Python's: another version might need other packages."""
+FIRST_LINE = re.compile(r"# (?P<wanted>.*), for Python (?P<python>\S+)")
+"""The first line of a lock of Python's: what was asked for, and for which Python, since another might need other packages."""
+NEEDED_PYTHON = re.compile(r"(?:ython ?|supports? )>=(3\.\d+)")
+"""How uv and pip say which Python a package needs."""
 AFFIXES = re.compile(r"^(mcp[-_.]server|server|mcp)[-_.]|[-_.](mcp[-_.]server|server[-_.]mcp|mcp|server)$")
 """What names of packages say of every server."""
 SHOWN_LINES = 8
@@ -67,8 +69,13 @@ class Environment(Protocol):
 
     lock: Path
 
-    def resolve(self, package: Package, extra: Sequence[str]) -> None:
-        """Choose the versions of the package and of all that it needs, and write them into the lock, with hashes."""
+    @property
+    def wanted(self) -> str | None:
+        """What the lock was made for; None if there is none."""
+        ...
+
+    def resolve(self, wanted: Sequence[str], *, bounds: Sequence[str] = ()) -> None:
+        """Choose the versions of what is wanted and of all that it needs, and write them into the lock, with hashes."""
         ...
 
     def install(self) -> None:
@@ -103,18 +110,28 @@ class PythonEnvironment:
         self._home = folder / ".venv"
         self._is_empty = False
 
-    def resolve(self, package: Package, extra: Sequence[str]) -> None:
+    @property
+    def wanted(self) -> str | None:
+        """What its first line says."""
+        return self._first_line["wanted"] if self._first_line else None
+
+    @property
+    def _first_line(self) -> re.Match[str] | None:
+        return FIRST_LINE.match(self.lock.read_text(encoding="utf-8")) if self.lock.is_file() else None
+
+    def resolve(self, wanted: Sequence[str], *, bounds: Sequence[str] = ()) -> None:
         """With uv for every platform; pip knows the files of this one only."""
-        wanted = [package.wanted, *extra]
         self._make()
         if self._uv:
             options = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet")
-            pinned = _run(self._folder, [self._uv, "pip", "compile", "-", *options, "--python", self._interpreter], "\n".join(wanted))
+            pinned = _run(
+                self._folder, [self._uv, "pip", "compile", "-", *options, "--python", self._interpreter], "\n".join([*wanted, *bounds])
+            )
         else:
-            report = _run(self._folder, [*self._pip, "--dry-run", "--ignore-installed", "--report", "-", *wanted])
+            report = _run(self._folder, [*self._pip, "--dry-run", "--ignore-installed", "--report", "-", *wanted, *bounds])
             pinned = "".join(map(_pinned, json.loads(report)["install"]))
         version = _run(self._folder, [self._interpreter, "-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
-        self.lock.write_text(f"# for Python {version}{pinned}", encoding="utf-8")
+        self.lock.write_text(f"# {' '.join(wanted)}, for Python {version}{pinned}", encoding="utf-8")
 
     def install(self) -> None:
         """In a new environment: nothing of an older one is left."""
@@ -144,10 +161,10 @@ class PythonEnvironment:
 
     def _make(self) -> None:
         """An empty environment, of the Python that was asked for, or for which the lock was made."""
-        made_for = PYTHON.match(self.lock.read_text(encoding="utf-8")) if self.lock.is_file() else None
+        made_for = self._first_line and self._first_line["python"]
         own = "{}.{}".format(*sys.version_info)
         if self._uv:
-            python = self._python or (made_for[1] if made_for and made_for[1] != own else sys.executable)
+            python = self._python or (made_for if made_for and made_for != own else sys.executable)
             _run(self._folder, [self._uv, "venv", "--quiet", "--no-project", "--clear", "--python", python, self._home.name])
         else:
             _run(self._folder, [self._python or sys.executable, "-I", "-m", "venv", "--clear", self._home.name])
@@ -161,12 +178,23 @@ class NodeEnvironment:
         self.lock = folder / "package-lock.json"
         self._folder = folder
 
-    def resolve(self, package: Package, extra: Sequence[str]) -> None:
+    @property
+    def wanted(self) -> str | None:
+        """What its package.json says."""
+        return self._package["description"] if self.lock.is_file() else None
+
+    @property
+    def _package(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self._folder / "package.json").read_text(encoding="utf-8"))
+        return found
+
+    def resolve(self, wanted: Sequence[str], *, bounds: Sequence[str] = ()) -> None:
         """Without the address of the index that served them."""
         self.lock.unlink(missing_ok=True)
-        (self._folder / "package.json").write_text('{"private": true}\n')  # otherwise npm looks for one in the folders above
+        package = json.dumps({"private": True, "description": " ".join(wanted)})
+        (self._folder / "package.json").write_text(package, encoding="utf-8")  # otherwise npm looks for one in the folders above
         options = ("--package-lock-only", "--omit-lockfile-registry-resolved")
-        self._run("install", *options, package.wanted, *extra)
+        self._run("install", *options, *wanted, *bounds)
 
     def install(self) -> None:
         """Exactly what the lock says."""
@@ -174,7 +202,7 @@ class NodeEnvironment:
 
     def commands(self, package: Package) -> Mapping[str, Path]:
         """What the package has in `bin`."""
-        dependencies = json.loads((self._folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+        dependencies = self._package["dependencies"]
         name = package.name if package.name in dependencies else next(iter(dependencies))
         modules = self._folder / "node_modules"
         found = json.loads((modules / name / "package.json").read_text(encoding="utf-8")).get("bin") or {}
@@ -208,5 +236,7 @@ def _run(folder: Path, words: Sequence[str], text: str | None = None) -> str:
         raise LoadError(f"{words[0]} cannot be run: {error.strerror}") from None
     if ran.returncode:
         told = [line for each in ran.stderr.splitlines() if (line := one_line(each, longest=None))]
-        raise LoadError("\n".join([f"{Path(words[0]).name} fails:", *told[-SHOWN_LINES:]]))
+        newer = [each for each in NEEDED_PYTHON.findall(ran.stderr) if each not in (f"3.{sys.version_info[1]}", "3.0")]
+        hint = [f"it may need another Python: add --python {newer[-1]}"] if newer else []
+        raise LoadError("\n".join([f"{Path(words[0]).name} fails:", *told[-SHOWN_LINES:], *hint]))
     return ran.stdout

@@ -10,7 +10,8 @@ from campus.cli.options import ConfigFile
 from campus.cli.places import read_place
 from campus.errors import CampusError
 from campus.jobs import Report, describe_error, report_to_parent
-from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
+from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
+from campus.observability.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

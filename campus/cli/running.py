@@ -35,9 +35,11 @@ from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
-from campus.observability import LogFormat, LogLevel, Metrics, log_to_stderr
-from campus.storage import CoreTables, Databases
+from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
+from campus.observability.metrics import Metrics
 from campus.storage.copying import CopiedTable, copy_databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders
 from campus.http.waiting import WaitingCalls
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
-from campus.observability import RequestMetrics
+from campus.observability.metrics import RequestMetrics
 from campus.problems import storage_problem
 from campus.shares import Counts
 from twins import Problem

@@ -21,7 +21,7 @@ from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
 from campus.http.response import ResponseCycle, caller_of, closing_response
 from campus.http.uvicorn_names import HttpToolsProtocol, RequestResponseCycle
 from campus.http.waiting import WaitingCalls
-from campus.observability import RequestMetrics
+from campus.observability.metrics import RequestMetrics
 from twins import Problem
 
 access = logging.getLogger("campus.access")

@@ -243,6 +243,7 @@ class ResponseCycle(RequestResponseCycle):
     _heads = KeptHeads()
     _head = b""
     _has_no_body = False
+    _ends_by_closing = False
 
     async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
         """ASGI's send."""
@@ -286,11 +287,12 @@ class ResponseCycle(RequestResponseCycle):
             own.append(CLOSE)
         self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
         self.expected_content_length = head.length or 0
-        self.chunked_encoding = head.length is None and not self._has_no_body
+        self._ends_by_closing = head.length is None and self.scope["http_version"] == "1.0"  # which knows no chunks
+        self.chunked_encoding = head.length is None and not self._has_no_body and not self._ends_by_closing
         if self.chunked_encoding:
             own.append(CHUNKED)
         self._head = b"%b%b\r\n" % (head.lines, lines_of(own))
-        if self.chunked_encoding:
+        if head.length is None and not self._has_no_body:
             self._write(b"")  # the first part of a stream may come much later
 
     def _send_body(self, body: bytes, *, is_last: bool) -> None:
@@ -298,7 +300,7 @@ class ResponseCycle(RequestResponseCycle):
             body = b""
         elif self.chunked_encoding:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
-        else:
+        elif not self._ends_by_closing:
             self.expected_content_length -= len(body)
             if self.expected_content_length < 0 or (is_last and self.expected_content_length):
                 raise RuntimeError("the length of a response's body is not its Content-Length")

@@ -20,7 +20,7 @@ from campus.errors import ServeError
 from campus.http.hosts import Proxies
 from campus.http.protocol import CONNECTIONS, CONNECTIONS_PER_ADDRESS, LimitedProtocol, of_listener, with_limits
 from campus.http.uvicorn_names import missing_names
-from campus.observability import RequestMetrics
+from campus.observability.metrics import RequestMetrics
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from sqlmodel import Field, select
 
 from campus.errors import StorageError
 from campus.jobs.task import LEASE, JobRecord, Task
-from campus.storage import CoreTables, Storage, UtcDateTime
+from campus.storage import Storage, UtcDateTime
+from campus.storage.tables import CoreTables
 
 RELEASE_SECONDS = 5
 """How long a run that ends waits for the database to store that."""

@@ -16,8 +16,9 @@ from typing import Literal
 
 from campus.backoff import Backoff
 from campus.errors import CampusError
-from campus.observability import redacted, utc_text
-from campus.storage import Lease, is_held
+from campus.observability import utc_text
+from campus.observability.logs import redacted
+from campus.storage.leases import Lease, is_held
 
 DAY = timedelta(days=1)
 OVERDUE = timedelta(minutes=5)

@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import String, bindparam, cast, delete, literal, null, select, text, tuple_, union_all
 
 from campus.keys.tables import AuditRow
-from campus.storage import CoreTables, Storage, UtcDateTime
+from campus.storage import Storage, UtcDateTime
+from campus.storage.tables import CoreTables
 
 ROWS_PER_TRANSACTION = 1_000
 ROWS_PER_PAGE = 5_000

@@ -9,7 +9,10 @@ from sqlalchemy import Connection, select
 
 from campus.keys.lookups import Lookups
 from campus.keys.repository import KEYS, ends_of
-from campus.storage import CoreTables, Storage, among, in_snapshot
+from campus.storage import Storage, among, in_snapshot
+from campus.storage.tables import CoreTables
+
+__all__ = ["MadeBy", "Maker"]
 
 CLIENTS = CoreTables.metadata.tables["connected_clients"]
 CLIENT = "client_"

@@ -16,7 +16,8 @@ from campus.keys.tables import KeyEvent, KeyRow
 from campus.keys.tokens import SHOWN_LENGTH, START, TOKEN_LENGTH, new_token, prefix_of
 from campus.observability import utc_text
 from campus.secrets import Entropy, digest_of, random_base62
-from campus.storage import CoreTables, Storage, among
+from campus.storage import Storage, among
+from campus.storage.tables import CoreTables
 
 ID_LENGTH = 12
 ID_TEXT_LENGTH = len("key_") + ID_LENGTH

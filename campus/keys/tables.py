@@ -6,7 +6,8 @@ from sqlalchemy import Double
 from sqlmodel import BigInteger, Field, Index
 
 from campus.caller import Key
-from campus.storage import CoreTables, UtcDateTime
+from campus.storage import UtcDateTime
+from campus.storage.tables import CoreTables
 
 
 class KeyRow(CoreTables, table=True):

@@ -1,20 +1,5 @@
-"""What operators see of a running campus: its log, its metrics, which Prometheus reads, and which tool holds the event loop."""
+"""What operators see of a running campus: its log, its metrics, and which tool holds the event loop; and how texts show times and URLs."""
 
-from campus.observability.logs import LIBRARY_LEVELS, LogFormat, LogLevel, OneLine, OneObject, log_to_stderr, origin_of, redacted, utc_text
-from campus.observability.metrics import EventLoopLag, Metrics, Reading, RequestMetrics
+from campus.observability.logs import origin_of, utc_text
 
-__all__ = [
-    "LIBRARY_LEVELS",
-    "EventLoopLag",
-    "LogFormat",
-    "LogLevel",
-    "Metrics",
-    "OneLine",
-    "OneObject",
-    "Reading",
-    "RequestMetrics",
-    "log_to_stderr",
-    "origin_of",
-    "redacted",
-    "utc_text",
-]
+__all__ = ["origin_of", "utc_text"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from campus.catalog.loader import LoadedBuilding
 from campus.config import Config
-from campus.observability import redacted
+from campus.observability.logs import redacted
 from campus.secrets import HIDDEN, SECRET_NAME
 
 OPAQUE = frozenset({"env", "headers", "args"})

@@ -23,7 +23,8 @@ from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
 from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.payments.tables import PaymentRow
 from campus.secrets import Entropy, seal, unseal
-from campus.storage import Lease, Storage
+from campus.storage import Storage
+from campus.storage.leases import Lease
 
 PAUSES = Backoff.doubling(5, longest=20)
 """The waits after submissions in vain: so long nobody submits that payment again, or takes it up to ask the chain."""

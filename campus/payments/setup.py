@@ -32,7 +32,8 @@ from campus.payments.reconciler import Reconciler, UnprovenPayments
 from campus.payments.reservations import LEASE, Leases, Reservations
 from campus.payments.settlement import ChainTimeouts, Settlement
 from campus.payments.tables import PaymentRow
-from campus.storage import Lease, Storage
+from campus.storage import Storage
+from campus.storage.leases import Lease
 
 FACILITATOR = "campus.payments.facilitator"
 WAIT_LONGER = 1.25

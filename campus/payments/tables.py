@@ -4,7 +4,8 @@ from datetime import datetime
 
 from sqlmodel import BigInteger, Field, UniqueConstraint
 
-from campus.storage import CoreTables, UtcDateTime
+from campus.storage import UtcDateTime
+from campus.storage.tables import CoreTables
 
 
 class PaymentRow(CoreTables, table=True):

@@ -184,6 +184,7 @@ class Gate:
                     self._limits.count(key, caller.address, context)
                 if is_new and key is not None:
                     if caller.key is not None and self._usage.has_quota(key):
+                        await call.canonical()  # arguments that are not valid take nothing of it
                         await self._spend(call, offer, key, context)
                     else:
                         self._usage.count(key, self.site.name, call.tool, is_opened=caller.key is not None)

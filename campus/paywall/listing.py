@@ -1,4 +1,4 @@
-"""Tools as an MCP client lists them: refusals fit their output schemas, and each description of a result's member is said once."""
+"""Tools as an MCP client lists them: each description is said once, and where older clients list them refusals fit their schemas."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,18 +37,20 @@ MEMBERS = frozenset(("properties", "patternProperties", "$defs"))
 """Keywords whose value is a schema for each name."""
 
 
-def as_listed(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools as callers see them: output schemas are short, and widened by the refusals that a caller may receive.
+def as_listed(tools: Sequence[Tool], *, widened: bool) -> list[Tool]:
+    """The tools as callers see them: output schemas are short; with `widened`, the refusals that a caller may receive fit them too.
 
     An author's declarations of access are left out. They name the author's price, which is not the one here if the operator
     sets another or takes no payments.
     """
     said: set[tuple[str, str]] = set()
-    return [_listed(tool, said) for tool in tools]
+    return [_listed(tool, said, widened=widened) for tool in tools]
 
 
-def _listed(tool: Tool, said: set[tuple[str, str]]) -> Tool:
-    schema = None if tool.output_schema is None else with_refusals(shortened(tool.output_schema, said))
+def _listed(tool: Tool, said: set[tuple[str, str]], *, widened: bool) -> Tool:
+    schema = None if tool.output_schema is None else shortened(tool.output_schema, said)
+    if schema and widened:
+        schema = with_refusals(schema)
     meta = {name: value for name, value in (tool.meta or {}).items() if name not in DECLARATIONS}
     return tool.model_copy(update={"output_schema": schema, "meta": meta or None})
 
@@ -80,7 +82,8 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """The schema, extended so that a problem matches it too, with or without payment terms.
 
-    Some clients check a refusal's structured content against the tool's output schema and throw away what does not fit.
+    Clients on the first TypeScript SDK, which speaks versions with a handshake only, check a refusal's structured content against
+    the tool's output schema and throw away what does not fit. All others check no result that says that it is an error.
     So what a result must satisfy moves into one arm of an anyOf and the problem's members into the other, and a member
     that has another type in a problem may be of either type. Results themselves stay as strict as they are. None for results that are
     no objects where FastMCP cannot list them for older clients.

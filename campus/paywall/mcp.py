@@ -218,9 +218,15 @@ async def checked(
     checker.precheck(arguments)
     try:
         async with checker.thread():
-            return await call_next(context)
+            result = await call_next(context)
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
+    except ToolError as error:
+        if (unsendable := checker.unsendable(error)) is not None:
+            raise unsendable from error
+        raise
+    checker.check_result(result)
+    return result
 
 
 def current_scope() -> Scope:

@@ -14,19 +14,14 @@ from campus.payments.payment import StoredAnswer
 from campus.payments.terms import PaymentRequired
 from campus.payments.wire import TERMS_META
 from campus.problems import EXPLAINED_AT
-from twins import Operation, Problem, raw_result
+from twins import CONTENT_MEMBER, Operation, Problem, body_of_result, raw_result
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
 
 
 def body_of(result: ToolResult, operation: Operation) -> bytes | None:
-    """The structured content of a result as HTTP sends it; its content blocks if there is none. None for an error."""
-    if result.is_error:
-        return None
-    if result.structured_content is not None:
-        body = to_json(result.structured_content, inf_nan_mode="null")
-        return b'{"result":%b}' % body if operation.wraps_result else body
-    return to_json({"content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]})
+    """A result as HTTP answers it: see twins.body_of_result. None for an error."""
+    return None if result.is_error else body_of_result(result, wraps=operation.wraps_result)
 
 
 def result_of(answer: StoredAnswer, operation: Operation) -> ToolResult:
@@ -34,9 +29,12 @@ def result_of(answer: StoredAnswer, operation: Operation) -> ToolResult:
     body = from_json(answer.body)
     if operation.tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
+    blocks = CONTENT.validate_python(body.pop(CONTENT_MEMBER, ()))
     if operation.wraps_result and body.keys() == {"result"}:
-        return raw_result(body["result"])
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=answer.body.decode())], structured_content=body)
+        result = raw_result(body["result"])
+        return result.model_copy(update={"content": [*result.content, *blocks]}) if blocks else result
+    text = to_json(body).decode() if blocks else answer.body.decode()
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=text), *blocks], structured_content=body)
 
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:

@@ -15,6 +15,7 @@ from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateCodec, RequestStateSecurity
 from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
@@ -61,7 +62,10 @@ class ServerGate(Middleware):
     ) -> Sequence[Tool]:
         """Every tool as callers see it."""
         gate, tools = self._asked(context), await call_next(context)
-        return tools if gate is None else as_listed(gate.tools.listed(tools))
+        around = context.fastmcp_context
+        request = around.request_context if around else None
+        is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return tools if gate is None else as_listed(gate.tools.listed(tools), widened=not is_modern)
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]

@@ -27,7 +27,8 @@ from campus.payments.payment import receipt_of
 from campus.payments.tables import PaymentRow
 from campus.payments.wire import RECEIPT_META
 from campus.shares import Counts
-from campus.storage import Lease, Storage, is_held
+from campus.storage import Storage
+from campus.storage.leases import Lease, is_held
 from campus.tasks.tables import TaskRow
 from twins import Problem
 

@@ -31,7 +31,7 @@ from twins import Operation
 __all__ = ["Clock", "Reply", "TestCampus", "open_campus"]
 
 Frame = Literal["http", "mcp"]
-RESULTS = logging.getLogger("twins.tool.result_json")
+RESULTS = logging.getLogger("twins.tool.result_schema")
 ORIGIN = "http://campus.test"
 ADMIN_ORIGIN = "http://localhost"
 
@@ -124,6 +124,7 @@ class TestCampus:
     http: httpx.AsyncClient
     frame: Frame
     main: str
+    wrong: "WrongResults"
 
     @property
     def site(self) -> Site[Any, Any]:
@@ -158,15 +159,19 @@ class TestCampus:
     ) -> Reply:
         """Call a tool over the campus's frame; `key` is a token, or the name of a product to issue one of.
 
-        `payer` pays if the call is refused without payment; `payment` is a signed payment that is sent at once.
+        `payer` pays if the call is refused without payment; `payment` is a signed payment that is sent at once. A tool that
+        returns what it does not publish is an AssertionError, which says both.
         """
         if key is not None and not key.startswith("campus_"):
             key = await self.key(key)
         way = self._over_http if self.frame == "http" else self._over_mcp
         reply = await way(building or self.main, tool, arguments, Asks(key, payment))
-        if payer is None or reply.terms is None:
-            return reply
-        return await way(building or self.main, tool, arguments, Asks(key, payer.payload(reply.terms)))
+        if payer is not None and reply.terms is not None:
+            reply = await way(building or self.main, tool, arguments, Asks(key, payer.payload(reply.terms)))
+        if reply.code == "invalid_result":
+            self.wrong.sentences.clear()
+            raise AssertionError(f"{tool}: {reply.data['detail']}")
+        return reply
 
     def mcp(self, building: str | None = None, *, headers: Mapping[str, str] | None = None) -> Client[StreamableHttpTransport]:
         """An MCP client of one building, to be used with `async with`."""
@@ -271,7 +276,7 @@ def _variable(name: str, building: str) -> str:
 
 
 class WrongResults(logging.Handler):
-    """Collects what the log says of results that are not what their tools' annotations say."""
+    """Collects what the log says of results that are not what their tools publish."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,16 +284,17 @@ class WrongResults(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the sentence."""
-        self.sentences.append(f"{vars(record)['tool']}: {record.getMessage()}")
+        if record.levelno >= logging.ERROR:
+            self.sentences.append(f"{vars(record)['tool']}: {record.getMessage()}")
 
 
 @contextmanager
-def results_compared() -> Iterator[None]:
-    """Raises AssertionError at its end if a tool returned what its annotation does not say."""
+def results_compared() -> Iterator[WrongResults]:
+    """Raises AssertionError at its end if a tool returned what it does not publish, and no call has raised it."""
     wrong = WrongResults()
     RESULTS.addHandler(wrong)
     try:
-        yield
+        yield wrong
     finally:
         RESULTS.removeHandler(wrong)
     assert not wrong.sentences, "\n".join(wrong.sentences)
@@ -310,8 +316,8 @@ async def open_campus(
 ) -> AsyncIterator[TestCampus]:
     """Open buildings by name, each with a product of its name, and the product `all`; `call` uses the first building by default.
 
-    Neither jobs nor services run by themselves: see `TestCampus.run` and `TestCampus.services`. A tool that returned what its
-    annotation does not say is an AssertionError at the end.
+    Neither jobs nor services run by themselves: see `TestCampus.run` and `TestCampus.services`. A tool that returned what it
+    does not publish is an AssertionError: of `call`, or at the end.
 
     `settings` and `tools` are the first building's table in campus.toml; `feeds` maps addresses to their answers, bytes or
     what is sent as JSON, and to None for one that is gone (404, as every other address); `storage` is a storage URL, by default
@@ -322,7 +328,7 @@ async def open_campus(
     if not buildings:
         raise TypeError("open_campus() needs a building: open_campus(tides=building)")
     main = next(iter(buildings))
-    with results_compared(), TemporaryDirectory() as folder:
+    with results_compared() as wrong, TemporaryDirectory() as folder:
         config = Config.model_validate(
             {
                 "server": {"public_url": ORIGIN, "openapi": main},
@@ -333,7 +339,7 @@ async def open_campus(
                 "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
                 **(tables or {}),
             }
-        )
+        ).for_author()
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
         clock = clock or Clock()
@@ -342,4 +348,4 @@ async def open_campus(
             open_app(campus) as app,
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as http,
         ):
-            yield TestCampus(campus, app, http, frame, main)
+            yield TestCampus(campus, app, http, frame, main, wrong)

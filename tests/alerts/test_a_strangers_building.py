@@ -11,11 +11,11 @@ from alerts.floods import OUTBOX, Floods, Pager, Tables, building
 from patience import patience
 from sqlalchemy import Connection, Engine, event, func, insert, select
 
-from campus import in_snapshot, in_transaction
 from campus.alerts import Outcome
 from campus.alerts.message import Lane
 from campus.alerts.outbox import DeliveryState
 from campus.alerts.turns import MOST_CHOSEN
+from campus.storage import in_snapshot, in_transaction
 from campus.storage.alembic_runner import drift
 from campus.testing import Clock, TestCampus, open_campus
 

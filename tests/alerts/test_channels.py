@@ -13,8 +13,8 @@ from sqlalchemy import select
 from buildings.cve import building as cve
 from buildings.cve.tables import ALERTS, OUTBOX, WATCHES
 from buildings.recorder import building as recorder
-from campus import in_transaction
 from campus.outbound.http_clients import guarded_client
+from campus.storage import in_transaction
 from campus.testing import ORIGIN, Clock, Frame, TestCampus, open_campus
 
 pytestmark = pytest.mark.anyio

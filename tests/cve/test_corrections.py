@@ -7,7 +7,7 @@ import pytest
 
 from buildings.cve.feeds.errors import FeedError
 from buildings.cve.forecast.store import load_grades
-from campus import JobFailed
+from campus.errors import JobFailed
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

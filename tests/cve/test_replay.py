@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from campus import JobFailed
+from campus.errors import JobFailed
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

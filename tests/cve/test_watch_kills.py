@@ -19,8 +19,8 @@ from serving import Served, serving
 from sqlalchemy import Connection, select, update
 
 from buildings.cve.tables import ALERTS, TARGETS, Tables
-from campus import in_transaction
-from campus.storage import Databases
+from campus.storage import in_transaction
+from campus.storage.databases import Databases
 from campus.testing import Clock
 
 CONFIG = """

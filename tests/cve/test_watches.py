@@ -27,7 +27,7 @@ from buildings.cve.watches.matching import (
     unpack_known,
     with_digest,
 )
-from campus import in_snapshot
+from campus.storage import in_snapshot
 from campus.testing import ORIGIN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]

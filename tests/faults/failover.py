@@ -27,7 +27,8 @@ from sqlmodel import select
 
 from buildings.recorder.tables import CAPSULES, MONITORS, Tables
 from campus.keys.tables import KeyRow
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200), pytest.mark.faults("failed over")]

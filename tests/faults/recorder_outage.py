@@ -25,8 +25,9 @@ from serving import Served
 from sqlalchemy import Connection, text
 
 from buildings.recorder.tables import Tables
-from campus import digest_of, in_snapshot
-from campus.storage import EPOCH, MICROSECOND, Databases
+from campus.secrets import digest_of
+from campus.storage import EPOCH, MICROSECOND, in_snapshot
+from campus.storage.databases import Databases
 from tests import patient
 
 MANY = 400_000

@@ -31,8 +31,9 @@ from sqlalchemy import Connection, insert
 
 from buildings.recorder.monitors.state_machine import initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
-from campus import digest_of, in_transaction
 from campus.outbound.http_clients import guarded_client
+from campus.secrets import digest_of
+from campus.storage import in_transaction
 from campus.testing import ORIGIN, Clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.faults("strangers' receivers"), pytest.mark.both_databases]

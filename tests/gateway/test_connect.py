@@ -14,7 +14,7 @@ from gateway.test_gateway import library
 
 from buildings.gateway import building as gateway
 from buildings.gateway.clients import ClientId, McpClient, Setup, clients_of, texts
-from campus import BuildingEntry, Directory
+from campus.directory import BuildingEntry, Directory
 from campus.testing import Frame, open_campus
 
 pytestmark = pytest.mark.anyio

@@ -277,6 +277,20 @@ async def test_another_version_of_http_and_a_coding_besides_chunked_are_refused(
     assert status == 200 or answer.json()["code"] == "invalid_http"
 
 
+async def test_a_stream_reaches_a_caller_of_http_1_0_without_chunks_and_ends_with_its_connection(serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await send({"type": "http.response.body", "body": b"data: 2\n\n"})
+
+    async with serving(app) as served, served.connected() as connection:
+        await connection.send(b"GET / HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n")
+        head, _, body = (await connection.rest()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    assert body == b"data: 1\n\ndata: 2\n\n"
+
+
 CHUNK = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
 
 

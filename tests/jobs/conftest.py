@@ -12,7 +12,9 @@ from patience import patience
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.jobs import JobStatus, Scheduler, Task
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import Clock
 
 PACE = 0.005

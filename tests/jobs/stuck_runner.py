@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from campus.jobs import Scheduler, Task
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 
 async def job() -> None:

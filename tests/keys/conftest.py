@@ -7,7 +7,9 @@ import pytest
 
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import Clock
 
 

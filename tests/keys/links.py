@@ -6,24 +6,10 @@ from secrets import token_bytes
 
 from fastmcp import FastMCP
 
-from campus import (
-    Building,
-    Caller,
-    CurrentCaller,
-    CurrentSite,
-    Holding,
-    Holdings,
-    Key,
-    Page,
-    Problem,
-    Request,
-    Response,
-    Settings,
-    Site,
-    ToolCall,
-    access,
-    random_id,
-)
+from campus import Building, Caller, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Settings, Site, access
+from campus.building import Holding, Holdings, ToolCall
+from campus.caller import Key
+from campus.secrets import random_id
 
 mcp = FastMCP("Links", instructions="Links that open without a key.")
 

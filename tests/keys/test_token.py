@@ -5,9 +5,8 @@ import secrets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus import digest_of
 from campus.keys.tokens import START, TOKEN_LENGTH, is_well_formed, new_token, prefix_of
-from campus.secrets import ALPHABET
+from campus.secrets import ALPHABET, digest_of
 
 tokens = st.binary(min_size=64, max_size=64).map(lambda pool: new_token(lambda size: pool[:size]))
 

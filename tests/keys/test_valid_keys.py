@@ -10,13 +10,15 @@ from anyio.abc import TaskGroup
 from keys.test_token_cache import CountedStorage
 from patience import patience
 
-from campus import digest_of
 from campus.caller import Credential
 from campus.errors import StorageError
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product
 from campus.keys.token_cache import CURRENT_SECONDS, ValidKeys
-from campus.storage import CoreTables, Databases, Storage
+from campus.secrets import digest_of
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import Clock
 
 pytestmark = pytest.mark.anyio

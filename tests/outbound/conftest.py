@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
-from campus import GuardedClient, Mail
+from campus.outbound import GuardedClient, Mail
 from campus.outbound.http_clients import guarded_client
 from campus.outbound.public_hosts import Connection
 

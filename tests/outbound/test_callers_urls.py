@@ -16,7 +16,7 @@ from httpcore import AnyIOBackend
 from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 from patience import patience
 
-from campus import TargetRefused
+from campus.errors import TargetRefused
 from campus.outbound.http_clients import certificate_authorities, feeds_client
 from campus.outbound.public_hosts import Resolver
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from campus import TargetRefused
 from campus.app import assemble
 from campus.config import Config, read_config
 from campus.core import utc_now
-from campus.errors import ConfigError
+from campus.errors import ConfigError, TargetRefused
 from campus.outbound.http_clients import guarded_client
 from campus.outbound.mail import Mail, open_mail
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from outbound.conftest import OpenMail, OpenMailServer
 from patience import patience
 
-from campus import Mail, MailRefused, MailUnavailable
 from campus.core import utc_now
-from campus.errors import one_line
+from campus.errors import MailRefused, MailUnavailable, one_line
+from campus.outbound import Mail
 from campus.outbound.mail import check_address
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from outbound.conftest import Network
 
-from campus import GuardedClient, TargetRefused
+from campus.errors import TargetRefused
+from campus.outbound import GuardedClient
 from campus.outbound.http_clients import guarded_client
 from campus.outbound.public_hosts import special_network
 from campus.outbound.url_rules import UrlRules

@@ -16,7 +16,7 @@ import pytest
 from outbound.conftest import Authority
 from patience import patience
 
-from campus import GuardedClient
+from campus.outbound import GuardedClient
 from campus.outbound.http_clients import KeptConnections, guarded_client
 
 pytestmark = pytest.mark.anyio

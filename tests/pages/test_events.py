@@ -10,7 +10,9 @@ from patience import patience
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from campus import EventStreams, Problem, StorageUnavailable
+from campus import Problem
+from campus.errors import StorageUnavailable
+from campus.layout import EventStreams
 
 pytestmark = pytest.mark.anyio
 LOOKS = 6

@@ -17,10 +17,10 @@ from patience import patience
 from sqlalchemy import text
 
 from buildings.recorder import building as recorder
-from campus import Building, Check, Job, JobFailed, Site
+from campus import Building, Check, Job, Site
 from campus.asgi import open_admin
 from campus.config import Config, read_config
-from campus.errors import ConfigError
+from campus.errors import ConfigError, JobFailed
 from campus.operator.configuration import shown_configuration
 from campus.operator.routes import operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow

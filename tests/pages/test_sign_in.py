@@ -14,7 +14,8 @@ from pages.harbour import make_harbour
 from patience import patience
 from sqlmodel import select
 
-from campus import Key, Site
+from campus import Site
+from campus.caller import Key
 from campus.keys.tables import SessionRow
 from campus.testing import Clock, TestCampus, open_campus
 

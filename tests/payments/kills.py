@@ -31,7 +31,8 @@ from sqlmodel import select
 
 from campus.payments.ledger import CHARGED
 from campus.payments.tables import LedgerRow, PaymentRow
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of
 from tests import patient
 

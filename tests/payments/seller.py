@@ -22,7 +22,10 @@ from campus.payments.settlement import ChainTimeouts
 from campus.payments.setup import Payments, Timing, open_payments
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.payments.wire import PAYMENT_META, payment_in_meta
-from campus.storage import CoreTables, Databases, Lease, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.leases import Lease
+from campus.storage.tables import CoreTables
 from campus.testing.payments import Chain, Facilitator, Payer, Wallet
 from twins import Problem
 

@@ -16,7 +16,7 @@ from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.reservations import Leases, Reservations
 from campus.payments.settlement import ChainTimeouts
 from campus.payments.tables import PaymentRow
-from campus.storage import Lease
+from campus.storage.leases import Lease
 from campus.testing.listener import Answered, Asked, Listener
 from campus.testing.payments import new_wallet, open_chain, open_facilitator, open_relay
 

@@ -9,7 +9,8 @@ from commands import Command, command_of
 from serving import free_port, write_config
 
 from campus.payments.tables import LedgerRow
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 BASE = "eip155:8453"
 OWN = "0x" + "cC" * 20

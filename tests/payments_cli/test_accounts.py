@@ -8,7 +8,9 @@ import pytest
 
 from campus.payments.ledger import ROWS_PER_PAGE, Accounts, Funnel, Period, Revenue
 from campus.payments.tables import LedgerRow
-from campus.storage import CoreTables, Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 BASE, SEPOLIA = "eip155:8453", "eip155:84532"

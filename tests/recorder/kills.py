@@ -27,8 +27,9 @@ from sqlalchemy import Connection, insert, select, text, update
 
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
-from campus import digest_of, in_transaction
-from campus.storage import Databases
+from campus.secrets import digest_of
+from campus.storage import in_transaction
+from campus.storage.databases import Databases
 from tests import patient
 from tests.patience import patience
 

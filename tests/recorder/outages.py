@@ -13,7 +13,8 @@ from sqlalchemy import select, update
 
 from buildings.recorder.beats.rules import Beat
 from buildings.recorder.tables import ALERTS, MONITORS
-from campus import digest_of, in_snapshot, in_transaction
+from campus.secrets import digest_of
+from campus.storage import in_snapshot, in_transaction
 
 RETRIES = (1, 2, 4, 8, 16, 32, 64)
 """Seconds between the tries of curl --retry 7."""

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, update
 from buildings.recorder.alerts.sweep import keep_time
 from buildings.recorder.runtime import sweep_now
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
-from campus import in_snapshot, in_transaction
+from campus.storage import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
 from tests import patient
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import CAPSULES
-from campus import in_snapshot
+from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 

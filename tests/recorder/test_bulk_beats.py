@@ -14,7 +14,9 @@ from buildings.recorder.beats.rules import BEATS_IN_HISTORY, BEATS_PER_MINUTE, E
 from buildings.recorder.beats.sql import record_beats, record_one_by_one, record_plain_beats
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.tables import MONITORS
-from campus import Problem, digest_of, in_transaction
+from campus import Problem
+from campus.secrets import digest_of
+from campus.storage import in_transaction
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 

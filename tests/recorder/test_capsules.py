@@ -170,7 +170,8 @@ async def test_a_seq_belongs_to_one_capsule(over_each_frame: Recorder) -> None:
 async def test_a_seq_that_two_beats_of_one_batch_use_belongs_to_the_first(on_each_database: Recorder) -> None:
     from buildings.recorder.beats.rules import Beat, BeatOutcome
     from buildings.recorder.beats.sql import record_beats
-    from campus import digest_of, in_transaction
+    from campus.secrets import digest_of
+    from campus.storage import in_transaction
 
     monitor = await on_each_database.register(key="recorder")
     digest = digest_of(monitor["secret"])

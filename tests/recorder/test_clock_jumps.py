@@ -11,7 +11,7 @@ from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.runtime import agree_on_time, clock_is_steady
 from buildings.recorder.tables import MONITORS, TICKS
-from campus import in_snapshot
+from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("clock")]
 YEAR, HOURS = timedelta(days=400), timedelta(hours=-2)

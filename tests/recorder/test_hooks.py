@@ -7,7 +7,7 @@ import httpx
 import pytest
 from recorder.recorders import Recorder
 
-from campus import in_transaction
+from campus.storage import in_transaction
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 SESSION = {"session_id": "5f0c", "transcript_path": "/home/me/.claude/5f0c.jsonl", "cwd": "/home/me/work", "permission_mode": "default"}

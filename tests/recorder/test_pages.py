@@ -27,8 +27,8 @@ from buildings.recorder.monitors.rows import stored_state
 from buildings.recorder.monitors.state_machine import state_in_a_word
 from buildings.recorder.pages import changed_lines
 from buildings.recorder.tables import DELIVERIES, MONITORS
-from campus import in_snapshot, in_transaction
-from campus.storage import CoreTables
+from campus.storage import in_snapshot, in_transaction
+from campus.storage.tables import CoreTables
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 HTML = {"Accept": "text/html"}

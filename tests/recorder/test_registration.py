@@ -13,7 +13,7 @@ from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Table, func, select
 
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES, TARGETS
-from campus import in_snapshot
+from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 

@@ -13,7 +13,7 @@ from recorder.test_delivery import verify
 from recorder.test_strangers import delivering, until
 
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS
-from campus import in_snapshot, in_transaction
+from campus.storage import in_snapshot, in_transaction
 
 pytestmark = pytest.mark.anyio
 ME, OTHER = "me@example.com", "other@example.com"

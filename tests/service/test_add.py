@@ -52,12 +52,16 @@ require("readline").createInterface({input: process.stdin}).on("line", (line) =>
 """
 
 
-def write_wheel(folder: Path, name: str, code: str, *, version: str = "1.0", needs: str = "", scripts: tuple[str, ...] = ()) -> None:
+def write_wheel(
+    folder: Path, name: str, code: str, *, version: str = "1.0", needs: str = "", needs_python: str = "", scripts: tuple[str, ...] = ()
+) -> None:
     """A wheel of one module, with these commands."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs and f'Requires-Dist: {needs}'}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {needs}\n" if needs else "")
+        + (f"Requires-Python: {needs_python}\n" if needs_python else ""),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": "[console_scripts]\n" + "".join(f"{script} = {name}:main\n" for script in scripts),
     }
@@ -97,13 +101,18 @@ def without_uv(tmp_path: Path) -> str:
 def test_a_package_gets_an_environment_a_lock_and_a_table_and_the_lock_installs_it_again(
     tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_wheel(tmp_path / "wheels", "tiny_mcp", TINY, version="2.0", needs_python=">=3.99")
+    assert "it may need another Python: add --python 3.99" in run("add", "tiny-mcp==2.0").err
+    assert not Path("servers/tiny").exists()
+    write_wheel(tmp_path / "wheels", "tiny_mcp", TINY, version="0.9", scripts=("tiny-mcp",))
+    assert run("add", "tiny-mcp==0.9").code == 2  # its lock stays for the next try of the same, and of nothing else
     refused = run("add", "tiny-mcp==1.0")
     assert refused.code == 2
     assert "the variable TINY_TOKEN is not set" in refused.err
     assert "add --env TINY_TOKEN" in refused.err
     assert not Path("campus.toml").exists()
     monkeypatch.setenv("TINY_TOKEN", "s3cret-of-tides")
-    assert "[buildings.tiny]" in run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN", "--dry-run").out
+    assert 'command = "./servers/tiny/.venv/bin/tiny-mcp"' in run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN", "--dry-run").out
     assert not Path("campus.toml").exists()
     added = run("add", "tiny-mcp==1.0", "--env", "TINY_TOKEN")
     assert added.code == 0, added.err

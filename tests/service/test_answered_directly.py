@@ -100,6 +100,6 @@ async def test_lists_and_handshakes_of_every_shipped_server_are_answered_without
 
 async def test_the_twin_of_every_shipped_tool_runs_it_without_the_mcp_server(shipped: Shipped) -> None:
     for one in shipped.campus.plan.opened:
-        twins = [Twin(one.server, ArgumentChecker(one.server, operation)) for operation in one.operations.values()]
+        twins = [Twin(one.server, ArgumentChecker(one.server, operation, catalog=one.catalog)) for operation in one.operations.values()]
         slow = {twin.operation.name for twin in twins if twin.direct is None}
         assert slow <= BY_ITS_SERVER.keys()

@@ -11,13 +11,18 @@ from typing import Any
 import httpx2
 import pytest
 from commands import command_of
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ResourceError, ToolError
+from fastmcp.server.middleware.timing import TimingMiddleware
+from fastmcp.tools import Tool
+from fastmcp.tools.tool_transform import ArgTransform
 from listening import listening
 from service.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from serving import write_config
 
 from campus.catalog.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
+from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 SOURCES = ("from_openapi", "openapi")
@@ -50,19 +55,20 @@ OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
 
 
 @asynccontextmanager
-async def selling(source: str, api: PetsApi, frame: Any = "http", **more: Any) -> AsyncIterator[TestCampus]:
-    """A campus with the API, whose tools are opened by a key."""
+async def selling(source: str, api: PetsApi, frame: Any = "http", payments: Any = None) -> AsyncIterator[TestCampus]:
+    """A campus with the API, whose tools are opened by a key, or sold."""
+    sold = {"payments": payments} if payments else {}
     tools = {"*": {"price": "0.01"}}
     async with listening(api.app) as url:
         if source == "openapi":
-            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000, **more}
+            server = {"openapi": f"{url}/openapi.json", "headers": HEADERS, "timeout": 1_000}
             table = {"server": server, "answer_limit": LIMIT, "tools": tools}
-            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}}) as campus:
+            async with open_campus(frame=frame, pets=None, tables={"buildings": {"pets": table}, **sold}) as campus:
                 yield campus
             return
         async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=1) as client:
             mcp = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
-            async with open_campus(frame=frame, pets=mcp, tools=tools) as campus:
+            async with open_campus(frame=frame, pets=mcp, tools=tools, tables=sold) as campus:
                 yield campus
 
 
@@ -94,6 +100,21 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_api_is_asked(sou
             reply = await campus.call(tool, key=key, **arguments)
             assert (reply.status, reply.code) == (422, "invalid_request")
     assert api.asked.total() == 0
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_only_an_answer_of_the_api_is_charged(source: str) -> None:
+    payer, payee = Payer(new_wallet()), new_wallet().address
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
+        await chain.mint(payer.wallet.address, 1_000_000)
+        for frame in ("http", "mcp"):
+            async with selling(source, PetsApi(), frame, payments=facilitator.table(payee)) as campus:
+                for kind in ("crash", "hang", "too_many", "unwelcome", "away"):
+                    assert (await campus.call("odd", payer=payer, kind=kind)).status >= 400
+                assert (await campus.call("get_pet", payer=payer, petId=7)).status == 404
+                bought = await campus.call("get_pet", payer=payer, petId=1)
+                assert (bought.data, bought.receipt is None) == (REX, False)
+        assert await chain.balance(payee) == 20_000
 
 
 async def test_an_operation_keeps_its_method_its_path_its_status_and_its_words() -> None:
@@ -130,6 +151,52 @@ async def test_get_operations_of_an_authors_api_are_get_routes() -> None:
         key = {"Authorization": f"Bearer {await campus.key('pets')}"}
         assert (await campus.http.get("/v1/pets/get_pet?petId=1", headers=key)).json() == REX
         assert (await campus.http.get("/v1/pets/add_pet?name=Tom", headers=key)).status_code == 405
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_an_api_that_is_mounted_or_whose_tools_are_transformed_keeps_its_words(frame: Any) -> None:
+    async with listening(PetsApi().app) as url, httpx2.AsyncClient(base_url=url) as client:
+        pets = FastMCP.from_openapi(deepcopy(DOCUMENT), client, name="Pets")
+        zoo: FastMCP[Any] = FastMCP("Zoo")
+        zoo.mount(pets, namespace="zoo")
+        pet = await pets.get_tool("get_pet")
+        assert pet is not None
+        zoo.add_tool(Tool.from_tool(pet, name="pet", transform_args={"petId": ArgTransform(name="number")}))
+        async with open_campus(frame=frame, zoo=zoo) as campus:
+            for reply in (await campus.call("zoo_get_pet", petId=7), await campus.call("pet", number=7)):
+                assert (reply.status, reply.code) == (404, "upstream_refused")
+                assert "no pet has the number 7" in reply.data["detail"]
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_a_refusal_has_its_words_and_a_crash_has_none_however_the_tool_is_reached(frame: Any, is_direct: bool) -> None:
+    mcp: FastMCP[Any] = FastMCP("Words", middleware=[] if is_direct else [TimingMiddleware()])
+
+    @mcp.tool
+    async def refuse(kind: str, ctx: Context) -> str:
+        """Refuse, or fail."""
+        try:
+            return {"known": "yes"}[kind]
+        except KeyError as error:
+            if kind == "file":
+                return str(await ctx.read_resource("file://broken"))
+            if kind == "gone":
+                return str(await ctx.read_resource("file://gone"))
+            raise ToolError("Error calling tool 'refuse': no such kind") from error
+
+    @mcp.resource("file://broken")
+    def broken() -> str:
+        """A resource that fails."""
+        raise ResourceError("hunter2")
+
+    async with open_campus(frame=frame, words=mcp) as campus:
+        refused = await campus.call("refuse", kind="other")
+        assert (refused.status, refused.code, refused.data["detail"]) == (400, "tool_error", "Error calling tool 'refuse': no such kind")
+        for kind in ("file", "gone"):
+            crashed = await campus.call("refuse", kind=kind)
+            assert (crashed.status, crashed.code) == (500, "internal_error"), kind
+            assert "hunter2" not in str(crashed.data)
 
 
 async def test_a_tool_that_asks_an_api_itself_and_lets_its_error_through_has_crashed() -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from campus import Building, Caller, Check, CurrentSite, Job, Page, Problem, Service, Settings, Site, route
 from campus.catalog.loader import find
+from campus.checks import Warned
 from campus.errors import CampusError
 from campus.testing import Built, open_campus
 from campus.testing.campus import Frame
@@ -249,6 +250,17 @@ async def test_what_only_a_call_shows_is_in_the_log_with_its_remedy(caplog: pyte
     assert "the page /tides returned a str; return site.page(…), or a Response" in caplog.text
 
 
+async def test_the_check_names_tools_that_clients_refuse() -> None:
+    mcp: FastMCP[Any] = FastMCP("Names")
+    for name in ("fine_name-1", "a.dot", "a/slash", "a blank", "x" * 65):
+        mcp.tool(lambda: "up", name=name, description="Say so.", annotations=READ_ONLY)
+    async with open_campus(a=Building(mcp)) as campus:
+        (found,) = [each for each in (await campus.service.ask("check"))["a"] if "clients refuse" in each]
+    said = "refuse tools named 'a blank', 'a.dot', 'a/slash' and 1 more: a name may have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+    assert said in found
+    assert isinstance(found, Warned)
+
+
 async def test_a_template_that_cannot_be_read_is_found_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "tides.html").write_text("<h1>Tides</h1>\n{% if high %}")
@@ -300,7 +312,7 @@ async def test_what_a_signature_leaves_unsaid_is_found_by_the_check_with_file_an
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_a_result_that_is_not_what_its_annotation_says_fails_the_authors_test_and_shows_no_value(frame: Frame) -> None:
+async def test_a_result_that_is_not_what_its_tool_publishes_fails_the_authors_test(frame: Frame) -> None:
     server: FastMCP[Any] = FastMCP("Tides")
 
     @server.tool(annotations=READ_ONLY)
@@ -312,13 +324,11 @@ async def test_a_result_that_is_not_what_its_annotation_says_fails_the_authors_t
         assert (await campus.call("level", port="Dover")).data == {"port": "Dover", "metres": 1.0}
 
     async def author_tests() -> None:
-        async with open_campus(a=Building(server), frame=frame) as campus:
-            with suppress(RuntimeError):  # an MCP client compares the result with its schema itself
-                assert (await campus.call("level", port="Hull")).data == {"port": "Hull", "metres": "secret"}
+        async with open_campus(a=Building(server), frame=frame) as campus, campus.mcp() as client:
+            assert (await client.call_tool_mcp("level", {"port": "Hull"})).is_error, "seen by no call of the test's own"
 
-    with pytest.raises(AssertionError, match=r"(?s)level: a tool's result is not what its annotation says.*metres") as raised:
+    with pytest.raises(AssertionError, match=r"(?s)level: a tool's result is not what it publishes: /metres: it is not of type"):
         await author_tests()
-    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])

@@ -163,6 +163,16 @@ def test_a_save_is_served_by_a_new_process_without_a_refused_call_and_a_broken_o
     assert "Traceback" not in dev.printed
 
 
+def test_a_traceback_begins_with_the_error_and_the_lines_of_the_author(tmp_path: Path) -> None:
+    with developed(tmp_path, HELLO.replace('return "one"', 'return int("one")')) as dev:
+        assert patient.get(f"{dev.url}/v1/hello/greet").status_code == 500
+        dev.wait(lambda: "Traceback (most recent call last)" in dev.printed, "the failure is logged")
+        logged = dev.printed.partition("a tool failed")[2].splitlines()[1:4]
+        said = "ValueError: invalid literal for int() with base 10: 'one'"
+        place = f'  File "{dev.file}", line {dev.line_of("int(")}, in greet'
+        assert logged == [said, place, '    return int("one")'], dev.printed
+
+
 def test_each_call_is_shown_and_a_key_opens_every_scope_until_the_end(tmp_path: Path) -> None:
     with developed(tmp_path, HELLO, "--inspector", environ={"PATH": str(tmp_path)}) as dev:
         assert "there is no npx for the MCP Inspector" in dev.printed
@@ -182,6 +192,19 @@ def test_each_call_is_shown_and_a_key_opens_every_scope_until_the_end(tmp_path: 
         assert "Ada" not in dev.printed
     listed = subprocess.run([CAMPUS, "key", "list", "--json", "--config", dev.file], capture_output=True, text=True, check=True).stdout
     assert [row["state"] for row in json.loads(listed)] == ["revoked"]
+
+
+def test_a_file_is_loaded_again_once_the_package_that_it_lacked_is_installed(tmp_path: Path) -> None:
+    (packages := tmp_path / "packages").mkdir()
+    (own := tmp_path / "own").mkdir()
+    with developed(own, f"import tidesworth.tables\n{HELLO}", environ={"PYTHONPATH": str(packages)}) as dev:
+        dev.wait(lambda: "ModuleNotFoundError: No module named 'tidesworth'" in dev.printed, "the missing package is named")
+        assert "calls wait until it can be served" in dev.printed
+        (packages / "tidesworth").mkdir()
+        (packages / "tidesworth/__init__.py").touch()
+        dev.wait(lambda: "No module named 'tidesworth.tables'" in dev.printed, "a package that is half there is no end")
+        (packages / "tidesworth/tables.py").touch()
+        assert dev.answer() == "one"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")

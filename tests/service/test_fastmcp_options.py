@@ -13,8 +13,9 @@ from fastmcp import Context, FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 from mcp_oracle import LEGACY, MODERN, Request, ask, request_of
 
-from campus import access, add_app, free
+from campus import access, free
 from campus.errors import LoadError
+from campus.layout import add_app
 from campus.testing import open_campus
 
 pytestmark = [

@@ -15,9 +15,9 @@ from patience import patience
 from service.hostile_server import Hostile, hostile, text, tool
 from serving import Served, serving
 
-from campus.catalog.foreign_schemas import ForeignSchema
 from tests import patient
 from tests.service.test_remote_down import until
+from twins.tool.published_schema import PublishedSchema
 
 pytestmark = pytest.mark.anyio
 TESTS = Path(__file__).parents[1]
@@ -90,25 +90,29 @@ def test_no_schema_of_another_server_makes_its_check_take_long(shape: str) -> No
     schema, arguments = COSTLY[shape]
     begun = process_time()
     with suppress(ValueError):  # what is left to the server
-        ForeignSchema(schema).mismatches(arguments)
+        published = PublishedSchema(schema)
+        published.accepts(arguments)
+        published.mismatches(arguments)
     assert process_time() - begun < 1, "seconds of CPU, which a busy machine makes hardly longer"
 
 
 def test_a_schema_is_checked_where_it_can_be_and_fetches_nothing() -> None:
-    schema = ForeignSchema(
+    schema = PublishedSchema(
         {
             "type": "object",
             "$defs": {"Day": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}$"}},
             "properties": {"day": {"$ref": "#/$defs/Day"}, "a/b": {"type": "integer"}, "c": {"items": {"$ref": "#/properties/a~1b"}}},
         }
     )
-    assert schema.mismatches({"day": "2026-11", "a/b": 1, "c": [2], "more": 1}) == ()
-    wrong = schema.mismatches({"day": "a secret", "a/b": "another", "c": ["third"]})
-    assert [sentence.split(": ")[0] for sentence in wrong] == [f"argument {name} does not match its schema" for name in ("a/b", "c", "day")]
-    assert "secret" not in "".join(wrong)
+    assert schema.accepts({"day": "2026-11", "a/b": 1, "c": [2], "more": 1})
+    arguments = {"day": "a secret", "a/b": "another", "c": ["third"]}
+    assert not schema.accepts(arguments)
+    wrong = schema.mismatches(arguments)
+    assert {name: words.split(": ")[0] for name, words in wrong.items()} == dict.fromkeys(("a/b", "c", "day"), "must match its schema")
+    assert "secret" not in str(wrong)
     for reference in ("https://schemas.example/x.json", "file:///etc/passwd"):
         with pytest.raises(ValueError, match="cannot be followed"):
-            ForeignSchema({"type": "object", "properties": {"x": {"$ref": reference}}})
+            PublishedSchema({"type": "object", "properties": {"x": {"$ref": reference}}})
 
 
 async def test_a_pattern_that_is_not_checked_here_is_named_at_start_and_everybody_else_is_answered_meanwhile(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from campus import Building, Job, Settings, access, free, registry, route
+from campus import Building, Job, Settings, access, free, route
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import custom_routes
 from campus.config import Config, ServerTable
 from campus.errors import CampusError
 from campus.pricing import LOCAL_KEY
+from campus.storage import registry
 from campus.testing import Built, open_campus
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,7 @@ from fastmcp.exceptions import ToolError
 from patience import patience
 from serving import Served, serving
 
-from campus.observability import OneLine, OneObject
-from campus.observability.logs import Budget
+from campus.observability.logs import Budget, OneLine, OneObject
 from tests import patient
 
 BROKEN = """

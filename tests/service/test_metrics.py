@@ -25,7 +25,7 @@ from serving import write_config
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Check, Job, Problem, Site
-from campus.observability import Metrics
+from campus.observability.metrics import Metrics
 from campus.testing import Clock, Frame, TestCampus, open_campus
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,10 @@
 """What `campus new building` writes works as it is: its own tests pass, and its migration makes its tables."""
 
+import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +47,15 @@ async def test_a_new_building_works_as_it_is(tmp_path: Path, monkeypatch: pytest
     await its_tests.test_the_page_shows_the_numbers()
     async with open_campus(river_levels=building) as campus:
         assert not (await campus.service.ask("check"))["river_levels"]
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed; the types are checked by mypy in `make types`")
+@pytest.mark.parametrize("mode", ["standard", "strict"])
+def test_pyright_finds_nothing_in_a_new_building(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command_of(capsys)("new", "building", "rivers", "--folder", str(tmp_path / "rivers"))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": mode, "pythonVersion": "3.11"}))
+    checked = subprocess.run(["pyright", "--pythonpath", sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.stdout.startswith("0 errors, 0 warnings"), checked.stdout
 
 
 @pytest.mark.parametrize(

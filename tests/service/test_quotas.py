@@ -44,6 +44,7 @@ async def test_a_key_opens_the_calls_of_its_quota_and_then_none_until_the_next_p
     async with open_campus(frame=frame, dice=building(), clock=clock, storage=storage_url, tables=products()) as campus:
         key, token = await campus.service.keys.issue("dice")
         assert await statuses(campus, "look", 5, token) == {200: 5}, "a free tool needs no key, and takes nothing of its quota"
+        assert (await campus.call("roll", key=token, sides="six")).code == "invalid_request", "which takes nothing of it either"
         assert await statuses(campus, "roll", 5, token) == {200: 3, 429: 2}
         refused = await campus.call("roll", key=token)
         assert (refused.code, refused.data["retry_after"]) == ("quota_used_up", 12 * 3600)

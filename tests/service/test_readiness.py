@@ -21,7 +21,8 @@ from buildings.recorder import building as recorder
 from campus import checks
 from campus.checks import clock_findings
 from campus.core import utc_now
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import TestCampus, open_campus
 from tests import patient
 from tests.conftest import Postgres

@@ -10,9 +10,10 @@ from fastmcp import FastMCP
 from patience import patience
 from serving import write_config
 
-from campus import Building, Job, Site, free, origin_of
+from campus import Building, Job, Site, free
 from campus.jobs import Scheduler
-from campus.observability import OneLine
+from campus.observability import origin_of
+from campus.observability.logs import OneLine
 from campus.testing import open_campus
 
 SECRETS = ("jane", "hunter2", "path-token", "query-token")

@@ -44,10 +44,16 @@ def test_a_result_and_a_refusal_fit_and_nothing_else() -> None:
     assert not listed.is_valid({"status": "fine", "rank": "second"})
 
 
-async def test_every_refusal_fits_the_schema_that_its_tool_lists(shop: Building) -> None:
+async def test_every_refusal_fits_the_schema_that_its_tool_lists_to_older_clients_and_newer_ones_are_shown_the_tools_own(
+    shop: Building,
+) -> None:
     async with open_campus(frame="mcp", shop=shop) as campus:
+        own = {name: tool.output_schema for name, tool in campus.service.plan.opened[0].tools.items()}
+        async with campus.mcp() as newer:
+            listed = {tool.name: tool.output_schema for tool in await newer.list_tools()}
+        assert without_words(listed, names=True) == without_words(own, names=True)
         transport = StreamableHttpTransport("http://campus.test/shop/mcp", httpx_client_factory=campus._client)
-        async with Client(transport) as client:
+        async with Client(transport, mode="legacy") as client:
             schemas: dict[str, Any] = {tool.name: tool.output_schema for tool in await client.list_tools()}
         for tool, arguments in (("text_of", {"day": "x"}), ("write_text", {}), ("crash", {})):
             for key in (None, "shop"):
@@ -136,7 +142,7 @@ async def test_a_list_says_each_description_of_a_result_once_and_keeps_every_rul
     complete: set[tuple[str, str]] = set()
     for tool in listed:
         whole = dereference_refs(tools[tool.name].output_schema or {})
-        assert without_words(tool.output_schema) == without_words(with_refusals(whole))
+        assert without_words(tool.output_schema) == without_words(whole)
         said.update((of, member["description"]) for of, member in members(tool.output_schema) if "description" in member)
         complete |= described(whole)
     assert said == dict.fromkeys(complete, 1)

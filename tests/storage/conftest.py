@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from campus.storage import Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
 from tests.storage.bank.tables import Tables
 
 MakePackage = Callable[..., type[SQLModel]]

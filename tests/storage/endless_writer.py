@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import anyio
 from sqlalchemy import Connection, insert
 
-from campus.storage import Databases
+from campus.storage.databases import Databases
 from tests.storage.bank.tables import Account, Tables
 
 

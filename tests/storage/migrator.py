@@ -5,7 +5,7 @@ import sys
 import anyio
 
 import campus.storage.alembic_runner  # loaded before the signal, so that processes meet
-from campus.storage import Databases
+from campus.storage.databases import Databases
 from tests.storage.bank.tables import Account, Tables
 
 

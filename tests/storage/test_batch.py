@@ -11,7 +11,8 @@ from sqlalchemy import Connection, insert, text
 from sqlmodel import select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Databases, Storage
+from campus.storage import Storage
+from campus.storage.databases import Databases
 from tests import forkserver
 from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Tables

@@ -14,7 +14,8 @@ from sqlalchemy import make_url, text
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
 from buildings.recorder.tables import Tables
-from campus.storage import Databases, in_snapshot, in_transaction
+from campus.storage import in_snapshot, in_transaction
+from campus.storage.databases import Databases
 from campus.storage.sqlite import open_directory
 from campus.testing import TestCampus, open_campus
 from tests.commands import command_of

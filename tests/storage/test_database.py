@@ -14,8 +14,9 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Databases, NoStorage, Storage, try_write
-from campus.storage.database import Database
+from campus.storage import Storage
+from campus.storage.database import Database, NoStorage, try_write
+from campus.storage.databases import Databases
 from campus.storage.sqlite_connections import CONNECT
 from tests.storage.bank.tables import Account, Entry, Tables
 

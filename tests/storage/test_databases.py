@@ -14,7 +14,7 @@ from sqlalchemy.pool import Pool
 from sqlmodel import SQLModel, select
 
 from campus.errors import StorageError
-from campus.storage import Databases
+from campus.storage.databases import Databases
 from tests import forkserver
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Account, Tables
@@ -114,7 +114,7 @@ async def test_a_second_server_on_the_same_directory_is_refused_and_other_comman
 async def test_a_server_that_was_killed_leaves_the_directory_free(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'data'}"
     code = (
-        "import anyio, os, sys; from campus.storage import Databases\n"
+        "import anyio, os, sys; from campus.storage.databases import Databases\n"
         "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): os.kill(os.getpid(), 9)\n"
         "anyio.run(main)"
     )
@@ -151,7 +151,7 @@ async def test_a_directory_that_cannot_be_written_is_refused() -> None:
 def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None:
     """A limit on the size of files simulates the full disk."""
     code = (
-        "import anyio, resource, sys; from campus.storage import Databases\n"
+        "import anyio, resource, sys; from campus.storage.databases import Databases\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "async def main():\n    async with Databases.open(sys.argv[1], exclusive=True): pass\n"
         "anyio.run(main)"

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from campus.errors import StorageError, StorageFault, StorageUnavailable
-from campus.storage import Databases, Storage, in_snapshot, in_transaction
+from campus.storage import Storage, in_snapshot, in_transaction
+from campus.storage.databases import Databases
 from tests.conftest import Postgres
 from tests.storage.bank.tables import Tables
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.storage import Lease, is_held
+from campus.storage.leases import Lease, is_held
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LENGTHS = st.timedeltas(timedelta(milliseconds=10), timedelta(days=1))

@@ -16,8 +16,10 @@ from sqlalchemy import Connection
 from sqlmodel import select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Databases, Storage, try_write
+from campus.storage import Storage
 from campus.storage import postgres as backend
+from campus.storage.database import try_write
+from campus.storage.databases import Databases
 from tests.conftest import Postgres, running
 from tests.storage.bank.tables import Account, Tables
 

@@ -16,9 +16,10 @@ import campus.keys.tables
 import campus.payments.tables
 from campus.catalog.loader import find, installed_buildings
 from campus.errors import StorageError
-from campus.storage import CoreTables, Databases
 from campus.storage.alembic_runner import drift, write_revision
+from campus.storage.databases import Databases
 from campus.storage.migrations import history_of
+from campus.storage.tables import CoreTables
 from tests import forkserver
 from tests.forkserver import PIPE
 from tests.storage.bank.tables import Account, Entry, Tables
@@ -196,7 +197,7 @@ async def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path:
 
 async def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     code = (
-        "import anyio, sys\nfrom campus.storage import Databases\nfrom tests.storage.bank.tables import Tables\n"
+        "import anyio, sys\nfrom campus.storage.databases import Databases\nfrom tests.storage.bank.tables import Tables\n"
         "async def main():\n"
         "    for url in sys.argv[1:]:\n"
         "        async with Databases.open(url) as databases:\n"

@@ -10,9 +10,10 @@ from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.races import at_once
 from recorder.recorders import OpenRecorder
 
-from campus import in_snapshot
 from campus.errors import StorageError
-from campus.storage import CoreTables, Databases
+from campus.storage import in_snapshot
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import Frame
 from tests.conftest import Postgres
 from tests.pgbouncer import pgbouncer

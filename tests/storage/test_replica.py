@@ -13,7 +13,9 @@ import pytest
 from sqlalchemy import text
 
 from campus.errors import StorageError
-from campus.storage import Databases, Storage, postgres, replicas, try_write
+from campus.storage import Storage, postgres, replicas
+from campus.storage.database import try_write
+from campus.storage.databases import Databases
 from tests.conftest import Postgres, running
 from tests.patience import patience
 from tests.postgres_server import SERVER, dying_with_parent, unprivileged, wait_until_ready

@@ -14,7 +14,8 @@ from anyio.abc import SocketStream
 from keys.links import building
 
 from campus.errors import StorageError
-from campus.storage import CoreTables, Databases
+from campus.storage.databases import Databases
+from campus.storage.tables import CoreTables
 from campus.testing import open_campus
 from tests.conftest import Postgres, running
 from tests.postgres_server import SERVER, unprivileged

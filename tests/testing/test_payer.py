@@ -85,6 +85,22 @@ def priced(price: str) -> Building:
 
 
 @pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_result_that_is_not_as_published_is_not_charged(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
+    payee = new_wallet()
+    server = FastMCP("seller")
+
+    @server.tool(meta=access(price="0.02"), annotations={"readOnlyHint": True})
+    def thing() -> str:
+        """A thing, which is lost."""
+        return None  # type: ignore[return-value]  # on purpose
+
+    async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, seller=Building(server)) as campus:
+        with pytest.raises(AssertionError, match="thing: the tool's result is not what it publishes"):
+            await campus.call("thing", payer=payer)
+    assert await chain.transfers(receiver=payee.address) == []
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
 async def test_a_campus_is_paid_over_its_frame(chain: Chain, facilitator: Facilitator, payer: Payer, frame: Frame) -> None:
     payee = new_wallet()
     async with open_campus(frame=frame, tables={"payments": facilitator.table(payee.address)}, seller=priced("0.02")) as campus:

@@ -114,6 +114,29 @@ async def test_an_object_in_the_query_is_json_and_a_list_is_a_repeated_name(fron
         assert answer.json() == {"size": 3, "tags": ["a", "b"], "limit": 7}
 
 
+@pytest.mark.parametrize(
+    ("texts", "value"),
+    [
+        (['{"size": 3}'], {"size": 3}),
+        (["a"], ["a"]),
+        (["a", "b"], ["a", "b"]),
+        (['["a", "b"]'], ["a", "b"]),
+        (["null"], None),
+    ],
+)
+async def test_what_may_be_a_list_or_an_object_is_either_in_the_query(fronts: Any, texts: list[str], value: Any) -> None:
+    mcp: FastMCP[Any] = FastMCP("unions")
+
+    @mcp.tool(meta=route("GET|POST /either"))
+    async def either(what: list[str] | Inner | None = None) -> dict[str, Any]:
+        return {"what": what.model_dump() if isinstance(what, Inner) else what}
+
+    async with fronts(mcp) as each:
+        answer = await each.http.get("/either", params={"what": texts})
+        assert (answer.status_code, answer.json()) == (200, {"what": value})
+        assert answer.json() == (await each.http.post("/either", json={"what": value})).json()
+
+
 async def test_an_argument_may_be_of_a_type_that_contains_itself(fronts: Any) -> None:
     async with fronts(server()) as each:
         numbers = [1, [2, [3]]]

@@ -13,6 +13,7 @@ from uuid import UUID
 import mcp_types
 import pytest
 from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
@@ -75,7 +76,7 @@ RETURNS: dict[str, tuple[Any, Any]] = {
     "optional": (Part | None, None),
     "dataclass": (Data, Data(Color.RED, Decimal("1.10"))),
     "list": (list[Part], [Part(name="é")]),
-    "mapping": (dict[str, Any], {"at": datetime.date(2026, 8, 21), "raw": {1, 2}, "nan": float("nan")}),
+    "mapping": (dict[str, Any], {"at": datetime.date(2026, 8, 21), "raw": {1, 2}}),
     "text": (str, 'a "quoted" text'),
     "number": (float, 1e300),
     "nothing": (None, None),
@@ -177,6 +178,24 @@ async def test_images_and_the_like_are_answered_as_mcp_content(fronts: Any, valu
         over_mcp = await each.mcp.call_tool_mcp("untyped", {})
         blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in over_mcp.content]
         assert (await each.http.get("/tool")).json() == {"content": blocks}
+
+
+LINK = mcp_types.ResourceLink(type="resource_link", uri="https://example.com/chart", name="chart")
+PICTURE = mcp_types.ImageContent(type="image", data="cG5n", mime_type="image/png")
+WORDS = mcp_types.TextContent(type="text", text="one for models")
+
+
+@pytest.mark.parametrize("through_server", [False, True])
+async def test_links_and_images_beside_structured_content_reach_callers_of_http(fronts: Any, through_server: bool) -> None:
+    result = ToolResult(content=[WORDS, LINK, PICTURE], structured_content={"long": 1})
+    server = returning(ToolResult, result, output_schema={"type": "object", "properties": {"long": {"type": "integer"}}})
+    if through_server:
+        server.add_middleware(Middleware())
+    async with fronts(server) as each:
+        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in (LINK, PICTURE)]
+        assert (await each.http.get("/tool")).json() == {"long": 1, "_content": blocks}
+        document = (await each.http.get("/openapi.json")).json()
+        assert "_content" in document["paths"]["/tool"]["get"]["responses"]["200"]["description"]
 
 
 async def test_a_value_that_has_no_json_form_is_answered_as_text(fronts: Any) -> None:

@@ -3,10 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fastmcp.tools import FunctionTool
+from fastmcp.tools.base import ToolResult
+from mcp_types import CallToolResult
 from pydantic import BaseModel
 
 from twins.documents.schema import PROBLEM, Components, Conversions, Schema, in_capitals, without_null, without_own_title
 from twins.http.formats import formats_of
+from twins.http.responses import CONTENT_MEMBER
 from twins.problems import PROBLEM_JSON, title_of
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter
 
@@ -146,7 +150,11 @@ def _responses(operation: Operation, method: str, schemas: Components) -> dict[s
     schema = schemas.named(_result_name(operation), output, operation) if output else {"type": "object"}
     formats = formats_of(operation.tool)
     content = {JSON: {"schema": schema}} | {name: {"schema": {"type": "string"}} for name in (formats.writers if formats else ())}
-    found: dict[str, Any] = {str(operation.status): {"description": title_of(operation.status), "content": content}}
+    may_have_content = bool(output) and (
+        not isinstance(operation.tool, FunctionTool) or operation.tool.return_type in (ToolResult, CallToolResult)
+    )
+    more = f"; images, links and the like that come with it are in its member {CONTENT_MEMBER}, as in MCP" if may_have_content else ""
+    found: dict[str, Any] = {str(operation.status): {"description": f"{title_of(operation.status)}{more}", "content": content}}
     return found | {"default": problem_response("Why the call was not answered.")}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 from fastmcp import FastMCP
-from fastmcp.exceptions import DisabledError, NotFoundError
+from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.tools.base import ToolResult
 from mcp import MCPError
@@ -111,7 +111,7 @@ class ToolOnServer:
 
     def __init__(self, server: FastMCP[Any], checker: ArgumentChecker) -> None:
         self.operation = checker.operation
-        self.encoder = ResultEncoder(checker.operation)
+        self.encoder = ResultEncoder(checker.operation, checker.results)
         self._server = server
         self._checker = checker
         context = ToolContext(server)
@@ -123,7 +123,13 @@ class ToolOnServer:
         try:
             async with self._checker.thread():
                 with self._around(scope):
-                    return await self._server.call_tool(tool.name, sent)
+                    result = await self._server.call_tool(tool.name, sent)
+            self._checker.check_result(result)
+            return result
+        except ToolError as error:
+            if (problem := self._checker.unsendable(error)) is not None:
+                raise problem from error
+            raise
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None

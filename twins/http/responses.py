@@ -1,13 +1,13 @@
 """Answers over HTTP: those of a tool's results, and of problems; their headers, ETags and 304; and how an answer is sent."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 from fastmcp.tools import FunctionTool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
-from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
@@ -22,6 +22,8 @@ JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
 LONGEST_CONDITION = 4_096
 """How many bytes of an If-None-Match are read: some sixty ETags."""
+CONTENT_MEMBER = "_content"
+"""The member for links, images and the like that a tool returns beside structured content."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -76,10 +78,10 @@ def known_etags(scope: Scope) -> set[bytes]:
 class ResultEncoder:
     """Makes HTTP answers of one operation's results, and keeps the last one."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, writer: ResultWriter) -> None:
         self._operation = operation
         self._tool = operation.tool
-        self._writer = ResultWriter(operation.tool)
+        self._writer = writer
         self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> Answer:
@@ -103,21 +105,17 @@ class ResultEncoder:
     def _encode(self, value: Any) -> Answer:
         writer = self._writer
         if isinstance(value, FINISHED):
-            return self._finished(value)
+            return self._finished(value, writer)
         if not writer.is_data(value):
-            return self._finished(self._tool.convert_result(value))
+            return self._finished(self._tool.convert_result(value), writer)
         try:
             body = writer.write(value)
         except PydanticSerializationError:
-            if writer.typed:
-                raise
-            return self._finished(self._tool.convert_result(value))
-        is_object = body.startswith(b"{")
-        if writer.typed and not (is_object or writer.wraps):
-            raise TypeError(f"tool {self._tool.name!r} returned no object, although its output schema is one")
-        return self._json(_wrapped(body) if writer.wraps or not is_object else body)
+            return self._finished(self._tool.convert_result(value), writer)
+        return self._json(_wrapped(body) if writer.wraps or not body.startswith(b"{") else body)
 
-    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult) -> Answer:
+    def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult, writer: ResultWriter | None = None) -> Answer:
+        """The answer for a result that is complete; `writer` is given for one that was not compared with its schema before."""
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
             asking = result.input_required if isinstance(result, InputRequiredToolResult) else result
@@ -125,14 +123,28 @@ class ResultEncoder:
             raise input_required(requests)
         if result.is_error:
             raise problem_of_result(result, self._tool)
-        if result.structured_content is not None:
-            body = to_json(result.structured_content, inf_nan_mode="null")
-            return self._json(_wrapped(body) if self._operation.wraps_result else body)
-        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-        return self._json(to_json({"content": content}))
+        if writer is not None:
+            writer.contract.check_result(result)
+        return self._json(body_of_result(result, wraps=self._operation.wraps_result))
 
     def _json(self, body: bytes) -> Answer:
         return json_answer(body, status=self._operation.status, cache=self._operation.cache)
+
+
+def body_of_result(result: ToolResult, *, wraps: bool = False) -> bytes:
+    """A result as one JSON object: its content blocks, as in MCP; or its structured content, and in `_content` what is no text.
+
+    Texts beside structured content repeat it for models. With `wraps`, the structured content is the member `result`.
+    """
+    structured = {"result": result.structured_content} if wraps else result.structured_content
+    if result.structured_content is None:
+        return to_json({"content": _blocks(result.content)})
+    content = _blocks(block for block in result.content if not isinstance(block, TextContent))
+    return to_json({**structured, CONTENT_MEMBER: content} if content and structured else structured, inf_nan_mode="null")
+
+
+def _blocks(content: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
 
 
 def _wrapped(body: bytes) -> bytes:

@@ -81,7 +81,7 @@ class DirectMcpTool:
         self._server = server
         self._checker = checker
         self._direct = direct
-        self._encoder = McpResultEncoder(checker.operation)
+        self._encoder = McpResultEncoder(checker.operation, checker.results, refuses=refuses)
         self._context = ToolContext(server)
         self._calls = Interruptible()
 

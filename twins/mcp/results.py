@@ -13,6 +13,7 @@ from twins.fastmcp import has_wire_form, result_on_wire, server_stamp
 from twins.mcp.messages import MODERN
 from twins.tool.operation import Operation
 from twins.tool.result_json import KeptLast, ResultWriter, json_of
+from twins.tool.result_schema import InvalidResultProblem
 
 WRAPPED: Mapping[str, Any] = {"fastmcp": {"wrap_result": True}}
 """The `_meta` that FastMCP adds to a result which it wrapped into an object."""
@@ -42,9 +43,11 @@ class EncodedResult:
 class McpResultEncoder:
     """Writes the results of one operation, and keeps the bytes of the last one. What is no data becomes a ToolResult, as in FastMCP."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, writer: ResultWriter, *, refuses: bool) -> None:
+        """With `refuses`, what is not as published is a Problem; else FastMCP sends it, or refuses it in its own words."""
+        self._refuses = refuses
         self._tool = operation.tool
-        self._writer = ResultWriter(operation.tool)
+        self._writer = writer
         self._kept = KeptLast(self._encode, is_plain=self._writer.is_plain)
 
     def encode(self, value: Any) -> EncodedResult | ToolResult:
@@ -59,6 +62,10 @@ class McpResultEncoder:
                 body = writer.write(value)
             except PydanticSerializationError:
                 body = b""
+            except InvalidResultProblem:
+                if self._refuses:
+                    raise
+                body = b""
             if writer.wraps and body:
                 # a text is sent as it is; an empty list and null have no content, but NaN, which becomes null, has
                 text = body if body.startswith(b'"') else orjson.dumps(body.decode())
@@ -70,7 +77,10 @@ class McpResultEncoder:
                 return members_of(body, orjson.dumps(body.decode())), None, body
         elif isinstance(value, InputRequiredResult | InputRequiredToolResult):
             raise AsksForInputError
-        return self._tool.convert_result(value)
+        result = self._tool.convert_result(value)
+        if self._refuses:
+            writer.contract.check_result(result)
+        return result
 
 
 def members_of(structured: bytes, text: bytes, *, is_error: bool = False) -> bytes:

@@ -1,55 +1,77 @@
 """Checks the arguments of one tool before it is called, and names everything that is wrong with them in one problem.
 
+What judges them is what the tool publishes. For a function that is pydantic's validator, from which its input schema was made; for every
+other tool, such as one of another server, of an API or made from another tool, the input schema itself.
+
 What Python and pydantic take for a number where the input schema has one is found here: `true` and `false`, which they treat as 1 and
 0, and texts such as "NaN", "Infinity" and "1e999", which would pass every check that is a comparison.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from anyio import CapacityLimiter
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
 from fastmcp.tools import FunctionTool
-from pydantic import ValidationError
+from fastmcp.tools.base import ToolResult
+from pydantic import BaseModel, ValidationError, WithJsonSchema
+from pydantic.fields import FieldInfo
 
 from twins.catalog import Catalog
-from twins.fastmcp import api_method, is_proxied
+from twins.fastmcp import CrashError, ends_in_a_function, function_of, is_unsendable
 from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
-from twins.tool.direct_call import DirectTool, runs_in_thread, without_nulls
-from twins.tool.errors import MOST_FOUND, field_errors, invalid_arguments, too_many_errors
+from twins.tool.direct_call import DirectTool, innermost, runs_in_thread, without_nulls
+from twins.tool.errors import MOST_FOUND, ToolEndedError, ends_more_than_its_call, field_errors, invalid_arguments, too_many_errors
 from twins.tool.operation import Operation, Schema, alternatives_of, types_of
+from twins.tool.published_schema import PublishedSchema
+from twins.tool.result_json import VALUE, ResultWriter
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))
 SUSPECTS = frozenset((bool, str, dict, list))
 """The types of values that are a false number, or may contain one."""
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
+SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly", "$comment"))
+"""Keywords of JSON Schema that every value satisfies."""
 OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
 """By these FastMCP knows a schema of objects."""
 Steps = tuple[str | int, ...]
+logger = logging.getLogger(__name__)
 
 
 class ArgumentChecker:
     """Checks the arguments of one operation, for both frames. A `method` of None means that they came over MCP."""
 
     def __init__(
-        self, server: FastMCP[Any], operation: Operation, *, catalog: Catalog | None = None, threads: CapacityLimiter | None = None
+        self,
+        server: FastMCP[Any],
+        operation: Operation,
+        *,
+        catalog: Catalog | None = None,
+        threads: CapacityLimiter | None = None,
+        reveals: bool = False,
     ) -> None:
         """`catalog` is that from which the operation was made, or one is made of the server as it is now.
 
         `threads` limits those in which the server's functions run that are not async; by default all servers share anyio's.
+        For `reveals` see ResultContract.
         """
         self.operation = operation
+        self._reveals = reveals
         self._catalog = catalog or Catalog(server)
         self._threads = threads
         self._server = server
         self._false_numbers = FalseNumbers(operation)
-        self._is_elsewhere = is_proxied(operation.tool) or api_method(operation.tool) is not None
+        self._schema = None if type(operation.tool) is FunctionTool else self._compiled()
+        self._reads_texts = ends_in_a_function(operation.tool)
 
     @cached_property
     def direct(self) -> DirectTool | None:
@@ -61,21 +83,105 @@ class ArgumentChecker:
             return None  # whether its results are wrapped depends on the client's version: the server knows
         return DirectTool(self._server, tool, threads=self._threads)
 
-    def thread(self) -> AbstractAsyncContextManager[object]:
-        """Entered around a call through the server: a place among the threads, if the tool's function takes one."""
+    @cached_property
+    def _validator(self) -> DirectTool | None:
+        """What validates the arguments of a function, whoever calls it; None for all other tools."""
         tool = self.operation.tool
-        return self._threads if self._threads and isinstance(tool, FunctionTool) and runs_in_thread(tool) else nullcontext()
+        return self.direct or (DirectTool(self._server, tool) if type(tool) is FunctionTool else None)
+
+    def _compiled(self) -> PublishedSchema | None:
+        """The input schema of a tool that is no function; None, and logged, for one that only the tool's server can check."""
+        tool = self.operation.tool
+        try:
+            return PublishedSchema(tool.parameters, is_own=function_of(tool) is not None)
+        except Exception as error:  # the border to another server's schemas: whatever cannot be compiled
+            data = {"server": self.operation.server, "tool": self.operation.name, "reason": str(error)[:200]}
+            logger.warning("arguments are checked by the server alone", extra=data)
+            return None
+
+    @cached_property
+    def _written_by_hand(self) -> PublishedSchema | None:
+        """Of a function: what its author promises of arguments in JSON Schema itself, which pydantic publishes and does not check."""
+        tool = self.operation.tool
+        names = promised_by_hand(tool.fn) if isinstance(tool, FunctionTool) else ()
+        shown = {name: schema for name, schema in tool.parameters.get("properties", {}).items() if name in names}
+        return PublishedSchema({"properties": shown, "$defs": tool.parameters.get("$defs", {})}, is_own=True) if shown else None
+
+    def _check_by_hand(self, arguments: Mapping[str, Any], method: str | None) -> None:
+        if self._written_by_hand is None or self._written_by_hand.accepts(judged := self._as_judged(arguments)):
+            return
+        errors = self._written_by_hand.mismatches(judged).items()
+        raise invalid_request([FieldError(self._pointer((name,), method), "schema_mismatch", words) for name, words in errors])
+
+    @cached_property
+    def results(self) -> ResultWriter:
+        """What writes the tool's results, and compares them with what the tool publishes; the same for both frames."""
+        return ResultWriter(self.operation.tool, reveals=self._reveals)
+
+    def check_result(self, result: ToolResult | BaseModel) -> None:
+        """Raises InvalidResultProblem for a result of the tool's server that is not what the tool publishes."""
+        if isinstance(result, ToolResult):
+            self.results.contract.check_result(result)
+
+    def unsendable(self, error: ToolError) -> Problem | None:
+        """The problem for an error by which the server says that it cannot write the tool's result; None for any other."""
+        if not is_unsendable(error):
+            return None
+        fault = VALUE.sub("", str(error.__cause__ or error)).partition(". Got ")[0]
+        return self.results.contract.broken("", fault, "what cannot be written")
+
+    @asynccontextmanager
+    async def thread(self) -> AsyncIterator[None]:
+        """Entered around a call through the server: a place among the threads, if the tool's function takes one.
+
+        What would end the server or this task is a failure of the tool.
+        """
+        tool = self.operation.tool
+        takes_place = isinstance(tool, FunctionTool) and runs_in_thread(tool)
+        async with (self._threads if takes_place else None) or nullcontext():
+            try:
+                yield
+            except BaseException as error:
+                if ends_more_than_its_call(error):
+                    raise CrashError(self._server, tool, ended := ToolEndedError(error)) from ended
+                raise
 
     def has_false_numbers(self, arguments: Mapping[str, Any]) -> bool:
         """True if something was sent where the tool takes a number that is none, which its validator would accept."""
         return not SUSPECTS.isdisjoint(map(type, arguments.values())) and any(self._false_numbers.find(arguments))
 
     def precheck(self, arguments: Mapping[str, Any], method: str | None = None) -> None:
-        """Raises Problem 422 for what a validator would accept, and for what another server would reject in its own words."""
+        """Raises Problem 422 for what a validator would accept, and for all else that is wrong where the tool is not called directly."""
         if not self.operation.accepts_unknown:
             refuse_too_many(len(arguments), len(self.operation.by_name))
-        if any(self._false_numbers.find(arguments)) or (self._is_elsewhere and self._wrong_names(arguments, method)):
+        if any(self._false_numbers.find(arguments)) or (self.direct is None and self._is_wrong(arguments, method)):
             raise self.invalid(arguments, method)
+
+    def _is_wrong(self, arguments: Mapping[str, Any], method: str | None) -> bool:
+        if self._validator is None:
+            return bool(self._wrong_names(arguments, method)) or not self._matches(arguments)
+        try:
+            self._validator.validate(dict(arguments))
+        except ValidationError:
+            return True
+        except Problem as problem:
+            raise self.with_wrong_names(problem, arguments, method) from None
+        except Exception:  # a validator of the author's failed: it will again, where that is handled
+            return False
+        self._check_by_hand(arguments, method)
+        return False
+
+    def _matches(self, arguments: Mapping[str, Any]) -> bool:
+        try:
+            return self._schema is None or self._schema.accepts(self._as_judged(arguments))
+        except ValueError:  # too long, or with texts that are no Unicode: the server checks them itself
+            return True
+
+    def _as_judged(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Numbers and the like without the quotes that pydantic accepts around them, where pydantic judges in the end."""
+        known = self.operation.by_name if self._reads_texts else {}
+        texts = {name: value for name, value in arguments.items() if type(value) is str and name in known}
+        return {**arguments, **{name: known[name].decoder.decode_one(text) for name, text in texts.items()}}
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments, validated; unchanged when only the tool's server may validate them. Raises Problem 422."""
@@ -85,13 +191,16 @@ class ArgumentChecker:
         if direct is None:
             return arguments
         try:
-            return direct.validate(arguments)
+            validated = direct.validate(arguments)
         except ValidationError as error:
             if not self.operation.accepts_unknown:
                 refuse_too_many(len(arguments), len(self.operation.by_name))  # before a sentence is made for each
             raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
             raise self.with_wrong_names(problem, arguments, method) from None
+        if self._written_by_hand is not None:
+            self._check_by_hand(arguments, method)
+        return validated
 
     def canonical(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments in canonical form; only without nulls when the tool's server validates them. Raises as `check`."""
@@ -99,7 +208,9 @@ class ArgumentChecker:
         if self.direct is None:
             return without_nulls(arguments)
         try:
-            return self.direct.canonical(arguments)
+            made = self.direct.canonical(arguments)
+            self._check_by_hand(arguments, method)
+            return made
         except ValidationError as error:
             raise self.invalid(arguments, method, rejection=error) from None
         except Problem as problem:
@@ -121,7 +232,7 @@ class ArgumentChecker:
 
     def with_wrong_names(self, problem: Problem, arguments: Mapping[str, Any], method: str | None = None) -> Problem:
         """The problem that a validator raised for one argument; when names are wrong as well, a problem that lists everything."""
-        if self.direct is None or not self._wrong_names(arguments, method):
+        if self._validator is None or not self._wrong_names(arguments, method):
             return problem
         return self.invalid(arguments, method)
 
@@ -149,17 +260,28 @@ class ArgumentChecker:
         return invalid_request(errors, known=self.operation.accepted_names(method))
 
     def _validation_errors(self, arguments: dict[str, Any], method: str | None, rejection: ValidationError | None) -> list[FieldError]:
-        if self.direct is None:
-            return self._wrong_names(arguments, method)
         if rejection is not None:
             return field_errors(rejection, self.operation, method, arguments)
+        if self._validator is None:
+            return [*self._wrong_names(arguments, method), *self._mismatches(arguments, method)]
         try:
-            self.direct.validate(arguments)
+            self._validator.validate(arguments)
         except ValidationError as error:
             return field_errors(error, self.operation, method, arguments)
         except Problem as problem:
             return [*self._wrong_names(arguments, method), FieldError("", problem.code, problem.detail)]
         return []
+
+    def _mismatches(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
+        """The arguments that do not match their schemas; all together if each does and the wrong names are no reason either."""
+        if self._schema is None or self._matches(arguments):
+            return []
+        found = self._schema.mismatches(self._as_judged(arguments))
+        errors = [FieldError(self._pointer((name,), method), "schema_mismatch", words) for name, words in found.items()]
+        if errors or self._wrong_names(arguments, method):
+            return errors
+        place, _ = self.operation.place_of("", method)
+        return [FieldError(pointer_to(place), "schema_mismatch", "must match the tool's input schema")]
 
     def _wrong_names(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
         """Required arguments that are missing and names that the tool does not accept, by its input schema."""
@@ -175,6 +297,18 @@ class ArgumentChecker:
     def _pointer(self, path: tuple[str | int, ...], method: str | None) -> str:
         name, *steps = path
         return pointer_to(*self.operation.place_of(str(name), method), *steps)
+
+
+def promised_by_hand(function: Callable[..., Any]) -> frozenset[str]:
+    """The arguments of a function to whose schemas WithJsonSchema or json_schema_extra adds more than words."""
+    found = set()
+    hints = get_type_hints(innermost(function), include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        for each in (*get_args(hints.get(name)), parameter.default):
+            more = each.json_schema if isinstance(each, WithJsonSchema) else each.json_schema_extra if isinstance(each, FieldInfo) else None
+            if callable(more) or (more and not SAYS_NOTHING.issuperset(more)):
+                found.add(name)
+    return frozenset(found)
 
 
 class FalseNumbers:

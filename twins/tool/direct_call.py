@@ -26,7 +26,7 @@ from starlette.types import Scope
 from uncalled_for import get_dependency_parameters
 
 from twins.tool.context import ToolContext, reset, shared_scope
-from twins.tool.errors import ToolTimeoutProblem
+from twins.tool.errors import ToolEndedError, ToolTimeoutProblem, ends_more_than_its_call
 
 PLAIN = frozenset((str, int, bool, type(None)))
 """The types of most values of a call, which are JSON as they are."""
@@ -83,7 +83,7 @@ class DirectTool:
         self._required = frozenset(tool.parameters.get("required", ()))
         self._takes_none = not tool.parameters.get("properties")
         self._strict = server.strict_input_validation
-        self._is_async = inspect.iscoroutinefunction(_innermost(tool.fn))
+        self._is_async = inspect.iscoroutinefunction(innermost(tool.fn))
         self._in_thread = runs_in_thread(tool)
         self.unstoppable = THREADS if self._in_thread and not self._needs_resolution else 0
         """How many calls at once are only waiting for a thread that cannot be stopped."""
@@ -120,6 +120,10 @@ class DirectTool:
             if self.tool.timeout is None:
                 return await self._injected(arguments, scope)
             return await self._in_time(arguments, scope, seconds=self.tool.timeout)
+        except BaseException as error:
+            if ends_more_than_its_call(error):
+                raise ToolEndedError(error) from error
+            raise
         finally:
             reset(entered)
 
@@ -163,7 +167,7 @@ class DirectTool:
 def argument_adapter(function: Callable[..., Any], *, without: Collection[str]) -> TypeAdapter[dict[str, Any]]:
     """A validator that returns the keyword arguments of `function`, except injected ones, instead of calling it."""
     visible = [each for name, each in inspect.signature(function).parameters.items() if name not in without]
-    hints = get_type_hints(_innermost(function), include_extras=True)
+    hints = get_type_hints(innermost(function), include_extras=True)
 
     def captured(**arguments: Any) -> dict[str, Any]:
         return arguments
@@ -176,11 +180,11 @@ def argument_adapter(function: Callable[..., Any], *, without: Collection[str]) 
 
 def runs_in_thread(tool: FunctionTool) -> bool:
     """True for a tool whose function is not async, unless its author wants it in the event loop."""
-    function = _innermost(tool.fn)
+    function = innermost(tool.fn)
     return tool.run_in_thread and not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function))
 
 
-def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function within partials: it has the type hints."""
     while isinstance(function, functools.partial):
         function = function.func

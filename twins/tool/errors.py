@@ -1,5 +1,6 @@
 """From errors to problems: arguments that pydantic rejects, named without their values; and whose fault the failure of a tool was."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,23 @@ def too_many_errors(operation: Operation, method: str | None, count: str) -> Fie
     return FieldError(
         pointer_to(place), "too_many_errors", f"has {count} values that do not match the tool's input schema; send a few of them to see why"
     )
+
+
+class ToolEndedError(Exception):
+    """A tool raised what would have ended more than its call, such as SystemExit: its call failed, and the server goes on."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"the tool raised {type(error).__name__}")
+        self.__cause__ = error
+
+
+def ends_more_than_its_call(error: BaseException) -> bool:
+    """True for what ends a task, a server or a process, unless it is the cancellation of this task that somebody asked for."""
+    if isinstance(error, Exception | GeneratorExit):
+        return False
+    task = asyncio.current_task()
+    is_cancelled = task is not None and task.cancelling() > 0
+    return not (is_cancelled and isinstance(error, asyncio.CancelledError | BaseExceptionGroup))
 
 
 def problem_of(error: Exception, operation: Operation, scope: Scope, *, is_logged: bool = False) -> Problem:

@@ -52,12 +52,21 @@ class ParameterDecoder:
         return "string" in self.types and self.words is None
 
     def decode(self, texts: Sequence[str]) -> Any:
-        """The value of these texts, one for each time that the name was sent. ValueError if a single value was sent twice."""
-        if self.items is not None and (len(texts) > 1 or not self.types - {"null"}):
-            return [self.items.decode_one(text) for text in texts]
-        if len(texts) > 1:
+        """The value of these texts, one for each time that the name was sent. ValueError if a single value was sent twice.
+
+        A single text is a list of one where it is no other value that the parameter takes.
+        """
+        if self.items is None and len(texts) > 1:
             raise ValueError("is sent more than once; it takes one value")
-        return self.decode_one(texts[0])
+        if self.items is None or (len(texts) == 1 and self.types - {"null"} and self._accepts(self.decode_one(texts[0]))):
+            return self.decode_one(texts[0])
+        return [self.items.decode_one(text) for text in texts]
+
+    def _accepts(self, value: Any) -> bool:
+        """Whether what was decoded is of a type of its own, and no text that is left for the validator to reject."""
+        if isinstance(value, str):
+            return "string" in self.types and (self.words is None or value in self.words)
+        return True
 
     def decode_one(self, text: str) -> Any:
         """The value of one text."""
@@ -264,6 +273,8 @@ def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> Parame
             values = _values_of(arm)
             words = words | {value for value in values if isinstance(value, str)} if values and words is not None else None
         types |= names if in_list else names - {"array"}
+    if "object" in types and "string" not in types and items is not None:
+        types.add("array")  # what may be an object is documented as one JSON text, a list too
     return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
 
 

@@ -6,13 +6,12 @@ may have a serialization alias, or be left out on a condition (`exclude_if`). Ot
 """
 
 import json
-import logging
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import orjson
@@ -21,19 +20,20 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.prefab import is_prefab_app, is_prefab_component
 from fastmcp.utilities.types import Audio, File, Image, get_cached_typeadapter
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
-from pydantic import BaseModel, PydanticSchemaGenerationError, RootModel, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, NaiveDatetime, PydanticSchemaGenerationError, RootModel, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, to_json
+
+from twins.tool.result_schema import WRAPS, ResultContract, unsendable
 
 CONTENT = (ContentBlock, Image, Audio, File, bytes)
 FINISHED = (ToolResult, CallToolResult, InputRequiredResult)
-SCALARS = frozenset({str, int, float, bool, type(None), date, datetime})
+SCALARS = frozenset({str, int, float, bool, type(None), date, datetime, AwareDatetime, NaiveDatetime})
 OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 ODD_SETTINGS = ("json_encoders", "ser_json_inf_nan", "ser_json_temporal", "ser_json_timedelta", "ser_json_bytes")
 MadeT = TypeVar("MadeT")
 VALUE = re.compile(r"input_value=.*, (?=input_type)", re.DOTALL)
 """What pydantic repeats of a value, which may be a caller's secret."""
-logger = logging.getLogger(__name__)
 
 
 def json_of(value: Any, *, option: int | None = None, fallback: Callable[[Any], Any] | None = None) -> bytes:
@@ -79,21 +79,24 @@ class KeptLast(Generic[MadeT]):
 
 
 class ResultWriter:
-    """Writes the return values of one tool as JSON.
+    """Writes the return values of one tool as JSON, and lets none pass that is not what the tool publishes.
 
     `typed` is true if the tool has an output schema, `wraps` if a result becomes a member of an object, and `is_plain` if all that
     the tool declares to return is plain.
     """
 
-    def __init__(self, tool: Tool) -> None:
-        self._tool = tool
+    def __init__(self, tool: Tool, *, reveals: bool = False) -> None:
+        """For `reveals` see ResultContract; then every result is compared, also one of a model that says that it always conforms."""
         schema = tool.output_schema
+        self.contract = ResultContract(tool, reveals=reveals)
         self.typed = schema is not None
-        self.wraps = bool(schema and schema.get("x-fastmcp-wrap-result"))
-        self._serializer = _adapter_of(tool).serializer
+        self.wraps = bool(schema and schema.get(WRAPS))
+        self._adapter = _adapter_of(tool)
+        self._serializer = self._adapter.serializer
         self._write = writer_of(tool.return_type) if self.typed else None
-        self._seen: set[type] = set()
         self.is_plain = self._write is not None
+        self._has_floats = not self.is_plain or b'"number"' in orjson.dumps(schema, default=str)
+        self._conforming = conforming(tool.return_type) if self.is_plain and not reveals else frozenset()
 
     def is_data(self, value: Any) -> bool:
         """True for a value that is written as JSON here; False for finished results, Prefab's interfaces, images and the like."""
@@ -102,29 +105,64 @@ class ResultWriter:
         return self.typed or not _is_content(value)
 
     def write(self, value: Any) -> bytes:
-        """The value as JSON. Raises PydanticSerializationError. The first of each type is compared with the tool's annotation."""
-        body: bytes | None = None
-        if self.typed and type(value) not in self._seen:
-            self._seen.add(type(value))
-            body = self._compare(value)
-        if self._write is not None and body is None:
+        """The value as JSON. Raises InvalidResultProblem; PydanticSerializationError for what FastMCP sends in a form of its own."""
+        body = self._written(value)
+        if type(value) in self._conforming:
+            return body
+        if self._has_floats and (b"null" in body or b"NaN" in body or b"Infinity" in body):
+            self._require_finite(value)
+        if self.typed:
+            self.contract.check(b'{"result":%b}' % body if self.wraps else body)
+        return body
+
+    def _require_finite(self, value: Any) -> None:
+        """A number that JSON has not is no null, even where null is published: a caller would read that there is none."""
+        body = self._with_constants.to_json(value, warnings=False)
+        if b"NaN" in body or b"Infinity" in body:
+            try:
+                json.loads(body, parse_constant=_refuse)
+            except NotFiniteError:
+                raise self.contract.broken("", "a number is not finite (NaN or an infinity), which JSON has not", repr(value)) from None
+
+    @cached_property
+    def _with_constants(self) -> SchemaSerializer:
+        """Writes NaN and the infinities by their names, but where the author's own model says how to write them."""
+        return SchemaSerializer(self._adapter.core_schema, config={"ser_json_inf_nan": "constants"})
+
+    def _written(self, value: Any) -> bytes:
+        if self._write is not None:
             try:
                 return self._write(value)
             except orjson.JSONEncodeError:
                 pass  # the value is not of its declared type: only pydantic can write it
-        if body is None:
+        try:
             body = self._serializer.to_json(value, warnings=False)
-        if b"NaN" in body or b"Infinity" in body:  # perhaps numbers, as ser_json_inf_nan may have them; JSON has none of them
-            return to_json(self._serializer.to_python(value, mode="json"), inf_nan_mode="null")
+            if b"NaN" in body or b"Infinity" in body:  # perhaps numbers, as ser_json_inf_nan may have them; JSON has none of them
+                return to_json(self._serializer.to_python(value, mode="json"), inf_nan_mode="null")
+        except ValueError as error:
+            fault = unsendable(value) or (VALUE.sub("", str(error)) if self.typed else None)
+            if fault is None:
+                raise
+            raise self.contract.broken("", fault, repr(value)) from error
         return body
 
-    def _compare(self, value: Any) -> bytes | None:
-        """The value as JSON; None, and logged, if it is not what the annotation says: its caller gets it, but its schema is not true."""
-        try:
-            return self._serializer.to_json(value, warnings="error")
-        except PydanticSerializationError as error:
-            logger.error("a tool's result is not what its annotation says: %s", VALUE.sub("", str(error)), extra={"tool": self._tool.name})
-            return None
+
+class NotFiniteError(Exception):
+    """A JSON text has NaN or an infinity in a number's place."""
+
+
+def _refuse(name: str) -> None:
+    raise NotFiniteError(name)
+
+
+def conforming(annotation: Any) -> frozenset[type]:
+    """The models among the alternatives of a return type that say `always_conforms = True`: their makers vouch for every instance.
+
+    pydantic checks an instance when it is made, and nothing that is put into it by model_construct, model_copy or assignment. So only
+    one whose class says so goes without a check in each call; their author's tests check them all.
+    """
+    arms = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return frozenset(arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel) and getattr(arm, "always_conforms", False))
 
 
 def _adapter_of(tool: Tool) -> TypeAdapter[Any]:

@@ -15,7 +15,7 @@ from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.edition import Edition, listing_days
 from buildings.cve.ranking.formula import UNSCORED, RankedCve, RankedSet, order
 from buildings.cve.tables import EditionSet
-from campus import Storage
+from campus.storage import Storage
 
 ArchivedRanks = dict[str, RankedCve]
 LONGEST_BASE = timedelta(days=30)

@@ -30,7 +30,7 @@ from buildings.cve.forecast.formula import EarlierScores
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import Scores as RankingScores
 from buildings.cve.tables import EpssBlock, EpssDay, LatestList, Tables
-from campus import Storage
+from campus.storage import Storage
 
 WEEK = timedelta(days=7)
 LONGEST_WEEK = timedelta(days=10)

@@ -10,7 +10,7 @@ from buildings.cve.arguments import no_list_yet, number_of
 from buildings.cve.forecast.store import load_flips_of
 from buildings.cve.kept import keep
 from buildings.cve.ranking.edition import Edition
-from campus import Storage
+from campus.storage import Storage
 
 CACHED_COURSES, CACHED_HISTORIES = 1_000, 64
 LOADS_OF_HISTORY = 3

@@ -21,7 +21,7 @@ from buildings.cve.ranking.edition import Edition, Facts, Issues, Removal, is_ah
 from buildings.cve.ranking.formula import RankedSet
 from buildings.cve.ranking.results import brief_of
 from buildings.cve.tables import LATEST, BriefEdition, FeedState, LatestList, Tables
-from campus import Storage
+from campus.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import anyio
 import httpx
 
 from buildings.cve.feeds.errors import FeedRefused, FeedUnavailable
-from campus import origin_of
+from campus.observability import origin_of
 
 GZIP = b"\x1f\x8b"
 GZIP_WINDOW = 16 + zlib.MAX_WBITS

@@ -10,7 +10,7 @@ import re
 
 from pydantic import ValidationError
 
-from campus import JobFailed
+from campus.errors import JobFailed
 
 GLIMPSE = 60
 PRINTABLE = re.compile(r"[^ -~]+")

@@ -1,9 +1,9 @@
 """The result models of the forecast and of its public record, with a description of every member."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from buildings.cve.models import SEVERITY, Answer, Feeds, ResultPart, only_when_true
@@ -87,7 +87,7 @@ class ForecastList(Answer):
 
     other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 
-    generated_at: datetime = Field(description="When the list was made (UTC).")
+    generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     count: int = Field(description="Number of entries.")
     of: int = Field(description="Number of CVEs that were ranked: those that EPSS has scored and KEV does not list.")
@@ -220,7 +220,7 @@ class ListResult(ResultPart):
 class ForecastRecord(Answer):
     """How every past list fared."""
 
-    graded_at: datetime = Field(description="When the lists were last graded (UTC).")
+    graded_at: AwareDatetime = Field(description="When the lists were last graded (UTC).")
     kev_version: str = Field(description="Release of KEV that they were graded against.")
     rankings: tuple[RankingRecord, ...] = Field(
         description="Results of the forecast, the brief, and what they are compared with, by lists made before their 30 days began."

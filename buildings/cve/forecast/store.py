@@ -25,7 +25,7 @@ from buildings.cve.forecast.results import forecast_list_of, record_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import RankedSet, little_endian
 from buildings.cve.tables import LATEST, ArchivedForecast, GradedRecord, RankingOrder, RansomwareFlip, Tables
-from campus import Storage
+from campus.storage import Storage
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from buildings.cve.nvd.records import NvdRecords, merged, page_numbers
 from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import LATEST, FeedState, NvdDescriptions, NvdRecordPage, NvdState
-from campus import Site, Storage
+from campus import Site
+from campus.storage import Storage
 
 log = logging.getLogger(__name__)
 

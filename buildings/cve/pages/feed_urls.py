@@ -11,7 +11,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from buildings.cve.models import Result, ResultPart
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import FeedUrl
-from campus import Caller, Entropy, MadeBy, Problem, Storage, digest_of, random_base62, random_id
+from campus import Caller, Problem
+from campus.keys.makers import MadeBy
+from campus.secrets import Entropy, digest_of, random_base62, random_id
+from campus.storage import Storage
 
 SECRET_LENGTH = 32
 MOST_PER_KEY = 20

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as Xml
 from buildings.cve.models import UNREADABLE_DAY, Brief, Entry, Teaser
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import NOTICES
-from campus import utc_text
+from campus.observability import utc_text
 
 KEV_DAYS = 30
 ATOM = "http://www.w3.org/2005/Atom"

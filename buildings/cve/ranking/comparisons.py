@@ -10,7 +10,8 @@ from buildings.cve.archive.lists import all_days
 from buildings.cve.kept import keep
 from buildings.cve.models import Brief
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
-from campus import Problem, Storage
+from campus import Problem
+from campus.storage import Storage
 
 CACHED_CHANGES = 8
 

@@ -26,7 +26,9 @@ from buildings.cve.reports.identifiers import FoundIds
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
-from campus import Site, Storage, StorageUnavailable
+from campus import Site
+from campus.errors import StorageUnavailable
+from campus.storage import Storage
 
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256

@@ -1,15 +1,15 @@
 """The arguments and results of the tools for watches, each with its bounds and its description."""
 
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from buildings.cve.arguments import CveId
 from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
 from buildings.cve.ranking.enrichment import Severity
-from campus import MadeBy
 from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
+from campus.keys.makers import MadeBy
 
 MOST_WATCHES = 20
 MOST_NAMES = 50
@@ -94,10 +94,10 @@ class Watch(ResultPart):
         description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
         " has ended; call update_watch if you made it or still need it, else delete_watch."
     )
-    made_at: datetime = Field(description="When it was made (UTC).")
+    made_at: AwareDatetime = Field(description="When it was made (UTC).")
     made_by: MadeBy = Field(description="The key or connected client that made it, or changed it last.")
     told: int = Field(description="Number of CVEs that it told of so far.")
-    last_news_at: datetime | None = Field(description="When it last had news (UTC); null if it never had.")
+    last_news_at: AwareDatetime | None = Field(description="When it last had news (UTC); null if it never had.")
     targets: tuple[WatchTarget, ...] = Field(description="Where its news is sent; none if it is only polled.")
 
 
@@ -151,7 +151,7 @@ class News(ResultPart):
     watch_id: str = Field(description="Id of the watch.")
     name: str = Field(description="Name of the watch.")
     day: date = Field(description="Day of the list (UTC).")
-    at: datetime = Field(description="When it was found (UTC).")
+    at: AwareDatetime = Field(description="When it was found (UTC).")
     count: int = Field(description="Number of entries.")
     entries: tuple[NewsEntry, ...] = Field(description="The CVEs, in rank order.")
 

@@ -21,7 +21,7 @@ from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entr
 from buildings.cve.watches.matching import CRITERIA, NO_DIGEST, Matcher, known_digest, pack_known, unpack_known, with_digest
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
-from campus import Storage, among, in_snapshot, in_transaction
+from campus.storage import Storage, among, in_snapshot, in_transaction
 
 NEWS_RETENTION = timedelta(days=90)
 MOST_POLLED = 1_000

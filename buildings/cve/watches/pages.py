@@ -12,7 +12,9 @@ from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import WATCHES as WATCH_ROWS
 from buildings.cve.watches.models import MOST_WATCHES, WatchList, WatchMade
 from buildings.cve.watches.news import latest_news
-from campus import Key, Problem, Request, Response, in_snapshot
+from campus import Problem, Request, Response
+from campus.caller import Key
+from campus.storage import in_snapshot
 
 WATCHES = "/cve/watches"
 TEXTS = ("name", "alert_webhook", "alert_email")

@@ -10,8 +10,12 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.matching import CRITERIA, Criteria
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
-from campus import Entropy, Key, Maker, Problem, among, random_id
+from campus import Problem
 from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, masked_address, sender_of, target_state
+from campus.caller import Key
+from campus.keys.makers import Maker
+from campus.secrets import Entropy, random_id
+from campus.storage import among
 
 
 @dataclass(frozen=True, kw_only=True)

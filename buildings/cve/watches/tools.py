@@ -30,8 +30,9 @@ from buildings.cve.watches.models import (
 )
 from buildings.cve.watches.news import read_news
 from buildings.cve.watches.store import Owner, StoredWatch, Wanted
-from campus import Caller, CurrentCaller, CurrentSite, Problem, access, in_snapshot, in_transaction, route
+from campus import Caller, CurrentCaller, CurrentSite, Problem, access, route
 from campus.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
+from campus.storage import in_snapshot, in_transaction
 
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
 MOST_SUGGESTIONS = 2

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, case, func, inser
 from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.monitors.state_machine import LEAST_GRACE, Outage
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OUTAGES, TARGETS
-from campus import Moment, Span, among
+from campus.storage import Moment, Span, among
 
 MONITORS_PER_PART = 2_000
 TARGETS_PER_PART = 2_000

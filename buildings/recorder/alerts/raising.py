@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, exists, insert, literal, or_, select
 
 from buildings.recorder.problems import earlier_test_waits, no_target_ready
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
-from campus import Moment, among
+from campus.storage import Moment, among
 
 TEST = "test"
 """The kind of an alert that was asked for: nothing happened."""

@@ -11,7 +11,7 @@ from buildings.recorder.alerts.raising import raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.monitors.state_machine import LONGEST_GAP, TICK_EVERY, Outage, outage_between
 from buildings.recorder.tables import MONITORS, ONLY, TICKS
-from campus import among
+from campus.storage import among
 
 MONITORS_PER_TRANSACTION = 1_000
 """A sweep blocks beats for no longer than this many monitors take."""

@@ -9,8 +9,9 @@ from sqlalchemy import Connection, Row, exists, insert, or_, select
 
 from buildings.recorder.problems import host_limit_reached, target_in_use
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
-from campus import Entropy, TargetRefused
 from campus.alerts import CONFIRM, UNCONFIRMED, Address, Channel, ClaimedTarget, Registrant
+from campus.errors import TargetRefused
+from campus.secrets import Entropy
 
 UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
 

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, func, select
 from buildings.recorder.beats.rules import preview
 from buildings.recorder.monitors.credentials import MonitorUrls
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
-from campus import among
 from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+from campus.storage import among
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)
 """How long the monitors of an expired key still send alerts to webhooks."""

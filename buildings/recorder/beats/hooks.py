@@ -29,7 +29,10 @@ from buildings.recorder.monitors.rows import pause_unless_dead
 from buildings.recorder.monitors.state_machine import Status
 from buildings.recorder.problems import TAKEN_OVER, invalid_status, monitor_not_found
 from buildings.recorder.runtime import RecorderSite
-from campus import Problem, Request, Response, StorageUnavailable, digest_of, in_transaction
+from campus import Problem, Request, Response
+from campus.errors import StorageUnavailable
+from campus.secrets import digest_of
+from campus.storage import in_transaction
 from twins import has_too_many_values
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from buildings.recorder.monitors.state_machine import (
     shown_state,
 )
 from buildings.recorder.problems import seq_reused, stale_seq, too_many_beats
-from campus import EPOCH, MICROSECOND
+from campus.storage import EPOCH, MICROSECOND
 from twins import unstorable_reason
 
 BEATS_PER_MINUTE = 120

@@ -38,7 +38,7 @@ from buildings.recorder.beats.rules import (
 from buildings.recorder.monitors.state_machine import MonitorState, Schedule
 from buildings.recorder.problems import monitor_not_found, taken_over
 from buildings.recorder.tables import RETIRED_SECRETS
-from campus import EPOCH, MICROSECOND, among, is_postgres
+from campus.storage import EPOCH, MICROSECOND, among, is_postgres
 
 PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64

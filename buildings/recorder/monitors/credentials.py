@@ -3,7 +3,8 @@
 import hmac
 from dataclasses import dataclass
 
-from campus import Caller, Entropy, random_base62
+from campus import Caller
+from campus.secrets import Entropy, random_base62
 
 SECRET_LENGTH = 32
 NO_DIGEST = bytes(32)

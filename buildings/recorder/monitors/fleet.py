@@ -17,8 +17,10 @@ from buildings.recorder.monitors.rows import stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
-from campus import Maker, Problem, Request, Response, among, in_snapshot
+from campus import Problem, Request, Response
 from campus.alerts import masked_address, target_state
+from campus.keys.makers import Maker
+from campus.storage import among, in_snapshot
 
 MINUTE = timedelta(minutes=1)
 COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "waiting": "#475467", "idle": "#067647", "paused": "#475467"}

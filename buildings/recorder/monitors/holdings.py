@@ -5,7 +5,9 @@ from functools import partial
 from buildings.recorder.monitors.fleet import read_fleet
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
-from campus import Holding, Key, ToolCall, in_snapshot
+from campus.building import Holding, ToolCall
+from campus.caller import Key
+from campus.storage import in_snapshot
 
 
 async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:

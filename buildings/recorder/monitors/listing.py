@@ -12,7 +12,7 @@ from buildings.recorder.monitors.fleet import entries_of
 from buildings.recorder.monitors.history import History, StoredChange
 from buildings.recorder.monitors.state_machine import DOWN, UNWATCHED
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS
-from campus import Moment, among
+from campus.storage import Moment, among
 
 PER_PAGE = 50
 LONGEST_TEXT = 100

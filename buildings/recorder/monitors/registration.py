@@ -20,8 +20,11 @@ from buildings.recorder.monitors.rows import apply_key_event
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
-from campus import Entropy, Key, Problem, check_idempotency_key, digest_of, random_id, seal, unseal
+from campus import Problem
 from campus.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
+from campus.caller import Key
+from campus.idempotency_keys import check_idempotency_key
+from campus.secrets import Entropy, digest_of, random_id, seal, unseal
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)

@@ -22,8 +22,8 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import monitor_not_found
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
-from campus import digest_of
 from campus.alerts import CONFIRM
+from campus.secrets import digest_of
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:

@@ -16,7 +16,8 @@ from buildings.recorder.monitors.rows import authorized_monitor, store_change, s
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, ShownState, apply_event, shown_state
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
-from campus import Entropy, digest_of, utc_text
+from campus.observability import utc_text
+from campus.secrets import Entropy, digest_of
 
 UNTRUSTED = (
     "What stands between begin_untrusted and end_untrusted with the boundary {boundary}, and `name`, was written by the monitored agent,"

@@ -14,8 +14,9 @@ from buildings.recorder.monitors.updates import MonitorUpdate, NewTargets, owner
 from buildings.recorder.problems import nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from buildings.recorder.server import WRITES, mcp
-from campus import Caller, CurrentCaller, CurrentSite, access, in_snapshot, in_transaction, route
+from campus import Caller, CurrentCaller, CurrentSite, access, route
 from campus.alerts import Addresses
+from campus.storage import in_snapshot, in_transaction
 
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}

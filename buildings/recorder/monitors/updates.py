@@ -14,8 +14,8 @@ from buildings.recorder.monitors.rows import authorized_monitor, store_change, s
 from buildings.recorder.monitors.state_machine import AppliedEvent, Schedule, reschedule
 from buildings.recorder.problems import owner_needed
 from buildings.recorder.tables import MONITORS
-from campus import Entropy, digest_of
 from campus.alerts import Addresses, Channel, Registrant, signing_secret
+from campus.secrets import Entropy, digest_of
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Connection, delete, insert, select, update
 
 import campus
-from campus import alerts
+from campus import alerts, storage
 
 
 class Options(campus.Settings):
@@ -23,7 +23,7 @@ class Options(campus.Settings):
     """The addresses to watch."""
 
 
-class Tables(sqlmodel.SQLModel, registry=campus.registry()):
+class Tables(sqlmodel.SQLModel, registry=storage.registry()):
     """Base of the building's tables."""
 
 
@@ -32,7 +32,7 @@ class Page(Tables, table=True):
 
     address: str = sqlmodel.Field(primary_key=True)
     is_up: bool
-    since: datetime = sqlmodel.Field(sa_type=campus.UtcDateTime)
+    since: datetime = sqlmodel.Field(sa_type=storage.UtcDateTime)
 
 
 class Target(alerts.AlertTarget, Tables, table=True):
@@ -81,7 +81,7 @@ mcp = FastMCP("Watch", instructions="Watches web pages: states says how they are
 @mcp.tool(title="States of the pages", annotations={"readOnlyHint": True}, meta=campus.free())
 async def states(site: WatchSite = campus.CurrentSite()) -> States:
     """Return every page that is watched, whether it is up, and since when."""
-    rows = await campus.in_snapshot(site.storage, lambda connection: connection.execute(select(PAGES).order_by(PAGES.c.address)).all())
+    rows = await storage.in_snapshot(site.storage, lambda connection: connection.execute(select(PAGES).order_by(PAGES.c.address)).all())
     return States(pages=tuple(PageState(**row._mapping) for row in rows))
 
 
@@ -99,14 +99,14 @@ async def tell_me(webhook: str, site: WatchSite = campus.CurrentSite(), caller: 
         connection.execute(update(OUTBOX.targets).where(OUTBOX.targets.c.id == target.id).values(made_by=caller.maker))
         return target.secret
 
-    return alerts.signing_secret(await campus.in_transaction(site.storage, claim))
+    return alerts.signing_secret(await storage.in_transaction(site.storage, claim))
 
 
 async def look(site: WatchSite) -> bool:
     """Look at every page, store what changed, and raise an alert for each target in the same transaction."""
     now = site.now()
     seen = {address: await answers(site.feeds, address) for address in site.settings.pages}
-    targets = await campus.in_snapshot(site.storage, lambda rows: rows.execute(select(OUTBOX.targets.c.id, OUTBOX.targets.c.made_by)).all())
+    targets = await storage.in_snapshot(site.storage, lambda db: db.execute(select(OUTBOX.targets.c.id, OUTBOX.targets.c.made_by)).all())
     makers = await site.keys.makers({row.made_by for row in targets})
     told = [row.id for row in targets if not makers[row.made_by].has_ended(now)]
 
@@ -121,7 +121,7 @@ async def look(site: WatchSite) -> bool:
         OUTBOX.raise_alerts(connection, rows, now=now)
         return bool(changed)
 
-    changed = await campus.in_transaction(site.storage, store)
+    changed = await storage.in_transaction(site.storage, store)
     site.state.wake()
     return changed
 

@@ -11,20 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import Connection, insert, select
 from sqlmodel import Field, SQLModel
 
-from campus import (
-    Building,
-    Caller,
-    CurrentCaller,
-    CurrentSite,
-    GuardedClient,
-    Service,
-    Settings,
-    Site,
-    access,
-    free,
-    in_transaction,
-    registry,
-)
+from campus import Building, Caller, CurrentCaller, CurrentSite, Service, Settings, Site, access, free
 from campus.alerts import (
     AlertContents,
     AlertTarget,
@@ -43,6 +30,8 @@ from campus.alerts import (
     signing_secret,
     webhook_address,
 )
+from campus.outbound import GuardedClient
+from campus.storage import in_transaction, registry
 
 
 class Tables(SQLModel, registry=registry()):

@@ -4,7 +4,7 @@ from datetime import date
 
 from sqlmodel import Field, SQLModel
 
-from campus import registry
+from campus.storage import registry
 
 
 class Tables(SQLModel, registry=registry()):

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from campus import UtcDateTime, registry
+from campus.storage import UtcDateTime, registry
 from sqlmodel import Field, SQLModel
 
 
@@ -12,8 +12,6 @@ class Tables(SQLModel, registry=registry()):
 
 class Draw(Tables, table=True):
     """A number that was drawn."""
-
-    __tablename__ = "draw"
 
     id: int | None = Field(default=None, primary_key=True)
     at: datetime = Field(sa_type=UtcDateTime, index=True)
