@@ -220,7 +220,9 @@ async def checked(
     except Problem as problem:
         raise checker.with_wrong_names(problem, arguments) from None
     except ToolError as error:
-        raise checker.unsendable(error) or error from error
+        if (unsendable := checker.unsendable(error)) is not None:
+            raise unsendable from error
+        raise  # its cause says whose fault it was
     checker.check_result(result)
     return result
 
