@@ -331,4 +331,4 @@ class ForeignTool(ProxyTool):
             return upstream_unavailable()
         if code == mcp_types.REQUEST_TIMEOUT:
             return upstream_late()
-        return upstream_failed()
+        return upstream_failed(f" (error {code} of the protocol)")

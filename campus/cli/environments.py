@@ -25,7 +25,7 @@ NPM_PACKAGE = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w~][\w.~-]*)(?P<version>@[\w.
 PATHS = ("./", "../", "/")
 FIRST_LINE = re.compile(r"# (?P<wanted>.*), for Python (?P<python>\S+)")
 """The first line of a lock of Python's: what was asked for, and for which Python, since another might need other packages."""
-NEEDED_PYTHON = re.compile(r"(?:ython ?|supports? )>=(3\.\d+)")
+NEEDED_PYTHON = re.compile(r"(?:ython ?|supports? |not in ')>=(3\.\d+)")
 """How uv and pip say which Python a package needs."""
 AFFIXES = re.compile(r"^(mcp[-_.]server|server|mcp)[-_.]|[-_.](mcp[-_.]server|server[-_.]mcp|mcp|server)$")
 """What names of packages say of every server."""

@@ -224,7 +224,7 @@ async def checked(
     except ToolError as error:
         if (unsendable := checker.unsendable(error)) is not None:
             raise unsendable from error
-        raise
+        raise  # its cause says whose fault it was
     checker.check_result(result)
     return result
 

@@ -127,9 +127,9 @@ class ToolOnServer:
             self._checker.check_result(result)
             return result
         except ToolError as error:
-            if (problem := self._checker.unsendable(error)) is not None:
-                raise problem from error
-            raise
+            if (unsendable := self._checker.unsendable(error)) is not None:
+                raise unsendable from error
+            raise  # its cause says whose fault it was
         except FastMCPValidationError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise self._checker.rejected(error.__cause__, sent, method) from None
