@@ -195,24 +195,33 @@ class Endpoints:
                 return self._campus.plan.with_opened(fewer), fewer
         return self._campus.plan, before
 
-    async def notice(self) -> None:
-        """Renew every building whose server has changed, also below it."""
-        for frames in list(self._frames.values()):
-            opened = frames.opened
-            try:
-                with anyio.fail_after(LIST_SECONDS):
-                    holds = await opened.catalog.holds_below()
-            except Exception as error:  # as above; a list that fails for now is no change
-                log.warning("tools cannot be listed", extra={"building": opened.name, "reason": error_with_place(error)})
-                continue
-            if not holds:
-                await self._renew(opened)
+    async def notice(self, path: str) -> None:
+        """Renew every building whose server has changed, also below it, for a request of this path."""
+        for frames in self._concerned(path):
+            await self._look(frames)
+
+    def _concerned(self, path: str) -> list[Frames]:
+        """The buildings that are asked on behalf of a request: a slow one only at addresses of its own."""
+        return [each for each in self._frames.values() if not each.opened.catalog.is_slow or path.startswith(f"{TOOLS}{each.opened.name}/")]
+
+    async def _look(self, frames: Frames) -> None:
+        opened = frames.opened
+        try:
+            with anyio.fail_after(LIST_SECONDS):
+                holds = await opened.catalog.holds_below()
+        except Exception as error:  # as above; a list that fails for now is no change
+            log.warning("tools cannot be listed", extra={"building": opened.name, "reason": error_with_place(error)})
+            return
+        if not holds:
+            await self._renew(opened)
 
     async def watch(self) -> None:
         """Notice changes that no request asks for, until cancelled: pages and the directory show them, and the log says so."""
         while True:
             await anyio.sleep(WATCH_SECONDS)
-            await self.notice()
+            async with anyio.create_task_group() as looks:  # a slow server delays none of the others
+                for frames in self._frames.values():
+                    looks.start_soon(self._look, frames)
 
     def _noticing(self, entry: RouteEntry) -> RouteEntry:
         """The entry of an address that shows tools, such as a page or a document."""
@@ -221,7 +230,7 @@ class Endpoints:
             if "campus.noticed" not in scope:
                 scope["campus.noticed"] = True
                 table = self._table
-                await self.notice()
+                await self.notice(scope["path"])
                 if self._table is not table:
                     await self._table(scope, receive, send)
                     return
@@ -235,7 +244,7 @@ class Endpoints:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope["path"]
             if path.startswith(TOOLS) or any(not frames.opened.catalog.is_constant for frames in self._frames.values()):
-                await self.notice()
+                await self.notice(path)
                 try:
                     found = self._table.find(path) or await self._only_for(scope)
                 except Problem as problem:
@@ -250,9 +259,10 @@ class Endpoints:
         return answer
 
     async def _only_for(self, scope: Scope) -> tuple[MethodTable, dict[str, str]] | None:
-        for frames in self._frames.values():
-            if (found := await self._maker.only_for(scope, frames)) is not None:
-                return found
+        for frames in self._concerned(scope["path"]):
+            with suppress(TimeoutError), anyio.fail_after(LIST_SECONDS):
+                if (found := await self._maker.only_for(scope, frames)) is not None:
+                    return found
         return None
 
     async def begin(self, opened: OpenBuilding, stack: AsyncExitStack) -> None:

@@ -34,6 +34,8 @@ ALIKE = frozenset(
 RENEWED = "twins.renewed"
 RELISTED_AFTER = 1.0
 """Seconds between two lists of a server of which no attribute says whether it has changed."""
+SLOW = 0.5
+"""Seconds after which such a list is slow."""
 
 
 class Catalog:
@@ -54,6 +56,7 @@ class Catalog:
         self._listed: Sequence[Tool] | None = None
         self._listed_at = monotonic()
         self._is_listing = False
+        self._took = 0.0
         self._is_listed = True
         self._prefixes: Sequence[str] | None = () if self._providers == [self._local] else None
         self._is_steady = all(map(treats_all_alike, self._below))
@@ -106,12 +109,18 @@ class Catalog:
             return False
         if self.is_constant or self._is_listing or (not at_once and monotonic() - self._listed_at < RELISTED_AFTER):
             return True
-        self._is_listing = True
+        self._is_listing, self._listed_at = True, (began := monotonic())
         try:
             listed = await every_tool(self.server)
         finally:
             self._is_listing, self._listed_at = False, monotonic()
+            self._took = self._listed_at - began
         return self._is_listed and [*map(_as_shown, listed)] == [*map(_as_shown, self.tools)]
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the last list took long, or one that has not ended does: whom it does not concern, should not wait."""
+        return self._took > SLOW or (self._is_listing and monotonic() - self._listed_at > SLOW)
 
     async def only_for(self, scope: Scope) -> Sequence[Tool]:
         """The tools that the caller of this HTTP request is shown, and nobody in particular is not; none where all are treated alike."""

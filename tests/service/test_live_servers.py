@@ -13,6 +13,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.server.providers import Provider
 from fastmcp.server.transforms import Namespace, Transform
 from fastmcp.tools import Tool
+from patience import patience
 
 from campus import access, free
 from campus.testing import TestCampus, open_campus
@@ -304,3 +305,27 @@ async def test_the_same_server_in_two_campuses_knows_by_the_call_which_one_was_a
                 [listed] = await client.list_tools()
                 assert ("Needs a key" in (listed.description or "")) is is_refused
                 assert (await client.call_tool("thing", raise_on_error=False)).is_error is is_refused
+
+
+class Stuck(Provider):
+    """It lists nothing, and from some time on does not answer."""
+
+    is_stuck = False
+
+    async def _list_tools(self) -> Sequence[Tool]:
+        if self.is_stuck:
+            await anyio.sleep_forever()
+        return []
+
+
+async def test_a_server_that_does_not_answer_when_it_is_listed_delays_no_address_of_another() -> None:
+    mcp, other, stuck = made(), made(), Stuck()
+    mcp.add_provider(stuck)
+    async with open_campus(live=mcp, other=other) as campus:
+        stuck.is_stuck = True
+        await anyio.sleep(2)  # it was looked at, and found to be slow
+        with anyio.fail_after(patience(5)):
+            for path, status in {"/v1/other/keep": 200, "/v1/other/unknown": 404, "/nothing": 404, "/tools/other/keep": 200}.items():
+                assert (await campus.http.get(path)).status_code == status, path
+            other.add_tool(tool("new"))
+            assert (await campus.http.get("/v1/other/new")).status_code == 200
