@@ -124,7 +124,7 @@ class TestCampus:
     http: httpx.AsyncClient
     frame: Frame
     main: str
-    wrong: "WrongResults"
+    wrong: "WrongResults" = field(default_factory=lambda: WrongResults())
 
     @property
     def site(self) -> Site[Any, Any]:
