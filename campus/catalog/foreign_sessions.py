@@ -21,7 +21,7 @@ class CallersSession(ClientSession):
     """A session whose server is told of each caller what that caller can do: sampling, elicitation and roots, and nothing if nobody calls.
 
     A server chooses its tools by that, and asks whoever can answer. Results are passed on as they are; whoever called checks them.
-    `_build_capabilities` and `_stamp`: mcp fixes both when the session begins. A release that has them no more tells of every caller the same.
+    `_build_capabilities` and `_stamp`: mcp fixes both when the session begins. Without them, every caller is told of alike.
     """
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
