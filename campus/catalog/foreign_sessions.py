@@ -21,7 +21,7 @@ class CallersSession(ClientSession):
     """A session whose server is told of each caller what that caller can do: sampling, elicitation and roots, and nothing if nobody calls.
 
     A server chooses its tools by that, and asks whoever can answer. Results are passed on as they are; whoever called checks them.
-    `_build_capabilities` and `_stamp`: mcp fixes both when the session begins.
+    `_build_capabilities` and `_stamp`: mcp fixes both when the session begins. Without them, every caller is told of alike.
     """
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
@@ -33,7 +33,9 @@ class CallersSession(ClientSession):
     def adopt(self, result: mcp_types.InitializeResult | mcp_types.DiscoverResult) -> None:
         """Begin the session in the version that was negotiated."""
         super().adopt(result)
-        stamp, version = self._stamp, self.protocol_version
+        stamp, version = getattr(self, "_stamp", None), self.protocol_version
+        if stamp is None:
+            return
 
         def stamped(data: dict[str, Any], options: Any) -> None:
             stamp(data, options)

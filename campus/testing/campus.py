@@ -113,6 +113,19 @@ class Built:
         return self.building
 
 
+class WrongResults(logging.Handler):
+    """Collects what the log says of results that are not what their tools publish."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the sentence."""
+        if record.levelno >= logging.ERROR:
+            self.sentences.append(f"{vars(record)['tool']}: {record.getMessage()}")
+
+
 @dataclass(frozen=True)
 class TestCampus:
     """A campus that is open for a test; `call` calls a tool over HTTP or MCP."""
@@ -124,7 +137,7 @@ class TestCampus:
     http: httpx.AsyncClient
     frame: Frame
     main: str
-    wrong: "WrongResults"
+    wrong: WrongResults = field(default_factory=WrongResults)
 
     @property
     def site(self) -> Site[Any, Any]:
@@ -273,19 +286,6 @@ def feed_transport(feeds: Mapping[str, Any]) -> httpx.MockTransport:
 
 def _variable(name: str, building: str) -> str:
     return name if name.startswith("CAMPUS_") else f"CAMPUS_{building}_{name}".upper()
-
-
-class WrongResults(logging.Handler):
-    """Collects what the log says of results that are not what their tools publish."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sentences: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the sentence."""
-        if record.levelno >= logging.ERROR:
-            self.sentences.append(f"{vars(record)['tool']}: {record.getMessage()}")
 
 
 @contextmanager

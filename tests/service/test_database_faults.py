@@ -34,7 +34,8 @@ nvd_url = "file:///nowhere"
 TABLES = '''
 from fastmcp import FastMCP
 from sqlmodel import Field, SQLModel
-from campus import Building, registry
+from campus import Building
+from campus.storage import registry
 
 class Tables(SQLModel, registry=registry()):
     """The tables."""

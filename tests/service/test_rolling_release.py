@@ -21,7 +21,8 @@ server = "./shop.py"
 SHOP = '''
 from fastmcp import FastMCP
 from sqlmodel import Field, SQLModel, select
-from campus import Building, CurrentSite, Site, free, registry, route
+from campus import Building, CurrentSite, Site, free, route
+from campus.storage import registry
 
 class Tables(SQLModel, registry=registry()):
     """The tables."""

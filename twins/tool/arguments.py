@@ -256,7 +256,8 @@ class ArgumentChecker:
             wrong = ("finite_number", NOT_FINITE) if is_text else ("number_type", NOT_A_NUMBER)
             errors.append(FieldError(self._pointer(path, method), *wrong))
         named = {error.pointer for error in errors}
-        errors += (error for error in self._validation_errors(dict(arguments), method, rejection) if error.pointer not in named)
+        rest = self._validation_errors(dict(arguments), method, rejection)
+        errors += (error for error in rest if not error.pointer or not any(f"{each}/".startswith(f"{error.pointer}/") for each in named))
         return invalid_request(errors, known=self.operation.accepted_names(method))
 
     def _validation_errors(self, arguments: dict[str, Any], method: str | None, rejection: ValidationError | None) -> list[FieldError]:
