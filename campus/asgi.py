@@ -177,14 +177,17 @@ class Endpoints:
                 log.exception("changed tools cannot be listed; its server is asked for every call", extra={"building": building})
                 opened = replace(was, catalog=Catalog.unlisted(was.catalog, f"its tools cannot be listed: {error_with_place(error)}"))
             try:
-                plan = self._campus.plan.with_opened(opened)
-            except CampusError as error:
+                await self._take(self._campus.plan.with_opened(opened), opened, frames)
+            except (CampusError, ValueError) as error:  # ValueError: a route is that of a page of campus
                 log.error("changed tools cannot be served over HTTP", extra={"building": building, "reason": str(error)})
                 plan, opened = self._without_new(frames.opened, opened)
-            self._plan(plan)
-            self._show(await self._maker.of(opened, frames.server_app, changed=self._changed(opened), threads=frames.threads))
-            self.route()
+                await self._take(plan, opened, frames)
             log.info("tools changed", extra={"building": building, "tools": sorted(opened.operations)})
+
+    async def _take(self, plan: Plan, opened: OpenBuilding, before: Frames) -> None:
+        self._plan(plan)
+        self._show(await self._maker.of(opened, before.server_app, changed=self._changed(opened), threads=before.threads))
+        self.route()
 
     def _without_new(self, before: OpenBuilding, opened: OpenBuilding) -> tuple[Plan, OpenBuilding]:
         """The plan with those tools alone that had been served at the same routes; with none of the building's if these conflict too."""

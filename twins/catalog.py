@@ -34,6 +34,8 @@ ALIKE = frozenset(
 RENEWED = "twins.renewed"
 RELISTED_AFTER = 1.0
 """Seconds between two lists of a server of which no attribute says whether it has changed."""
+LONGEST_PAUSE = 10.0
+"""The most of them, where a list takes long."""
 SLOW = 0.5
 """Seconds after which such a list is slow."""
 
@@ -103,11 +105,11 @@ class Catalog:
     async def holds_below(self, *, at_once: bool = False) -> bool:
         """As `holds`, and what mounted servers, other providers and middleware list is the same.
 
-        These are asked once a second at most, or `at_once`.
+        These are asked once a second at most, less often where it takes them long, or `at_once`.
         """
         if not await self.holds():
             return False
-        if self.is_constant or self._is_listing or (not at_once and monotonic() - self._listed_at < RELISTED_AFTER):
+        if self.is_constant or self._is_listing or (not at_once and monotonic() - self._listed_at < self._pause):
             return True
         self._is_listing, self._listed_at = True, (began := monotonic())
         try:
@@ -116,6 +118,11 @@ class Catalog:
             self._is_listing, self._listed_at = False, monotonic()
             self._took = self._listed_at - began
         return self._is_listed and [*map(_as_shown, listed)] == [*map(_as_shown, self.tools)]
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between two lists: of a server with thousands of tools each takes a part of a second."""
+        return min(max(RELISTED_AFTER, 10 * self._took), LONGEST_PAUSE)
 
     @property
     def is_slow(self) -> bool:

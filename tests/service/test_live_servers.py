@@ -329,3 +329,14 @@ async def test_a_server_that_does_not_answer_when_it_is_listed_delays_no_address
                 assert (await campus.http.get(path)).status_code == status, path
             other.add_tool(tool("new"))
             assert (await campus.http.get("/v1/other/new")).status_code == 200
+
+
+async def test_a_tool_with_the_address_of_a_page_is_left_out_and_later_changes_are_seen() -> None:
+    mcp = made()
+    async with open_campus(live=mcp) as campus:
+        page = await campus.http.get("/", headers={"accept": "text/html"})
+        mcp.add_tool(tool("clash", meta={"twins": {"route": "GET /"}}))
+        assert (await campus.http.get("/v1/live/keep")).status_code == 200
+        mcp.add_middleware(Denies())
+        assert (await campus.http.get("/v1/live/gone")).status_code == 400
+        assert (await campus.http.get("/", headers={"accept": "text/html"})).status_code == page.status_code
