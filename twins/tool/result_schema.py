@@ -15,7 +15,7 @@ import orjson
 from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from fastmcp.tools.function_parsing import ParsedFunction
-from fastmcp.utilities.json_schema import compress_schema, dereference_refs, is_object_schema
+from fastmcp.utilities.json_schema import compress_schema, dereference_refs
 from fastmcp.utilities.types import get_cached_typeadapter
 from mcp_types import TextContent
 from pydantic import PydanticSchemaGenerationError
@@ -25,6 +25,7 @@ from pydantic_core import core_schema, to_json
 from twins.fastmcp import function_of
 from twins.fastmcp_names import OutputSchemas
 from twins.problems import Problem
+from twins.tool.operation import describes_object
 from twins.tool.published_schema import PublishedSchema
 
 Schema = dict[str, Any]
@@ -77,7 +78,7 @@ def as_published(tool: Tool) -> Tool:
         inner = {name: value for name, value in true.items() if name != "$defs"}
         roots = {"$defs": true["$defs"]} if "$defs" in true else {}
         true = {"type": "object", "properties": {"result": inner}, "required": ["result"], WRAPS: True, **roots}
-    elif not is_object_schema(true):
+    elif not describes_object(true, true):
         true = {"type": "object"}
     published = compress_schema(deepcopy(true), prune_titles=True)
     return tool.model_copy(update={"output_schema": dereference_refs(published) if tool.output_schema == whole else published})
