@@ -181,6 +181,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     if same := [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]:
         raise ConfigError(f"the buildings {' and '.join(same)} have the same path in campus.toml; give each a different one")
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
+    pages = {page.path for one in opened for page in one.loaded.building.pages}
+    own |= {"/"} - pages  # campus has a start page of its own where no building has one
     entries = list(_routes(opened))
     for entry in entries:
         if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:

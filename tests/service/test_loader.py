@@ -149,6 +149,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         'route "GET /v1/x" is used by the tool tool_0 (a) and the tool tool_0 (b); give one of them a different route',
     ),
     "a route that campus serves": ({"a": server(route("GET /healthz"))}, {}, "is used by campus itself"),
+    "the start page": ({"a": server(route("GET /"))}, {}, "is used by campus itself"),
     "a description's route": ({"a": server(route("GET /v1/a"))}, {}, "is used by campus itself"),
     "a document's route": ({"a": server(route("GET /a/openapi.json"))}, {}, "is used by campus itself"),
     "the main document's route": ({"a": server(route("GET /openapi.json"))}, {}, "is used by campus itself"),
