@@ -212,7 +212,7 @@ class Endpoints:
         try:
             with anyio.fail_after(LIST_SECONDS):
                 holds = await opened.catalog.holds_below()
-        except Exception as error:  # as above; a list that fails for now is no change
+        except Exception as error:  # as above; a list that fails once is no change
             log.warning("tools cannot be listed", extra={"building": opened.name, "reason": error_with_place(error)})
             return
         if not holds:

@@ -1,6 +1,7 @@
 """A server outside this process: whether it can be reached, why it cannot be served, and whether what it offers has changed."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Listed(Protocol):
         ...
 
 
-class WatchedServer:
+class WatchedServer(ABC):
     """One such server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
 
     between = BETWEEN_PROBES
@@ -57,9 +58,9 @@ class WatchedServer:
         """More about why it cannot be reached."""
         return ""
 
+    @abstractmethod
     def fresh(self) -> Listed:
         """What it offers, before it is asked."""
-        raise NotImplementedError
 
     def reject(self, error: Exception) -> str:
         """Note why its tools cannot be served, log it if it is new, and return it."""

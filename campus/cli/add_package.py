@@ -91,7 +91,7 @@ def add(
             print(table.replace(f"{folder}/", f"./{FOLDER}/"))
             return
         append_tables(config, table)
-    print(*server.told(opened), sep="\n")
+    print(*server.report(opened), sep="\n")
 
 
 def read_price(text: str) -> str:
@@ -183,13 +183,13 @@ class NewServer:
             try:
                 return anyio.run(self._open, values)
             except Unreachable as error:
-                told = str(error)
-            if self._was_for_mcp_1(told):
+                message = str(error)
+            if self._has_other_mcp_now(message):
                 continue
-            named = [each for each in dict.fromkeys(VARIABLE.findall(told)) if each not in values]
+            named = [each for each in dict.fromkeys(VARIABLE.findall(message)) if each not in values]
             given = _asked(named) if asks else {}
             if not given:
-                raise LoadError(self._why_not(told, named))
+                raise LoadError(self._start_failure(message, named))
             values |= given
 
     async def _open(self, values: Mapping[str, str]) -> OpenBuilding:
@@ -197,10 +197,10 @@ class NewServer:
         loaded = load(self._building, config.buildings[self._building], config.secrets, installed_buildings(), folder=config.folder)
         return await open_server(loaded, per_call=True, seconds=START_SECONDS)
 
-    def _was_for_mcp_1(self, told: str) -> bool:
-        """Whether the server seems to want mcp 1, which its package does not say; then it has it now."""
+    def _has_other_mcp_now(self, error: str) -> bool:
+        """Installs mcp 1 for a server that seems to need it, which its package does not say, and returns True; else False."""
         has_mcp_2 = not self._package.is_npm and MCP_2.search(self._environment.lock.read_text(encoding="utf-8"))
-        if self._is_bound or not has_mcp_2 or not OF_MCP_1.search(told):
+        if self._is_bound or not has_mcp_2 or not OF_MCP_1.search(error):
             return False
         self._is_bound = True
         print("it does not start with mcp 2, which its package allows; installing mcp 1 for it", flush=True)
@@ -208,12 +208,12 @@ class NewServer:
         self._environment.install()
         return True
 
-    def _why_not(self, told: str, named: Sequence[str]) -> str:
+    def _start_failure(self, error: str, named: Sequence[str]) -> str:
         hint = f"it names {', '.join(named)}: if it needs them, set them and add {' '.join(f'--env {each}' for each in named)}"
         words = f"nothing is written into {self._config}; {self._folder} is kept for the next try"
-        return "\n".join([f"{self._package.wanted} does not start as a server", told, *([hint] if named else []), words])
+        return "\n".join([f"{self._package.wanted} does not start as a server", error, *([hint] if named else []), words])
 
-    def told(self, opened: OpenBuilding) -> Sequence[str]:
+    def report(self, opened: OpenBuilding) -> Sequence[str]:
         """What was done, and what is next."""
         variables = self._server.get("env")
         return [

@@ -31,8 +31,8 @@ from twins import ClientDisconnectedError, Problem, ServerAnswers, is_crash
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
 """How the URL of a payment's terms names a part of the path that has no value."""
-MOST_OFFERS = 4_000
-"""Of one building, with those of tools that only some callers are shown."""
+MOST_FOUND = 1_000
+"""Offers that are kept of tools which only some callers of a building are shown; the oldest go first."""
 ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class Gate:
     ) -> None:
         self.site = site
         self.offers = dict(offers)
+        self._found: dict[str, Offer] = {}
         self.scopes = tuple(sorted({offer.scope for offer in offers.values()}))
         self._paywall = paywall
         self._limits = limits
@@ -126,9 +127,11 @@ class Gate:
 
     def offer(self, offer: Offer) -> None:
         """Take the offer of a tool that only some callers are shown, for the call that follows."""
-        if len(self.offers) > MOST_OFFERS:
-            self.offers = dict(list(self.offers.items())[: MOST_OFFERS // 2])
-        self.offers[offer.tool] = offer
+        self._found.pop(offer.tool, None)
+        if len(self._found) >= MOST_FOUND:
+            oldest = next(iter(self._found))
+            del self._found[oldest], self.offers[oldest]
+        self.offers[offer.tool] = self._found[offer.tool] = offer
 
     def passed(self, call: GatedCall[ResultT]) -> Awaitable[ResultT]:
         """The result of the call. Raises the refusal as a Problem, and whatever the tool raises."""

@@ -340,3 +340,17 @@ async def test_a_tool_with_the_address_of_a_page_is_left_out_and_later_changes_a
         mcp.add_middleware(Denies())
         assert (await campus.http.get("/v1/live/gone")).status_code == 400
         assert (await campus.http.get("/", headers={"accept": "text/html"})).status_code == page.status_code
+
+
+async def test_however_many_tools_some_callers_are_shown_the_others_stay_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("campus.paywall.gate.MOST_FOUND", 1)
+    mcp = made()
+    mcp.add_tool(tool("strange"))
+    mcp.add_transform(ForFriends())
+    shelf = Shelf(tool("first"), tool("second"))
+    mcp.add_provider(shelf)
+    async with open_campus(live=mcp) as campus:
+        friend = {"x-friend": "yes"}
+        for name in ("gone", "keep", "gone", "first", "second", "keep"):
+            assert (await campus.http.get(f"/v1/live/{name}", headers=friend)).status_code == 200, name
+        assert (await campus.http.get("/v1/live/strange")).status_code == 200
