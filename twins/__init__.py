@@ -63,7 +63,7 @@ from twins.tool.errors import problem_of, problem_of_result, upstream_failed, up
 from twins.tool.hang_up import Begun, ClientDisconnectedError
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of
 from twins.tool.results import as_published, invalid_result
-from twins.tool.schemas import resolve_reference
+from twins.tool.schemas import resolve_reference, resolved, with_parts
 
 __all__ = [
     "ANY",
@@ -127,6 +127,7 @@ __all__ = [
     "requested_with",
     "require_storable",
     "resolve_reference",
+    "resolved",
     "result_as_json",
     "route",
     "runs_as_task",
@@ -141,4 +142,5 @@ __all__ = [
     "upstream_too_long",
     "why_slow",
     "with_meta",
+    "with_parts",
 ]

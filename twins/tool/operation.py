@@ -15,7 +15,9 @@ from typing import Any, Literal
 from fastmcp.tools import Tool
 from pydantic_core import from_json
 
+from twins.fastmcp import function_of
 from twins.tool.annotation import Route, is_read_only, route_of
+from twins.tool.examples import Examples
 from twins.tool.schemas import DEFINITIONS, TYPE_NAMES, Schema, alternatives_of, describes_object, types_of, values_of
 
 QUERY_METHODS = ("GET", "HEAD", "DELETE")
@@ -143,6 +145,12 @@ class Operation:
         roots = {name: schema[name] for name in DEFINITIONS if name in schema}  # references begin at the root
         inner = {name: value for name, value in schema.items() if name not in roots}
         return {"type": "object", "properties": {"result": inner}, "required": ["result"], "x-fastmcp-wrap-result": True, **roots}
+
+    @cached_property
+    def examples(self) -> Examples:
+        """Examples of its arguments, of a whole call, and of its answer."""
+        is_own = function_of(self.tool) is not None
+        return Examples(self.tool.parameters, self.answer_schema, any_of=self.route.any_of, is_own=is_own)
 
     def body_limit(self, usual: int) -> int:
         """The bytes that the body of a request may have: those that the tool declares, else the usual ones."""
