@@ -1,4 +1,4 @@
-"""The check of a value against a schema that a tool publishes: of its arguments before it is called, of its result before it is charged.
+"""JSON schemas as tools publish them: their references and alternatives, a walk over their parts, and the check of a value.
 
 A schema of another server is checked in bounded time, whatever it says. Patterns are matched by an engine without backtracking, and no
 reference is ever fetched. The work that a schema makes is estimated before: alternatives that refer to alternatives, or hundreds of
@@ -6,7 +6,7 @@ patterns, take seconds in any validator, in which nobody else is answered.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -14,8 +14,17 @@ from typing import Any
 from jsonschema_rs import FancyRegexOptions, RegexOptions, Validator, ValidatorMap, validator_for, validator_map_for
 from pydantic_core import to_json
 
-from twins.tool.operation import resolve_reference
-
+Schema = Mapping[str, Any]
+TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+"""JSON Schema's name of each Python type."""
+DEFINITIONS = ("$defs", "definitions")
+OBJECT_OR_NONE = frozenset(("object", "null"))
+ONE_PART = frozenset(("items", "additionalProperties", "not"))
+MANY_PARTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items"))
+NAMED_PARTS = frozenset(("properties", "patternProperties", *DEFINITIONS))
+"""Keywords whose value is a schema, a list of schemas, or a schema for each name."""
+LONGEST_CHAIN = 20
+"""References that are followed from one to the next."""
 ENGINE = RegexOptions(size_limit=2**18)
 """Compiles any pattern in about a millisecond, or refuses it."""
 OWN_ENGINE = FancyRegexOptions(backtrack_limit=100_000)
@@ -30,6 +39,97 @@ REPEATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 """For these all that is beside them is evaluated again, and again for each that is around."""
 ELSEWHERE = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
 """By these a reference reaches what its text does not say."""
+
+
+def resolve_reference(reference: str, root: Schema) -> Schema:
+    """The schema that a reference within the document `root` points at, such as `#/$defs/Name`; {} if it points elsewhere."""
+    node: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, Mapping) and key in node:
+            node = node[key]
+        else:
+            return {}
+    return node if isinstance(node, Mapping) else {}
+
+
+def resolved(schema: Any, root: Schema) -> Schema:
+    """The schema with the reference followed that it is; what is beside a reference holds too; {} where it leads nowhere."""
+    for _ in range(LONGEST_CHAIN):
+        if not isinstance(schema, Mapping):
+            break
+        if not isinstance(reference := schema.get("$ref"), str):
+            return schema
+        target = resolve_reference(reference, root)
+        schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}} if target else {}
+    return {}
+
+
+def with_parts(schema: Schema, change: Callable[[Any, str, str], Any]) -> dict[str, Any]:
+    """The schema with each schema that it contains changed by `change(part, keyword, name)`; the name is that of a member, else empty."""
+
+    def changed(keyword: str, value: Any) -> Any:
+        if keyword in NAMED_PARTS and isinstance(value, Mapping):
+            return {name: change(part, keyword, name) for name, part in value.items()}
+        if keyword in MANY_PARTS and isinstance(value, list):
+            return [change(part, keyword, "") for part in value]
+        return change(value, keyword, "") if keyword in ONE_PART else value
+
+    return {keyword: changed(keyword, value) for keyword, value in schema.items()}
+
+
+def alternatives_of(schema: Schema, root: Schema, seen: set[str] | None = None) -> Iterator[Schema]:
+    """The alternatives of a schema, with references resolved. Each is followed once: a second time it adds nothing, or never ends."""
+    if not isinstance(schema, Mapping):  # true accepts anything
+        yield {}
+        return
+    seen = set() if seen is None else seen
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference not in seen:
+            seen.add(reference)
+            yield from alternatives_of(resolve_reference(reference, root), root, seen)
+        return
+    among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    for arm in among:
+        yield from alternatives_of(arm, root, seen)
+    if not among:
+        yield schema
+
+
+def describes_object(schema: Any, root: Schema, seen: set[str] | None = None) -> bool:
+    """True if a schema allows nothing but objects, and null, which is sent as no content. A reference is followed once."""
+    if not isinstance(schema, Mapping):
+        return False
+    if "type" in schema or "properties" in schema:
+        return types_of(schema) <= OBJECT_OR_NONE
+    seen = set() if seen is None else seen
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference in seen:
+            return True
+        seen.add(reference)
+        return describes_object(resolve_reference(reference, root), root, seen)
+    arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    found = [describes_object(each, root, seen) for each in arms]
+    return (bool(found) and all(found)) or any(describes_object(each, root, seen) for each in schema.get("allOf", ()))
+
+
+def values_of(arm: Schema) -> list[Any]:
+    """The values that an enum or const allows; none if there is neither."""
+    return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
+
+
+def types_of(arm: Schema) -> frozenset[str]:
+    """JSON Schema's names of the types that an alternative accepts; one that names none accepts texts and booleans, among all else."""
+    declared = arm.get("type")
+    if declared is not None:
+        return frozenset((declared,) if isinstance(declared, str) else declared)
+    if values := values_of(arm):
+        return frozenset(TYPE_NAMES[type(value)] for value in values)
+    return frozenset(("object",) if "properties" in arm else ("array",) if "items" in arm else ("string", "boolean"))
 
 
 class PublishedSchema:
