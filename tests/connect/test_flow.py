@@ -7,9 +7,9 @@ from itertools import cycle
 
 import httpx
 import pytest
-from conformance.served_campus import UNPAYABLE
 from connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, ChatApp, answer_of, result_of
 from connect.conftest import CONNECT, make_lock
+from contract.served_campus import UNPAYABLE
 from fastmcp import FastMCP
 
 from campus import Building, access

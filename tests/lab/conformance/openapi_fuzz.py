@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
 
 from tests import patient
 
@@ -125,7 +125,7 @@ def fuzz_document(campus: ServedCampus, document: str, token: str | None, paid: 
         environ = {**days, "CAMPUS_KEYLESS": "0" if token else "1", "CAMPUS_MADE": made, "CAMPUS_TALLY": str(tally)}
         ran = subprocess.run(
             command(campus.url + document, token),
-            env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1]), "SCHEMATHESIS_HOOKS": "conformance.hooks"},
+            env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[2]), "SCHEMATHESIS_HOOKS": "lab.conformance.hooks"},
             cwd=folder,
             capture_output=True,
             text=True,

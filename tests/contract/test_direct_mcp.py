@@ -1,7 +1,7 @@
 """Every building answers MCP directly as through its server: by every kind of key, without payments and with them."""
 
 import pytest
-from conformance.direct_mcp import compare_all
+from contract.direct_mcp import compare_all
 
 pytestmark = [
     pytest.mark.anyio,

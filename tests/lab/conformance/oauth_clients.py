@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import anyio
-from conformance.node import PROTOCOL, Node
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from lab.conformance.node import PROTOCOL, Node
 
 PACKAGES = (*PROTOCOL, "mcp-remote@0.15.1", "@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0")
 SCRIPT = Path(__file__).with_name("connect_with_typescript.mjs")
-BROWSER = Path(__file__).parents[1] / "clients" / "browser.py"
+BROWSER = Path(__file__).parents[2] / "clients" / "browser.py"
 TOOL = "top_cves_today"
 RUN_SECONDS = 120
 

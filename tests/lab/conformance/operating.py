@@ -24,7 +24,7 @@ from serving import free_port
 
 from tests import patient
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FEEDS = "/etc/campus/feeds"
 SYSTEMD = Path("/lib/systemd/systemd")
 TARGETS = (

@@ -19,7 +19,7 @@ import anyio
 import httpcore
 import pytest
 import uvicorn
-from faults.outside import Plan, Said, asked, call, process, receive
+from lab.faults.outside import Plan, Said, asked, call, process, receive
 from outbound.conftest import Translated
 from patience import patience
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures

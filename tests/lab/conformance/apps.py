@@ -9,9 +9,9 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from conformance.node import Node
-from conformance.recording import QuietServer
-from conformance.served_campus import ServedCampus
+from clients.recording import QuietServer
+from contract.served_campus import ServedCampus
+from lab.conformance.node import Node
 from pages.browsers import NARROW, WIDE, open_browser, open_page, sideways
 from playwright.sync_api import Page, expect
 

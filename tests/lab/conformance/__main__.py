@@ -1,6 +1,6 @@
 """The checks that need minutes or Node.js: servers bare and served, direct MCP answers, the protocol's suite, stock clients, fuzzing.
 
-PYTHONPATH=tests python -m conformance [bare] [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
+PYTHONPATH=tests python -m lab.conformance [bare] [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
 [accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd] [walks]
 """
 
@@ -9,31 +9,32 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from conformance.accessibility import PACKAGES as RULES
-from conformance.accessibility import check_accessibility
-from conformance.apps import PACKAGES as APPS
-from conformance.apps import open_apps
-from conformance.bare import compare_as_bare
-from conformance.connecting import PACKAGES as STOCK_CLIENTS
-from conformance.connecting import connect_by_stock_clients
-from conformance.crawling import PACKAGES as CRAWLER
-from conformance.crawling import read_as_crawler
-from conformance.direct_mcp import compare_by_inspector, compare_direct_answers
-from conformance.generated import PACKAGES as GENERATOR
-from conformance.generated import call_by_generated_clients
-from conformance.hosts import run_hosts
-from conformance.mcp_suite import run_suites
-from conformance.node import INSPECTOR, PROTOCOL, Node
-from conformance.oauth_clients import PACKAGES as OAUTH_CLIENTS
-from conformance.oauth_clients import connect_by_oauth_clients
-from conformance.openapi_fuzz import fuzz
-from conformance.operating import operate
-from conformance.paying import PACKAGES as PAYERS
-from conformance.paying import pay_by_stock_clients
-from conformance.readiness import check_readiness
-from conformance.served_campus import UNPAYABLE, serve_campus
-from conformance.typescript import call_by_typescript
-from conformance.walks import walk
+from contract.direct_mcp import compare_direct_answers
+from contract.served_campus import UNPAYABLE, serve_campus
+from lab.conformance.accessibility import PACKAGES as RULES
+from lab.conformance.accessibility import check_accessibility
+from lab.conformance.apps import PACKAGES as APPS
+from lab.conformance.apps import open_apps
+from lab.conformance.bare import compare_as_bare
+from lab.conformance.connecting import PACKAGES as STOCK_CLIENTS
+from lab.conformance.connecting import connect_by_stock_clients
+from lab.conformance.crawling import PACKAGES as CRAWLER
+from lab.conformance.crawling import read_as_crawler
+from lab.conformance.generated import PACKAGES as GENERATOR
+from lab.conformance.generated import call_by_generated_clients
+from lab.conformance.hosts import run_hosts
+from lab.conformance.inspector import compare_by_inspector
+from lab.conformance.mcp_suite import run_suites
+from lab.conformance.node import INSPECTOR, PROTOCOL, Node
+from lab.conformance.oauth_clients import PACKAGES as OAUTH_CLIENTS
+from lab.conformance.oauth_clients import connect_by_oauth_clients
+from lab.conformance.openapi_fuzz import fuzz
+from lab.conformance.operating import operate
+from lab.conformance.paying import PACKAGES as PAYERS
+from lab.conformance.paying import pay_by_stock_clients
+from lab.conformance.readiness import check_readiness
+from lab.conformance.typescript import call_by_typescript
+from lab.conformance.walks import walk
 
 PACKAGES = {
     "mcp": PROTOCOL,

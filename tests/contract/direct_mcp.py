@@ -1,7 +1,5 @@
 """Two campuses over one database, one of which answers MCP directly: the oracle's corpus for every tool of every building."""
 
-import json
-import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,9 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
-from conformance.every_tool import CALLS as EVERY_TOOL
-from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from contract.every_tool import CALLS as EVERY_TOOL
 from mcp_odd_tools import CALLS as ODD_CALLS
 from mcp_odd_tools import odd_server
 from mcp_oracle import LEGACY, MODERN, VERSIONS, Compared, Request, calls, compare, unusual
@@ -145,43 +141,6 @@ async def compare_all(*, every: int = 1, payments: bool = False) -> dict[str, Co
     async with open_pair(payments=payments) as pair:
         names = [opened.name for opened in pair.own.service.plan.opened]
         return {name: await pair.compare(name, islice(requests_of(pair, name), 0, None, every)) for name in names}
-
-
-INSPECTED: Sequence[tuple[str, Sequence[str]]] = (
-    *((path, ("--method", "tools/list")) for path in ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")),
-    ("/mcp", ("--method", "tools/call", "--tool-name", "list_buildings")),
-    ("/cve/mcp", ("--method", "tools/call", "--tool-name", "brief_teaser")),
-    ("/cve/mcp", ("--method", "tools/call", "--tool-name", "cve_verdict", "--tool-arg", "cve_id=CVE-2021-44228")),
-    ("/cve/mcp", ("--method", "tools/call", "--tool-name", "top_cves_today", "--header", "Authorization: Bearer {key}")),
-    ("/recorder/mcp", ("--method", "tools/call", "--tool-name", "fleet_status")),
-)
-"""What the Inspector asks, and of which server."""
-INSPECTOR_SCRIPT = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-INSPECTOR_SECONDS = 60
-FAILED = "it failed"
-TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
-
-
-def compare_by_inspector(node: Node, direct: ServedCampus, own: ServedCampus) -> list[str]:
-    """Ask two campuses, the second without direct answers, by the Inspector's command line: what it prints must be the same."""
-    faults = []
-    for path, options in INSPECTED:
-        printed = [_inspected(node, campus, path, options) for campus in (direct, own)]
-        what, is_same = f"the Inspector, {' '.join(options[1::2])} on {path}", printed[0] == printed[1]
-        print(f"{what}: {len(printed[0])} characters, {'the same' if is_same else 'others'} without direct answers")
-        if not is_same or printed[0].startswith(FAILED):
-            faults.append(f"{what}: {printed[0]} directly, {printed[1]} by the server")
-    return faults
-
-
-def _inspected(node: Node, campus: ServedCampus, path: str, options: Sequence[str]) -> str:
-    """What the Inspector prints, without the ports of the two, and the times at which they made their lists."""
-    words = [option.format(key=campus.tokens.campus_pass) for option in options]
-    words = ["--cli", campus.url + path, "--transport", "http", *words, "--header", "X-Request-Id: inspector"]
-    ran = node.run(node.folder / INSPECTOR_SCRIPT, *words, seconds=INSPECTOR_SECONDS)
-    if not ran.stdout.startswith("{"):
-        return f"{FAILED}: {ran.stdout}{ran.stderr}"
-    return TIME.sub("(time)", json.dumps(json.loads(ran.stdout), sort_keys=True).replace(campus.url, ""))
 
 
 def compare_direct_answers() -> list[str]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import requests
 from anyio.from_thread import start_blocking_portal
-from conformance.node import Node
-from conformance.served_campus import ServedCampus, serve_campus
+from contract.served_campus import ServedCampus, serve_campus
 from eth_account import Account
 from fastmcp import Client
+from lab.conformance.node import Node
 from x402 import x402Client, x402ClientSync
 from x402.http.clients.requests import x402_requests
 from x402.mcp import x402MCPClient

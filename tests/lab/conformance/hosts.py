@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
+from lab.conformance.node import Node
 
 from tests import patient
 
-PLUGINS = Path(__file__).parents[2] / "integrations"
+PLUGINS = Path(__file__).parents[3] / "integrations"
 CLAUDE_CODE, CODEX, GEMINI = PLUGINS / "claude-code", PLUGINS / "codex", PLUGINS / "gemini" / "campus"
 COMMANDS = (
     ("claude", "plugin", "validate", str(CLAUDE_CODE)),

@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
+from lab.conformance.node import Node
 
 SCRIPT = Path(__file__).with_name("call_with_typescript.mjs")
 CLIENTS = 3

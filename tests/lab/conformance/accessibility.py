@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from conformance.node import Node
-from conformance.served_campus import OPERATOR_PASSWORD, ServedCampus
+from contract.served_campus import OPERATOR_PASSWORD, ServedCampus
+from lab.conformance.node import Node
 from pages.browsers import NARROW, WIDE, open_browser
 from playwright.sync_api import Browser, BrowserContext
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.node import Node
+from lab.conformance.node import Node
 
 SUITES = ("stable", "next")
 PATHS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")

@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 
 import anyio
 import httpx
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
 from fastmcp import Client
 
 from tests import patient
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVERS = ("/mcp", "/cve/mcp", "/recorder/mcp", "/checkout/mcp")
 ROBOTS = ("GPTBot", "ClaudeBot", "Google-Extended", "PerplexityBot", "CCBot")
 HINTS = ("read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint")

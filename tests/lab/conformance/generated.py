@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
+from lab.conformance.node import Node
 
 from tests import patient
 

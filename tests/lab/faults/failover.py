@@ -17,11 +17,11 @@ from time import monotonic
 import anyio
 import asyncpg
 import pytest
-from faults.mixed_load import WRITES, MixedLoad, config_of
+from lab.faults.mixed_load import WRITES, MixedLoad, config_of
+from lab.faults.patroni_cluster import Cluster, Node, patroni_cluster
+from lab.faults.pgbouncer import pgbouncer
 from patience import patience
-from patroni_cluster import Cluster, Node, patroni_cluster
 from payments.seller import PAY_TO, PRICE
-from pgbouncer import pgbouncer
 from serving import serving
 from sqlmodel import select
 
@@ -159,7 +159,7 @@ async def test_a_failover_loses_nothing_acknowledged_charges_nothing_twice_and_i
             campuses = []
             for name in ("first", "second"):
                 (tmp_path / name).mkdir()
-                environ = {"PYTHONPATH": str(Path(__file__).parents[1]), "SLOW_TOOL_FOLDER": str(tmp_path)}
+                environ = {"PYTHONPATH": str(Path(__file__).parents[2]), "SLOW_TOOL_FOLDER": str(tmp_path)}
                 campuses.append(stack.enter_context(serving(tmp_path / name, config_of(url, facilitator), environ=environ)))
             load = MixedLoad(campuses, Payer(wallet))
             failovers = Failovers(cluster, load)

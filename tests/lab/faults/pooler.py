@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 import pytest
+from lab.faults.pgbouncer import pgbouncer
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
 from recorder.races import at_once
 from recorder.recorders import OpenRecorder
@@ -16,7 +17,6 @@ from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 from campus.testing import Frame
 from tests.conftest import Postgres
-from tests.pgbouncer import pgbouncer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("PgBouncer")]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from conformance.node import Node
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
+from lab.conformance.node import Node
 
 PACKAGES = ("@agentcash/discovery@1.7.5",)
 SCRIPT = Path(__file__).with_name("read_as_crawler.mjs")

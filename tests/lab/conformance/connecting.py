@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+from clients.recording import QuietServer, Recorder, recording
 from clients.test_clients import MCP1
 from clients.test_clients import SCRIPT as BY_MCP1
-from conformance.node import Node
-from conformance.recording import QuietServer, Recorder, recording
-from conformance.served_campus import ServedCampus
-from conformance.typescript import SCRIPT as BY_TYPESCRIPT
+from contract.served_campus import ServedCampus
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from lab.conformance.node import Node
+from lab.conformance.typescript import SCRIPT as BY_TYPESCRIPT
 
 from tests import patient
 

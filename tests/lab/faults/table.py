@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
 BEGIN, END = "<!-- written by make faults -->\n", "<!-- end -->\n"
 ROWS = {
     "calls killed": (
@@ -154,7 +154,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = list(ROWS)
     marks = {item: item.get_closest_marker("faults") for item in items}
     if unknown := {mark.args[0] for mark in marks.values() if mark} - ROWS.keys():
-        raise pytest.UsageError(f"no row of tests/faults/table.py has the name {', '.join(unknown)}")
+        raise pytest.UsageError(f"no row of tests/lab/faults/table.py has the name {', '.join(unknown)}")
     items.sort(key=lambda item: order.index(mark.args[0]) if (mark := marks[item]) else len(order))
 
 
