@@ -115,7 +115,6 @@ async def buy_key(
 
 
 def usage_of(product: str, site: Site) -> Usage:
-    """How to send a key of the product, and to which servers."""
     return Usage(
         header="Authorization: Bearer KEY",
         http="Send this header with every request to the routes of the servers below.",
@@ -125,5 +124,4 @@ def usage_of(product: str, site: Site) -> Usage:
 
 
 def opened_by(product: str, site: Site) -> list[BuildingEntry]:
-    """The servers with tools that a key of the product unlocks."""
     return [one for one in site.directory.buildings() if product in one.unlocked_by]

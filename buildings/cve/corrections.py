@@ -52,7 +52,6 @@ class Correction:
         return self.published.kev, issues.kev_held_because
 
     def own_epss(self) -> tuple[EpssDay, str | None]:
-        """The same of EPSS."""
         issues = self.published.facts.issues
         try:
             check_epss(self.published.epss, self.before.epss)
@@ -119,7 +118,6 @@ async def load_correction(storage: Storage, day: date, served: Edition | None, *
 
 
 async def _archived(storage: Storage, day: date, served: Edition) -> Edition:
-    """The list of a day, as far as it is archived."""
     if day == served.day:
         return served
     brief = await load_brief(storage, day)

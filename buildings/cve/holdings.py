@@ -11,7 +11,6 @@ from campus.storage import in_snapshot
 
 
 async def feeds_and_watches(site: CveSite, key: Key) -> list[Holding]:
-    """The key's feed addresses and watches."""
     feeds = [
         Holding(
             id=row.id,

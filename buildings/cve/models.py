@@ -306,11 +306,9 @@ class Brief(Answer):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each CVE."""
         return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in self.entries))
 
     def as_markdown(self) -> str:
-        """A table of the CVEs."""
         rows = (
             (
                 *(

@@ -286,7 +286,6 @@ def _results(site: CveSite) -> DayResults:
 
 
 def _full_list(site: CveSite) -> str:
-    """How to get the full list and at what price, as the operator set it."""
     return _ways_to(site, "top_cves_today", what="All 25 CVEs with scores, factors and methodology")
 
 

@@ -92,7 +92,6 @@ async def list_buildings(site: Site = CurrentSite()) -> Buildings:
 
 
 def buildings_of(directory: Directory) -> Buildings:
-    """Every server in the directory."""
     entries = directory.buildings()
     return Buildings(name=directory.name, url=directory.url, count=len(entries), buildings=entries)
 
@@ -141,7 +140,6 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
 
 
 def how_agents_buy(*, per_call: bool) -> str:
-    """How an agent goes from a free call to a paid one."""
     first = (
         "Call a free tool first. A paid tool that is called without access returns which keys unlock it, their prices and where to buy "
         "them; how_to_pay lists them all. Buy a key and send it with every call"
@@ -150,7 +148,6 @@ def how_agents_buy(*, per_call: bool) -> str:
 
 
 def offering(entry: BuildingEntry) -> Offering:
-    """One server in a few words."""
     return Offering(
         name=entry.name,
         title=entry.title,

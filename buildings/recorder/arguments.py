@@ -114,7 +114,6 @@ Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per p
 
 
 def minutes(number: float) -> timedelta:
-    """A number of minutes as a timedelta."""
     return timedelta(minutes=number)
 
 

@@ -61,7 +61,6 @@ class ClockReading(NamedTuple):
 
     @property
     def may_adopt(self) -> bool:
-        """Whether the jump has lasted long enough."""
         return self.jumped_at is not None and self.now - self.jumped_at >= ADOPT_AFTER
 
 
@@ -77,7 +76,6 @@ class RecorderClock:
         self._last_jump: tuple[timedelta, datetime] | None = None
 
     def now(self) -> datetime:
-        """The time, in UTC."""
         wall = self._wall()
         steady = self._zero + timedelta(seconds=self._elapsed())
         return wall if -MAX_DRIFT < wall - steady < MAX_DRIFT else steady
@@ -110,7 +108,6 @@ class RecorderClock:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the clock has not jumped within the last hour."""
         self.read()
         return self._last_jump is None or self.now() - self._last_jump[1] >= REPORTED_FOR
 

@@ -30,7 +30,6 @@ async def beat_demo(site: RecorderSite) -> bool:
 
 
 async def demo_card(site: RecorderSite) -> str:
-    """The last beats of the demo monitor, for the start page."""
     row = await in_snapshot(site.storage, _demo)
     beats = tuple(beat.at for beat in past_beats(row.history)) if row else ()
     word = state_in_a_word(stored_state(row), site.state.time.now()) if row else "waiting"

@@ -170,13 +170,11 @@ async def heard(request: Request, site: RecorderSite) -> Response:
 
 
 async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
-    """The fields of a form that were filled in."""
     form = await request.form()
     return {name: text for name in fields if isinstance(text := form.get(name), str) and text.strip()}
 
 
 def _arguments(given: Mapping[str, str]) -> Mapping[str, object]:
-    """The arguments of a tool as a form has them."""
     return {name: _number(name, text) for name, text in given.items()}
 
 
@@ -276,7 +274,6 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]
 
 
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
-    """The tone of an unusual beat, and what it reported."""
     tone = "quiet" if beat.status == "idle" else "bad"
     words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
@@ -309,7 +306,6 @@ async def _read_one(caller: Caller, site: RecorderSite, monitor_id: str) -> tupl
 
 
 async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) -> list[CapsuleView]:
-    """The stored capsules, the latest first."""
     answer = CapsuleAnswer.model_validate(await site.call(request, "fetch_capsule", monitor_id=monitor_id))
     return [*([answer.last] if answer.last else []), *answer.earlier]
 
@@ -336,7 +332,6 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _equal(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many of the first lines are the same."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
@@ -384,15 +379,12 @@ def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
 
 
 async def monitors_used(site: RecorderSite, key: Key) -> str:
-    """How many monitors a key has, for the page of the key."""
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
     return f"{count or 0} of {MONITORS_PER_KEY} monitors"
 
 
 async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:
-    """How many monitors there are in each mode."""
-
     def counted(connection: Connection) -> dict[str, float]:
         rows = connection.execute(select(MONITORS.c.mode, func.count()).group_by(MONITORS.c.mode))
         return {str(mode): float(number) for mode, number in rows}

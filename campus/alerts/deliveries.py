@@ -241,7 +241,6 @@ def _closing(outbox: Outbox) -> Update:
 
 @cache
 def _postponing(outbox: Outbox) -> Update:
-    """What a message that was not delivered changes."""
     target = outbox.targets.c
     return _sent_target(outbox).values(
         attempts=target.attempts + 1,

@@ -115,12 +115,10 @@ class Registrations:
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:
-    """For a webhook that alerts may not be sent to, with the rule that it breaks."""
     return Problem(422, "target_refused", f"{argument} cannot be used: {refused}", rule=refused.rule)
 
 
 def _too_many_registrations(seconds: int, *, limit: int) -> Problem:
-    """For more registrations in a minute than one key, or one address without a key, may send."""
     return Problem(
         429,
         "too_many_registrations",

@@ -62,7 +62,6 @@ class KeptConnections:
             await connection.aclose()
 
     async def close(self) -> None:
-        """Close those that wait for their next request."""
         idle, self._idle, self._count = self._idle, {}, 0
         for connection in chain.from_iterable(idle.values()):
             await connection.aclose()
@@ -144,7 +143,6 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._kept = kept
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Check the URL, send the request, and read the beginning of the response."""
         assert isinstance(request.stream, httpx.AsyncByteStream)
         target = self._rules.check(str(request.url))
         return await self.send(request.method, target, request.headers.raw, request.stream, request.extensions)
@@ -152,7 +150,6 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     async def send(
         self, method: str, target: Target, headers: Headers, content: bytes | AsyncIterable[bytes], extensions: Mapping[str, Any]
     ) -> httpx.Response:
-        """Send a request whose URL was checked, and read the beginning of the response."""
         # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
         within = {**extensions.get("timeout", {}), "connect": self._seconds / 2}
         url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
@@ -230,7 +227,6 @@ class BoundedClient(httpx.AsyncClient):
         super().__init__(timeout=timeout, verify=trust, headers={"accept-encoding": "gzip, identity"})
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
-        """The answer as httpx returns it, read to its end."""
         response = await super().send(request, stream=True, **options)
         body = bytearray()
         try:
@@ -268,7 +264,6 @@ class FileTransport(httpx.AsyncBaseTransport):
     """Responds to file:// URLs as a web server would: 200 with the bytes, 304 if unchanged, 404 if missing."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The file that the URL names, or an error response that says why it cannot be read."""
         path = anyio.Path(Path(url2pathname(request.url.path)))
         try:
             stat = await path.stat()
@@ -281,8 +276,6 @@ class FileTransport(httpx.AsyncBaseTransport):
 
 
 class FileStream(httpx.AsyncByteStream):
-    """A file in chunks."""
-
     def __init__(self, path: anyio.Path) -> None:
         self._path = path
 

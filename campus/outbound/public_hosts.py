@@ -67,7 +67,6 @@ SPECIAL_IPV6 = {
 
 
 def system_resolver(host: str, port: int) -> Sequence[str]:
-    """The addresses that the operating system's resolver returns."""
     return [str(place[0]) for *_, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
@@ -83,7 +82,6 @@ class Resolver:
         self._threads = BoundedSemaphore(threads or at_once * ABANDONED)
 
     def apart(self, *, at_once: int = AT_ONCE) -> "Resolver":
-        """The same, with its own threads."""
         return Resolver(self._resolve, seconds=self._seconds, at_once=at_once)
 
     async def addresses(self, host: str, port: int) -> Sequence[str]:
@@ -131,7 +129,6 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         self._network = network
 
     def apart(self, *, lookups: int) -> "GuardedNetwork":
-        """The same, with its own threads for at most `lookups` name lookups at once."""
         return GuardedNetwork(self._resolver.apart(at_once=lookups), allowed_hosts=self._allowed_hosts, network=self._network)
 
     async def public_addresses(self, host: str, port: int) -> Sequence[str]:
@@ -177,15 +174,12 @@ class Connection(httpcore.AsyncNetworkStream):
     stream: httpcore.AsyncNetworkStream
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpcore's, here and below
-        """As the wrapped stream."""
         return await self.stream.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """As the wrapped stream."""
         await self.stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """As the wrapped stream."""
         await self.stream.aclose()
 
     async def start_tls(
@@ -203,7 +197,6 @@ class Connection(httpcore.AsyncNetworkStream):
             raise
 
     def get_extra_info(self, info: str) -> Any:
-        """As the wrapped stream."""
         return self.stream.get_extra_info(info)
 
 

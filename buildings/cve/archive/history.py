@@ -69,7 +69,6 @@ class CveHistory(Answer):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each day whose EPSS is known."""
         rows = ((day, self.cve_id, point.epss, point.model) for day, point in self._daily() if point)
         return csv_of(("day", "cve_id", "epss", "model"), rows)
 

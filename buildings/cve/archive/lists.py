@@ -43,15 +43,12 @@ class StoredList:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a feed could not be read the last time."""
-
     feed: str
     reason: str
     at: datetime
 
 
 async def newest_version(storage: Storage) -> str | None:
-    """The version of the newest stored list; None while there is none."""
     async with storage.read() as session:
         return (await session.exec(select(LatestList.version))).first()
 
@@ -186,13 +183,11 @@ async def archived_days(storage: Storage) -> tuple[date, date] | None:
 
 
 async def all_days(storage: Storage) -> list[date]:
-    """Every day in the archive, the first one first."""
     async with storage.read() as session:
         return list(await session.exec(select(col(BriefEdition.day)).distinct().order_by(col(BriefEdition.day))))
 
 
 async def held_copies(storage: Storage) -> dict[str, Copy]:
-    """The address, ETag and Last-Modified of each feed as it was last read."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState))
         return {row.name: Copy(address=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}

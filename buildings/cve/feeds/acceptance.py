@@ -36,7 +36,6 @@ class Thresholds:
     lost_share: float = 0.0
 
     def may_lack(self, entries: int) -> int:
-        """How many of so many entries may be missing."""
         return self.lost + int(entries * self.lost_share)
 
 
@@ -163,7 +162,6 @@ class Rows:
 
 
 def _by_year(rows: Rows, scores: Scores) -> dict[int, Rows]:
-    """The rows of each year; numbers ascend."""
     found, start = {}, 0
     while start < len(rows):
         year = scores.numbers[rows.now[start]] // SEQUENCES

@@ -88,11 +88,9 @@ class Position:
                 return Position(phase="changes", since=self.until)
 
     def is_current(self, now: datetime) -> bool:
-        """Whether nothing is left to read."""
         return self.phase == "changes" and self.until is None and self.since is not None and abs(now - self.since) < CLOCKS_DIFFER
 
     def address(self, url: str) -> str:
-        """The address of the next page."""
         query: dict[str, object] = {"resultsPerPage": PAGE, "startIndex": self.start}
         if self.since and self.until:
             query |= {"lastModStartDate": _written(self.since - OVERLAP), "lastModEndDate": _written(self.until)}
@@ -122,7 +120,6 @@ def smallest_request(url: str) -> str:
 
 
 def is_file(url: str) -> bool:
-    """Whether an address is of a file in NVD's format, and not of its API."""
     return urlsplit(url).path.endswith((".json", ".json.gz"))
 
 

@@ -42,8 +42,6 @@ Standings = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class ForecastFactors:
-    """The terms of one CVE's score."""
-
     epss: float
     age: float
     neighbor: float
@@ -51,7 +49,6 @@ class ForecastFactors:
 
     @property
     def score(self) -> float:
-        """Their sum, unrounded."""
         return self.epss + self.age + self.neighbor + self.rise
 
 
@@ -101,7 +98,6 @@ class Order:
 
 
 def logit(epss: float) -> float:
-    """The logarithm of the odds."""
     bounded = min(max(epss, LEAST_EPSS), 1 - LEAST_EPSS)
     return math.log(bounded / (1 - bounded))
 
@@ -123,7 +119,6 @@ class Forecaster:
         self._total = sum(1 for score in self._scores if score != EXCLUDED)
 
     def forecast(self, length: int = GRADED_LENGTH) -> Forecast:
-        """The first CVEs of the day."""
         first = [self._cve(row) for row in self._first(range(len(self._scores)), self._scores, length)]
         return Forecast(self._edition.day, first, self._total, self._earlier.day if self._earlier else None)
 

@@ -240,7 +240,6 @@ async def report(request: Request, site: CveSite) -> Response:
 
 
 def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
-    """The verdicts by when to fix them; a group without any is left out."""
     groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
     return tuple((when, group) for when, group in groups if group)
 
@@ -253,7 +252,6 @@ def _looked_up(found: Verdicts) -> Iterator[str]:
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
-    """The verdicts as a file: csv, md or vex."""
     if kind == "vex":
         if product and not PACKAGE_URL.fullmatch(product):
             raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
@@ -291,7 +289,6 @@ async def methodology(request: Request, site: CveSite) -> Response:
 
 
 def score_after(days: int, *, epss: float) -> float:
-    """The score of a CVE so many days after CISA listed it."""
     return factors_of(epss=epss, added=date.min, day=date.min + timedelta(days=days)).score
 
 

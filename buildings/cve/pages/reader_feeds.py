@@ -66,7 +66,6 @@ def _opens_list(site: CveSite) -> bool:
 
 
 def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:
-    """The feed, or 304 if the reader has it."""
     etag = f'"{sha256(body).hexdigest()}"'
     headers = {"ETag": etag, "Cache-Control": cache}
     held = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}

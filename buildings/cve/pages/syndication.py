@@ -45,7 +45,6 @@ class Syndication:
     items: Sequence[Item]
 
     def as_json(self) -> bytes:
-        """JSON Feed 1.1."""
         items = [
             {
                 "id": item.id,
@@ -61,7 +60,6 @@ class Syndication:
         return json.dumps({**feed, "description": self.about, "language": "en", "items": items}, ensure_ascii=False).encode()
 
     def as_atom(self) -> bytes:
-        """Atom, RFC 4287."""
         Xml.register_namespace("", ATOM)
         feed = Xml.Element(f"{{{ATOM}}}feed")
         _add(feed, "id", self.address)
@@ -86,7 +84,6 @@ class Syndication:
 
 
 def teaser_feed(teaser: Teaser, *, made_at: datetime, url: str, address: str) -> Syndication:
-    """Today's first three, without scores."""
     items = [
         Item(
             id=f"{url}/v1/brief/teaser#{teaser.day}-{entry.cve_id}",
@@ -126,7 +123,6 @@ def kev_feed(edition: Edition, *, url: str, address: str) -> Syndication:
 
 
 def brief_feed(brief: Brief, *, url: str, address: str) -> Syndication:
-    """The day's full list."""
     items = [
         Item(
             id=f"{url}/v1/archive/{brief.day}#{entry.cve_id}",

@@ -49,7 +49,6 @@ class Comparisons:
         return old, new
 
     def counts(self, before: Brief, after: Brief, *, full_list: str) -> ChangeCounts:
-        """The numbers of changes between two archived briefs."""
         kept = self._counts
         of_both = (before.day, before.edition, after.day, after.edition, full_list)
         if (found := kept.get(of_both)) is None:

@@ -36,8 +36,6 @@ MARK = b"ranked 1"
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The points of one CVE, by factor."""
-
     kev: float
     epss: float
     recency: float
@@ -117,21 +115,17 @@ class RankedSet:
         return max(self.ranks, default=0)
 
     def find(self, cve_id: str) -> RankedCve | None:
-        """The rank and EPSS of a CVE; None when it is not ranked."""
         row = row_of(number_of(cve_id), self.numbers)
         return self._cve_at(row) if row is not None and self.ranks[row] else None
 
     def leaves_out(self, cve_id: str) -> bool:
-        """Whether a CVE is known and left out of the ranking."""
         row = row_of(number_of(cve_id), self.numbers)
         return row is not None and not self.ranks[row]
 
     def left_out(self) -> frozenset[int]:
-        """The CVE numbers that are left out of the ranking."""
         return frozenset(number for number, rank in zip(self.numbers, self.ranks, strict=True) if not rank)
 
     def first(self, count: int) -> list[tuple[int, RankedCve]]:
-        """The CVE numbers of the first `count` ranks, in their order."""
         leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if 0 < rank <= count)
         return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
 
@@ -141,7 +135,6 @@ class RankedSet:
         return Scores(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
     def only(self, listed: Iterable[int]) -> "RankedSet":
-        """Only the rows of `listed` CVE numbers."""
         rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
         return RankedSet(*(picked(column, rows) for column in self._columns()))
 
@@ -181,7 +174,6 @@ def ranked(scores: Scores, added: Mapping[int, date], *, day: date, left_out: Co
 
 
 def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "array[float]") -> Scores:
-    """The columns brought into ascending order of CVE number."""
     rows = sorted(range(len(numbers)), key=numbers.__getitem__)
     return Scores(*(picked(column, rows) for column in (numbers, epss, percentiles)))
 
@@ -201,7 +193,6 @@ def row_of(number: int, numbers: "array[int]") -> int | None:
 
 
 def picked(column: "array[int] | array[float]", rows: Sequence[int]) -> "array[Any]":
-    """Some rows of a column, in this order."""
     return array(column.typecode, map(column.__getitem__, rows))
 
 

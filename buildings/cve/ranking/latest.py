@@ -38,8 +38,6 @@ VERDICTS_AT_ONCE = 50
 
 @dataclass(frozen=True, kw_only=True)
 class DayResults:
-    """What the tools return on one day."""
-
     today: date
     brief: Brief
     teaser: Teaser
@@ -48,8 +46,6 @@ class DayResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastAnswers:
-    """What the forecast's tools return on one day."""
-
     today: date
     forecast: ForecastList
     teaser: ForecastTeaser
@@ -126,14 +122,12 @@ class Latest:
         self._show(edition, brief_of(edition, today=edition.day), sample_forecast(edition))
 
     def results(self, now: datetime, *, full_list: Callable[[], str]) -> DayResults:
-        """The results of the day; raises Problem 503 while there is no list."""
         today = now.date()
         if self._results is None or self._results.today != today:
             self._results = self._make(today, full_list())
         return self._results
 
     async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
-        """The verdicts on many CVEs; raises Problem 503 while there is no list."""
         edition = self.shown()
         made = partial(verdicts_of, edition, found, today=now.date())
         return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
@@ -172,7 +166,6 @@ class Latest:
         return self._forecast_answers
 
     def record(self) -> ForecastRecord:
-        """The public record of all grades; raises Problem 503 while there is no list."""
         if self._record is None:
             edition = self.shown()
             self._record = record_of(edition, (), {})

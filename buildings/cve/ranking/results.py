@@ -76,7 +76,6 @@ def gaps_of(edition: Edition) -> tuple[str, ...]:
 
 
 def feeds_of(edition: Edition, *, today: date) -> Feeds:
-    """Version, day and age of each feed."""
     issues = edition.facts.issues
     nvd = edition.nvd
     return Feeds(
@@ -130,7 +129,6 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
 
 
 def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
-    """One CVE's rank, or why it has none."""
     stale = edition.facts.issues.is_stale(today)
     of = len(edition.ranked)
     cve = edition.ranked.find(cve_id)
@@ -178,7 +176,6 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
 
 
 def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | None:
-    """What KEV says of a CVE."""
     if (listing := edition.facts.kev.get(cve_id)) is None:
         return None
     return KevListing(
@@ -212,7 +209,6 @@ def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
 
 
 def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
-    """A ranked CVE with everything that is known about it."""
     return Entry(**_members(edition, cve_id, cve, edition.nvd.find(cve_id)))
 
 
@@ -252,7 +248,6 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
 
 
 def details_of(record: NvdRecord) -> NvdDetails:
-    """NVD's record as a verdict shows it."""
     ssvc = record.ssvc
     return NvdDetails(
         status=record.status,
@@ -270,7 +265,6 @@ def details_of(record: NvdRecord) -> NvdDetails:
 
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
-    """Why a CVE is not ranked, as far as the feeds show."""
     record = edition.nvd.find(cve_id)
     removal = edition.facts.removed.get(cve_id)
     if (record and record.is_rejected) or edition.ranked.leaves_out(cve_id):

@@ -99,7 +99,6 @@ def _compressed(numbers: Collection[int]) -> bytes:
 
 
 def known_digest(block: bytes) -> bytes:
-    """The digest in a block."""
     return block[len(MARK) : _end_of_digest(block)] or NO_DIGEST
 
 

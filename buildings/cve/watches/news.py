@@ -119,7 +119,6 @@ class ListMatching:
         return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
     def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
-        """Store the news of watches that have some, and the messages that tell them."""
         if not changes:
             return
         about = {"day": self.matcher.edition.day, "at": self.now}

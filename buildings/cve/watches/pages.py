@@ -31,7 +31,6 @@ async def show_watches(request: Request, site: CveSite) -> Response:
 
 
 async def remove_watch(request: Request, site: CveSite) -> Response:
-    """The button that deletes a watch."""
     await site.admit(request, "list_watches")
     try:
         await site.call(request, "delete_watch", watch_id=request.path_params["watch_id"])
@@ -41,7 +40,6 @@ async def remove_watch(request: Request, site: CveSite) -> Response:
 
 
 async def watches_used(site: CveSite, key: Key) -> str:
-    """How many watches a key has, for the page of the key."""
     chosen = select(func.count()).select_from(WATCH_ROWS).where(WATCH_ROWS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
     return f"{count or 0} of {MOST_WATCHES} watches"

@@ -41,7 +41,6 @@ class Looked(NamedTuple):
 
 
 def sweep_at_each(connection: Connection, readings: Sequence[ClockReading]) -> list[SweepResult | Exception]:
-    """One sweep for each reading of the clock, as a batch."""
     return [_sweep_at(connection, reading) for reading in readings]
 
 
@@ -97,7 +96,6 @@ def keep_time(connection: Connection, now: datetime) -> Outage | None:
 
 
 def last_tick(connection: Connection) -> datetime | None:
-    """When the recorder was last known to be running; None before its first sweep."""
     last: datetime | None = connection.scalar(select(TICKS.c.at))
     return last
 

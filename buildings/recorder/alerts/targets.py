@@ -97,7 +97,6 @@ def claim(connection: Connection, address: Address, by: Registrant, *, now: date
 
 
 def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: str, now: datetime) -> None:
-    """Raise the question for a target that is not confirmed."""
     OUTBOX.ask_to_confirm(connection, target, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 

@@ -128,12 +128,10 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
 
 
 def body_of(events: Sequence[Event]) -> Event | Digest:
-    """What a webhook is sent: the event, or a digest of many."""
     return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
 
 
 def notice_of(row: Row[Any]) -> str | None:
-    """The notice of an event, if there is one."""
     if row.kind == "blind":
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if row.kind == "expiring":
@@ -168,7 +166,6 @@ class MonitorAlerts(AlertContents):
         return [MonitorAlert(row, _last(capsules, row)) for row in rows]
 
     def compose(self, alerts: Sequence[MonitorAlert]) -> Content | Question:
-        """An event, or a digest of events; or the question to a new address."""
         first = alerts[0].row
         if first.kind == CONFIRM:
             return Question(QUESTION.format(name=first.name or "a monitor"), mail_until=first.ends_at)
@@ -221,7 +218,6 @@ def _happened(event: Event) -> str:
 
 
 def details(event: Event) -> list[str]:
-    """Further facts, one line each."""
     lines = []
     if event.monitor:
         last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
@@ -236,7 +232,6 @@ def details(event: Event) -> list[str]:
 
 
 def moment(at: datetime) -> str:
-    """A time as people read it, in UTC."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -143,7 +143,6 @@ def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
 
 
 def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
-    """Whether its capsule is the one that is stored under its seq."""
     return isinstance(beat.capsule, bytes) and monitor.last_capsule is not None and is_same(beat.capsule, monitor.last_capsule)
 
 
@@ -227,7 +226,6 @@ def _canonical(text: bytes) -> str:
 
 
 def preview(text: bytes) -> str:
-    """The first 200 characters of a capsule's JSON."""
     shown = text.decode()
     return shown if len(shown) <= PREVIEW_CHARACTERS else f"{shown[: PREVIEW_CHARACTERS - 1]}…"
 
@@ -263,7 +261,6 @@ def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
 
 
 def past_beats(history: bytes) -> Iterator[PastBeat]:
-    """The beats in a history, the latest first."""
     for start in range(len(history) - ENTRY.size, -1, -ENTRY.size):
         at, number, run = ENTRY.unpack_from(history, start)
         yield PastBeat(EPOCH + at * MICROSECOND, WORDS.get(number, number), None if run == NO_RUN else run * MILLISECOND)

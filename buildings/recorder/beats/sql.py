@@ -128,7 +128,6 @@ def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: 
 
 
 def beat_row(beat: Beat) -> BeatRow:
-    """The values of BEAT_COLUMNS for a beat."""
     at = (beat.at - EPOCH) // MICROSECOND
     next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
     return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
@@ -178,7 +177,6 @@ STORE_CAPSULE = (
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
-    """The monitors with these ids; ids that do not exist are left out."""
     if is_postgres(connection):
         found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
     else:
@@ -187,7 +185,6 @@ def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, Loade
 
 
 def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Load the capsule that is stored under each monitor's last seq."""
     bodies = _bodies(connection, WITH_SEQ, monitors)
     for monitor in monitors:
         monitor.last_capsule = bodies.get(monitor.id)
@@ -201,7 +198,6 @@ def load_nulls(connection: Connection, monitors: Sequence[LoadedMonitor]) -> Non
 
 
 def load_newest(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Load each monitor's last capsule."""
     bodies = _bodies(connection, NEWEST, monitors)
     for monitor in monitors:
         monitor.newest = bodies.get(monitor.id)
@@ -253,7 +249,6 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Store the changed monitors, and their new capsules."""
     names = (*STATE, *COUNTED, "due_at")
     marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))

@@ -45,7 +45,6 @@ class Related:
 
 
 def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
-    """One page of a key's monitors."""
     mine = MONITORS.c.owner == lineage
     page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
     rows = page[:limit]

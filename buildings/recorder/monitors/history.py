@@ -70,7 +70,6 @@ class History:
         return found
 
     def hours(self, now: datetime) -> list[Slot]:
-        """The last 24 hours, the oldest first."""
         outages = self.outages(now)
         starts = [now - HOUR * back for back in range(HOURS_SHOWN, 0, -1)]
         return [Slot(start, self._tone(start, start + HOUR, now, outages)) for start in starts]

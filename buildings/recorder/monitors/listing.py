@@ -37,7 +37,6 @@ class FleetQuery(NamedTuple):
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> "FleetQuery":
-        """The query of a page's address."""
         state, sort, page = given.get("state", ""), given.get("sort", ""), given.get("page", "")
         return cls(
             state if state in STATES else "",

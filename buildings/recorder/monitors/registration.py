@@ -56,7 +56,6 @@ class RegistrationRequest:
 
     @property
     def owner(self) -> str | None:
-        """The lineage of the key that will own it."""
         return self.by.owner
 
 
@@ -141,8 +140,6 @@ def _result(
 
 
 class _IdempotencyKey(RequestDependency[str | None]):
-    """The Idempotency-Key header of the request."""
-
     def from_scope(self, scope: Scope) -> str | None:
         found = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
         if found is None:
@@ -175,12 +172,10 @@ class IdempotentRequest:
 
     @property
     def key_digest(self) -> bytes:
-        """The digest under which the answer is stored."""
         return sha256(f"find\n{self.secret}".encode()).digest()
 
     @property
     def request_digest(self) -> bytes:
-        """The digest of the arguments; another request with the same key has another one."""
         return sha256(self.arguments).digest()
 
 

@@ -32,8 +32,6 @@ RATE_LIMITED = 429
 
 
 class Slack(Channel):
-    """Slack's incoming webhooks."""
-
     kind = "slack"
     name = "Slack"
 
