@@ -1,4 +1,4 @@
-"""The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
+"""The MCP server of the gateway: tools that describe the open buildings, how to pay and how to add them to a client; and two pages."""
 
 from importlib.metadata import version
 from typing import Annotated, ClassVar
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
-from campus import CurrentSite, Site, free
+from campus import CurrentSite, Request, Response, Site, free
 from campus.directory import BuildingEntry, Directory, ProductEntry
 
 mcp = FastMCP(
@@ -155,3 +155,28 @@ def offering(entry: BuildingEntry) -> Offering:
         free=tuple(tool.name for tool in entry.tools if tool.free),
         paid=tuple(f"{tool.name}: {tool.tier}" for tool in entry.tools if not tool.free),
     )
+
+
+async def home(request: Request, site: Site) -> Response:
+    """The start page; as JSON the same as list_buildings."""
+    directory = site.directory
+    seller = directory.seller()
+    return site.page(
+        "home.html",
+        request,
+        data=buildings_of(directory),
+        highlights=tuple((await site.highlights(request)).items()),
+        buildings=directory.buildings(),
+        own={site.name, *([seller[0].name] if seller else [])},  # what serves the others has no card
+        pays_per_call=directory.payment is not None,
+        products=directory.products,
+        trial=directory.trial,
+    )
+
+
+async def connect(request: Request, site: Site) -> Response:
+    """How to add the servers to every client; as JSON the same as how_to_connect."""
+    clients = clients_of(site.directory)
+    data = HowToConnect(clients=clients)
+    headers = {"Cache-Control": "public, max-age=300"}
+    return site.page("connect.html", request, data=data, headers=headers, clients=clients, products=site.directory.products)

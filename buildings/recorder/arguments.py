@@ -115,14 +115,3 @@ Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per p
 
 def minutes(number: float) -> timedelta:
     return timedelta(minutes=number)
-
-
-def in_minutes(span: timedelta) -> str:
-    """A duration for a sentence: 1 minute, or 2.5 minutes."""
-    number = f"{span / minutes(1):.7g}"
-    return f"{number} minute" if number == "1" else f"{number} minutes"
-
-
-def every(period: timedelta) -> str:
-    """How often something is done: every minute, or every 2.5 minutes."""
-    return f"every {in_minutes(period).removeprefix('1 ')}"

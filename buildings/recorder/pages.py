@@ -15,13 +15,12 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, Row, case, func, select
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import every, in_minutes, minutes
+from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
 from buildings.recorder.monitors.credentials import lineage_of
 from buildings.recorder.monitors.examples import ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
-from buildings.recorder.monitors.history import DAY, DAYS_SHOWN, History
-from buildings.recorder.monitors.listing import FleetPage, FleetQuery, read_one, read_page
+from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -30,6 +29,7 @@ from campus import Caller, Problem, Request, Response
 from campus.alerts import masked_address
 from campus.caller import Key
 from campus.layout import pretty_json
+from campus.observability import counted, every
 from campus.storage import in_snapshot
 
 FLEET = "/recorder"
@@ -237,8 +237,8 @@ async def _monitor_page(
         headers=refused.headers if refused else None,
         monitor=entry,
         now=now,
-        every=every(minutes(entry.period_minutes)),
-        grace=in_minutes(minutes(entry.grace_minutes)),
+        every=every(minutes(entry.period_minutes), "minute"),
+        grace=counted(entry.grace_minutes, "minute"),
         seen=fingerprint_of(one).hex(),
         hours=history.hours(now),
         days=(days := history.days(now)),

@@ -46,9 +46,7 @@ def monitor_not_found() -> Problem:
 
 def taken_over() -> Problem:
     return Problem(
-        409,
-        TAKEN_OVER,
-        "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work",
+        409, TAKEN_OVER, "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work"
     )
 
 
@@ -96,11 +94,7 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
         429,
         TOO_MANY_BEATS,
         f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
-        headers={
-            "Retry-After": str(wait),
-            "RateLimit-Policy": f'"monitor";q={limit};w=60',
-            "RateLimit": f'"monitor";r=0;t={wait}',
-        },
+        headers={"Retry-After": str(wait), "RateLimit-Policy": f'"monitor";q={limit};w=60', "RateLimit": f'"monitor";r=0;t={wait}'},
     )
 
 

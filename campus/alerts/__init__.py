@@ -26,9 +26,24 @@ from campus.alerts.dispatcher import Dispatcher, WakeUp
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.registration import UNCONFIRMED, Addresses, Registrations, check_webhook, email_address, visible_name, webhook_address
 from campus.alerts.tables import AlertTarget, DeliveredAlert, WaitingAlert
-from campus.alerts.targets import Address, ClaimedTarget, Registrant, TargetState, address_of, masked_address, sender_of, target_state
+from campus.alerts.targets import (
+    UNCONFIRMED,
+    Address,
+    Addresses,
+    ClaimedTarget,
+    Registrant,
+    Registrations,
+    TargetState,
+    address_of,
+    check_webhook,
+    email_address,
+    masked_address,
+    sender_of,
+    target_state,
+    visible_name,
+    webhook_address,
+)
 from campus.alerts.turns import AlertLimits
 
 __all__ = [

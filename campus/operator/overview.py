@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.checks import Findings
+from campus.durations import in_words
 from campus.errors import CampusError
 from campus.jobs import JobStatus, describe_error
 from campus.keys.audit_log import last_acts
 from campus.keys.repository import KeyCounts, count_keys
 from campus.keys.tables import AuditRow
-from campus.layout.renderer import Pages, in_words
+from campus.layout.renderer import Pages
 from campus.operator.checklist import Point, checklist
 from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
 from campus.payments.ledger import Accounts, Period, StateTotal

@@ -16,8 +16,7 @@ import anyio
 import httpcore
 import httpx
 
-from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
-from campus.outbound.url_rules import PORTS, Target, UrlRules
+from campus.outbound.public_hosts import AT_ONCE, PORTS, GuardedNetwork, Resolve, Resolver, Target, UrlRules, system_resolver
 
 EXCHANGE_SECONDS = 10.0
 MOST_KEPT = 128

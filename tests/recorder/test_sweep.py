@@ -16,8 +16,15 @@ from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Connection, NullPool, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from buildings.recorder.alerts.outages import MONITORS_PER_PART, TARGETS_PER_PART, move_deadlines, note_outage
-from buildings.recorder.alerts.sweep import MONITORS_PER_TRANSACTION, SweepResult, sweep
+from buildings.recorder.alerts.sweep import (
+    MONITORS_PER_PART,
+    MONITORS_PER_TRANSACTION,
+    TARGETS_PER_PART,
+    SweepResult,
+    move_deadlines,
+    note_outage,
+    sweep,
+)
 from buildings.recorder.beats.rules import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading

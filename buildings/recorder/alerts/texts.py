@@ -11,6 +11,7 @@ from buildings.recorder.beats.rules import preview
 from buildings.recorder.monitors.credentials import MonitorUrls
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
 from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+from campus.observability import in_words
 from campus.storage import among
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)
@@ -208,7 +209,7 @@ def _happened(event: Event) -> str:
             return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
         case "monitor.recovered":
             how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
-            return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
+            return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}: {how}"
         case "monitor.expiring":
             return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
         case "monitor.test":
@@ -233,15 +234,3 @@ def details(event: Event) -> list[str]:
 
 def moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def span(seconds: float) -> str:
-    """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
-    length = timedelta(seconds=round(seconds))
-    minutes = length.seconds // 60 % 60
-    hours = length.seconds // 3600
-    if length.days:
-        return f"{length.days} day{'s' * (length.days > 1)} {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{length.seconds} s"

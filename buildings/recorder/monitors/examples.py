@@ -2,36 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from buildings.recorder.models import Registered, Resecured, Taken
 
 CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
 RETRIES = "curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null"
 JSON_HEADER = "-H 'Content-Type: application/json'"
-
-
-class WithSecret(Protocol):
-    """A monitor whose secret is known at the moment."""
-
-    @property
-    def monitor_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def secret(self) -> str:
-        """Its secret."""
-        ...
-
-    @property
-    def beat_url(self) -> str:
-        """Its address for beats."""
-        ...
-
-    @property
-    def hook_url(self) -> str | None:
-        """Its address for hooks."""
-        ...
 
 
 class Way(NamedTuple):
@@ -42,7 +20,7 @@ class Way(NamedTuple):
     text: str
 
 
-def ways_to_beat(made: WithSecret, *, mcp: str) -> Sequence[Way]:
+def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[Way]:
     """The six ways; `mcp` is the address of the MCP endpoint."""
     capsule = json.dumps(CAPSULE)
     beat = made.beat_url
