@@ -93,7 +93,7 @@ async def _fleet_page(
 ) -> Response:
     query = FleetQuery.read(request.query_params)
     try:
-        shown = await _fleet_of(request, site, query)
+        shown = await _read_fleet(await site.admit(request, "fleet_status"), site, query)
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
@@ -186,11 +186,6 @@ def _number(name: str, text: str) -> object:
         return text
 
 
-async def monitor(request: Request, site: RecorderSite) -> Response:
-    """One monitor of the visitor's key."""
-    return await _monitor_page(request, site)
-
-
 async def act(request: Request, site: RecorderSite) -> Response:
     """A button of a monitor: change it, pause, resume, take over, send a test alert, replace its secret, delete it."""
     monitor_id = request.path_params["monitor_id"]
@@ -203,7 +198,7 @@ async def act(request: Request, site: RecorderSite) -> Response:
     try:
         answer = await site.call(request, tool, monitor_id=monitor_id, **_arguments(given))
     except Problem as refused:
-        return await _monitor_page(request, site, refused, given)
+        return await monitor(request, site, refused, given)
     if action == "takeover":
         taken = Taken.model_validate(answer)
         return await _secret_page(request, site, taken, "Taken over", taken.name)
@@ -217,9 +212,8 @@ async def act(request: Request, site: RecorderSite) -> Response:
     return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
 
 
-async def _monitor_page(
-    request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None
-) -> Response:
+async def monitor(request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None) -> Response:
+    """One monitor of the visitor's key; `refused` is why a form that was `given` changed nothing."""
     monitor_id = request.path_params["monitor_id"]
     one = await _one_of(request, site, monitor_id)
     if one is None:
@@ -277,11 +271,6 @@ def _beat_in_words(beat: BeatView) -> tuple[str, str]:
     tone = "quiet" if beat.status == "idle" else "bad"
     words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
-
-
-async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> FleetPage:
-    """A page of the visitor's fleet. Raises the refusal of fleet_status."""
-    return await _read_fleet(await site.admit(request, "fleet_status"), site, query)
 
 
 async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> FleetPage:

@@ -20,7 +20,7 @@ from itertools import accumulate
 
 from buildings.cve.arguments import SEQUENCES, number_of
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, row_of
+from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, logit, row_of
 
 FORECAST_LENGTH = 100
 GRADED_LENGTH = 1_000
@@ -31,8 +31,6 @@ EPSS_WEIGHT = 0.5
 YOUNGEST = 0.02
 NEIGHBOR_POINTS = 1.5
 LARGEST_RISE = 4.0
-LEAST_EPSS = 0.00001
-"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 DAYS_PER_YEAR = 365.25
 EXCLUDED, LOWEST = -math.inf, -sys.float_info.max
 
@@ -95,11 +93,6 @@ class Order:
     leading: int
     total: int
     made_on: date
-
-
-def logit(epss: float) -> float:
-    bounded = min(max(epss, LEAST_EPSS), 1 - LEAST_EPSS)
-    return math.log(bounded / (1 - bounded))
 
 
 class Forecaster:

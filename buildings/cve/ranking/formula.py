@@ -7,6 +7,7 @@ unknown last. It is that of the unrounded scores. The ranked set keeps every CVE
 each, found by binary search, and is stored as one block.
 """
 
+import math
 import struct
 import sys
 from array import array
@@ -25,6 +26,8 @@ RECENCY_POINTS = 50.0
 HALF_LIFE_DAYS = 30
 FRESH_DAYS = 7
 BRIEF_LENGTH = 25
+LEAST_EPSS = 0.00001
+"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 
 UNSCORED = -1.0
 """The value in a column for a CVE that EPSS has not scored: below every score, and worth no points."""
@@ -73,6 +76,11 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
     for column in (listed, epss, scores):
         ranking.sort(key=column.__getitem__, reverse=True)
     return ranking
+
+
+def logit(epss: float) -> float:
+    bounded = min(max(epss, LEAST_EPSS), 1 - LEAST_EPSS)
+    return math.log(bounded / (1 - bounded))
 
 
 def fresh_window(day: date) -> tuple[date, date]:

@@ -88,8 +88,8 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called,
-    `last_is_null` whether the last capsule of all is null, once load_nulls was called, and `newest` that capsule, once load_newest was.
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`,
+    `last_is_null` whether the last capsule of all is null, and `newest` that capsule: each once a beat of the transaction needed it.
     """
 
     id: str
