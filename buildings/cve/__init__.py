@@ -3,14 +3,7 @@
 from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
-from buildings.cve.checks import (
-    feed_facts,
-    feed_gauges,
-    feeds_are_reachable,
-    list_is_fresh,
-    nvd_was_read,
-    stored_lists_add_up,
-)
+from buildings.cve.checks import feed_facts, feed_gauges, feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
 from buildings.cve.pages.lists import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.pages.reader_feeds import full_feed, public_feed
 from buildings.cve.ranking.latest import latest, reload

@@ -76,14 +76,7 @@ class Correction:
         )
         held = {feed: reason for feed, reason in ((KEV, kev[1]), (EPSS, epss[1])) if reason}
         return make_edition(
-            day=was.day,
-            made_at=made_at,
-            kev=kev[0],
-            epss=epss[0],
-            nvd=nvd,
-            last=self.before,
-            held_because=held,
-            correction=notice,
+            day=was.day, made_at=made_at, kev=kev[0], epss=epss[0], nvd=nvd, last=self.before, held_because=held, correction=notice
         )
 
     async def withdraw(self, session: AsyncSession, edition: Edition, history: HistoryRows) -> None:
@@ -154,8 +147,5 @@ def _issue(feed: Feed) -> Issue:
     assert feed.version is not None, "a list names its feeds"
     assert feed.date is not None, "a list names its feeds"
     return Issue(
-        version=feed.version,
-        issued=datetime.combine(feed.date, time(), tzinfo=UTC),
-        entries=feed.entries or 0,
-        unreadable=feed.unreadable,
+        version=feed.version, issued=datetime.combine(feed.date, time(), tzinfo=UTC), entries=feed.entries or 0, unreadable=feed.unreadable
     )

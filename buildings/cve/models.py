@@ -292,9 +292,7 @@ class Brief(Answer):
     other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 
     edition: int = Field(
-        default=1,
-        ge=1,
-        description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive.",
+        default=1, ge=1, description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive."
     )
     generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")

@@ -21,11 +21,7 @@ building = Building(
     tables=Tables,
     state=open_runtime,
     services=[Service(watch)],
-    jobs=[
-        Job(follow_keys, every=timedelta(minutes=1)),
-        Job(tidy, daily_at="04:10"),
-        Job(beat_demo, every=EVERY),
-    ],
+    jobs=[Job(follow_keys, every=timedelta(minutes=1)), Job(tidy, daily_at="04:10"), Job(beat_demo, every=EVERY)],
     pages=[
         Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
         Page(f"GET {FLEET}/events", events),

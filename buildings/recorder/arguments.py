@@ -37,8 +37,7 @@ NewName = Annotated[
     Field(description="New name of the monitor; 1 to 100 characters."),
 ]
 NewPeriod = Annotated[
-    float | None,
-    Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600."),
+    float | None, Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600.")
 ]
 NewGrace = Annotated[
     float | None, Field(ge=0, le=LONGEST, description="New time between a missed beat and the alert, in minutes: 0 to 525600.")

@@ -42,12 +42,7 @@ RECORDED: Columns = (
     (REPLIES, ("at",)),
 )
 """Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
-EXPIRING: Columns = (
-    (ALERTS, ("at", "since", "until")),
-    (DELIVERIES, ("at", "delivered_at")),
-    (CAPSULES, ("at",)),
-    (REPLIES, ("at",)),
-)
+EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (DELIVERIES, ("at", "delivered_at")), (CAPSULES, ("at",)), (REPLIES, ("at",)))
 """Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
 they show, and stored answers."""
 

@@ -255,8 +255,7 @@ async def fleet_status(
     title="Change a monitor",
     annotations=SETS,
     meta=route(
-        "PATCH /v1/recorder/monitors/{monitor_id}",
-        any_of=("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email"),
+        "PATCH /v1/recorder/monitors/{monitor_id}", any_of=("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
     )
     | access(key="optional"),
 )
@@ -349,9 +348,7 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
 
 
 @mcp.tool(
-    title="Send a test alert",
-    annotations=WRITES,
-    meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional"),
+    title="Send a test alert", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional")
 )
 async def send_test_alert(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()

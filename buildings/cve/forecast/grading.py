@@ -72,15 +72,10 @@ RANKINGS: Mapping[str, GradedRanking] = {
     one.name: one
     for one in (
         GradedRanking(
-            name="next_in_kev",
-            formula="0.5·logit(EPSS) − ln(age + 0.02) + 1.5·neighbor + min(4, rise)",
-            event=LISTING,
-            is_published=True,
+            name="next_in_kev", formula="0.5·logit(EPSS) − ln(age + 0.02) + 1.5·neighbor + min(4, rise)", event=LISTING, is_published=True
         ),
         GradedRanking(
-            name="next_in_kev_with_vendor",
-            formula="next_in_kev + ln(1 + number of KEV entries of the CVE's vendor)",
-            event=LISTING,
+            name="next_in_kev_with_vendor", formula="next_in_kev + ln(1 + number of KEV entries of the CVE's vendor)", event=LISTING
         ),
         GradedRanking(name=BASELINE, formula="EPSS", event=LISTING),
         GradedRanking(name="brief", formula="25·KEV + 25·EPSS + 50·KEV·2^(−d/30)", event=FLIP, is_published=True, is_complete=True),

@@ -49,10 +49,7 @@ def _entry(edition: Edition, rank: int, cve: ForecastCve, precision: Precision) 
         cve_id=cve_id,
         score=round(terms.score, DECIMALS),
         factors=ForecastTerms(
-            epss=round(terms.epss, DECIMALS),
-            age=round(terms.age, DECIMALS),
-            neighbor=terms.neighbor,
-            rise=round(terms.rise, DECIMALS),
+            epss=round(terms.epss, DECIMALS), age=round(terms.age, DECIMALS), neighbor=terms.neighbor, rise=round(terms.rise, DECIMALS)
         ),
         epss=cve.epss,
         epss_percentile=cve.percentile,

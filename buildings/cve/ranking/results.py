@@ -239,11 +239,7 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
         "product": (listing and listing.product) or (record and record.product) or None,
         "nvd_record": edition.nvd.state_of(record),
         "exploit_reference": record.exploit_url if record else None,
-        "factors": Factors(
-            kev=points.kev,
-            epss=round(points.epss, DECIMALS),
-            recency=round(points.recency, DECIMALS),
-        ),
+        "factors": Factors(kev=points.kev, epss=round(points.epss, DECIMALS), recency=round(points.recency, DECIMALS)),
     }
 
 

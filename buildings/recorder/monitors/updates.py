@@ -115,10 +115,5 @@ def secret_replaced(connection: Connection, credentials: Credentials, *, maker: 
     connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(secret_digest=digest_of(secret), made_by=maker))
     urls = MonitorUrls(url, row.id)
     return Resecured(
-        monitor_id=row.id,
-        name=row.name,
-        secret=secret,
-        beat_url=urls.beat(secret),
-        hook_url=urls.hook(secret),
-        cron=urls.cron(secret),
+        monitor_id=row.id, name=row.name, secret=secret, beat_url=urls.beat(secret), hook_url=urls.hook(secret), cron=urls.cron(secret)
     )
