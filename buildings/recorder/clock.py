@@ -33,18 +33,15 @@ COUNTED: Columns = (
     (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )
 """Times from or to which a duration is measured: their distance from now does not change."""
-RECORDED: Columns = (
-    (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at")),
-    (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
-    (ALERTS, ("at", "since", "until")),
-    (DELIVERIES, ("at", "delivered_at")),
-    (CAPSULES, ("at",)),
-    (REPLIES, ("at",)),
-)
-"""Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
 EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (DELIVERIES, ("at", "delivered_at")), (CAPSULES, ("at",)), (REPLIES, ("at",)))
 """Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
 they show, and stored answers."""
+RECORDED: Columns = (
+    (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at")),
+    (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
+    *EXPIRING,
+)
+"""Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
 
 
 class ClockReading(NamedTuple):

@@ -17,12 +17,10 @@ as one digest. A target that fails is retried for days and then disabled. A slow
 alerts of others. tests/alerts/floods is a whole building.
 """
 
-from campus.alerts.channels import CHANNELS, CHAT_SERVICES, KINDS, open_channels
-from campus.alerts.channels.discord import Discord
-from campus.alerts.channels.email import Email, email_pages
-from campus.alerts.channels.slack import Slack
+from campus.alerts.channels import CHAT_SERVICES, KINDS, open_channels
+from campus.alerts.channels.email import email_pages
 from campus.alerts.channels.webhook import Webhook, signing_secret
-from campus.alerts.dispatcher import Dispatcher, WakeUp
+from campus.alerts.dispatcher import Dispatcher
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, Outbox
@@ -37,7 +35,6 @@ from campus.alerts.targets import (
     TargetState,
     address_of,
     check_webhook,
-    email_address,
     masked_address,
     sender_of,
     target_state,
@@ -47,7 +44,6 @@ from campus.alerts.targets import (
 from campus.alerts.turns import AlertLimits
 
 __all__ = [
-    "CHANNELS",
     "CHAT_SERVICES",
     "CONFIRM",
     "KINDS",
@@ -63,9 +59,7 @@ __all__ = [
     "ClaimedTarget",
     "Content",
     "DeliveredAlert",
-    "Discord",
     "Dispatcher",
-    "Email",
     "Mailboxes",
     "Message",
     "Outbox",
@@ -73,14 +67,11 @@ __all__ = [
     "Question",
     "Registrant",
     "Registrations",
-    "Slack",
     "TargetState",
     "WaitingAlert",
-    "WakeUp",
     "Webhook",
     "address_of",
     "check_webhook",
-    "email_address",
     "email_pages",
     "masked_address",
     "open_channels",
