@@ -18,7 +18,9 @@ alerts of others. tests/alerts/floods is a whole building.
 """
 
 from campus.alerts.channels import CHAT_SERVICES, KINDS, open_channels
-from campus.alerts.channels.email import email_pages
+from campus.alerts.channels.discord import Discord
+from campus.alerts.channels.email import Email, email_pages
+from campus.alerts.channels.slack import Slack
 from campus.alerts.channels.webhook import Webhook, signing_secret
 from campus.alerts.dispatcher import Dispatcher
 from campus.alerts.mailboxes import Mailboxes
@@ -59,7 +61,9 @@ __all__ = [
     "ClaimedTarget",
     "Content",
     "DeliveredAlert",
+    "Discord",
     "Dispatcher",
+    "Email",
     "Mailboxes",
     "Message",
     "Outbox",
@@ -67,6 +71,7 @@ __all__ = [
     "Question",
     "Registrant",
     "Registrations",
+    "Slack",
     "TargetState",
     "WaitingAlert",
     "Webhook",
