@@ -1,10 +1,10 @@
 """The recorder's jobs: follow owners' keys each minute, delete inactive monitors and expired rows each day, beat the start page's demo."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, insert, or_, select, update
 
@@ -58,20 +58,12 @@ async def follow_keys(site: RecorderSite) -> bool:
     return followed > 0
 
 
-class KnownOwner(NamedTuple):
-    """An owner with the stored end of its key, and whether some of its monitors are asleep, and some are not."""
-
-    lineage: str
-    ends_at: datetime
-    asleep: bool
-    awake: bool
-
-
-def _owners(connection: Connection) -> list[KnownOwner]:
+def _owners(connection: Connection) -> Sequence[Row[Any]]:
+    """The owners, each with the stored end of its key, and whether some of its monitors are asleep, and some are awake."""
     mine = MONITORS.c.owner == OWNERS.c.lineage
-    found = (exists().where(mine, MONITORS.c.mode == "asleep"), exists().where(mine, MONITORS.c.mode != "asleep"))
-    rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, *found).where(OWNERS.c.monitors > 0))
-    return [KnownOwner(*row) for row in rows]
+    asleep = exists().where(mine, MONITORS.c.mode == "asleep").label("asleep")
+    awake = exists().where(mine, MONITORS.c.mode != "asleep").label("awake")
+    return connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep, awake).where(OWNERS.c.monitors > 0)).all()
 
 
 def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
