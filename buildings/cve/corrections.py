@@ -143,7 +143,6 @@ async def _archived_kev(storage: Storage, day: date, served: Edition) -> Mapping
 
 
 def _issue(feed: Feed) -> Issue:
-    """The issue of an archived list, whose time of day is not known."""
     assert feed.version is not None, "a list names its feeds"
     assert feed.date is not None, "a list names its feeds"
     return Issue(

@@ -97,7 +97,6 @@ async def _all(site: RecorderSite, step: Callable[..., int]) -> int:
 
 
 def announce_deletion(connection: Connection, now: datetime) -> int:
-    """Announce the deletion of inactive monitors to their targets; returns the number of monitors."""
     announced_at = MONITORS.c.expiry_told_at
     is_new = or_(announced_at.is_(None), announced_at <= MONITORS.c.deadline_at, announced_at > now)
     rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_new, ~_is_waiting()).limit(MONITORS_PER_TRANSACTION)).all()

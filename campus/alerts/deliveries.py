@@ -189,8 +189,6 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Failed:
-    """A message that was not delivered, and what happens next."""
-
     target_id: str
     message_id: str
     at: datetime

@@ -75,7 +75,6 @@ class UnderWay:
             counts.remove(name)
 
     def free(self, health: Health) -> int:
-        """How many deliveries to targets of this health may begin."""
         return min(self.limits.at_once - self.by_health.total, self.limits.share_of(health) - self.by_health[health])
 
     def full_senders(self) -> list[str]:

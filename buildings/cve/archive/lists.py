@@ -194,7 +194,6 @@ async def held_copies(storage: Storage) -> dict[str, Copy]:
 
 
 async def failures(storage: Storage) -> list[Failure]:
-    """The feeds that could not be read the last time."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState).order_by(col(FeedState.name)))
         return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]

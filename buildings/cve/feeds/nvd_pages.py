@@ -51,7 +51,6 @@ class Position:
     until: datetime | None = None
 
     def begun(self, now: datetime) -> "Position":
-        """The position with the times that its next request needs."""
         if self.phase == "all" and self.since is None:
             return replace(self, since=now)
         if self.phase == "changes" and self.until is None:
@@ -110,12 +109,10 @@ async def fetch_page(fetcher: Fetcher, url: str, *, api_key: str | None = None, 
 
 
 def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
-    """Seconds between requests that stay within NVD's rate limit."""
     return window / (REQUESTS_WITH_KEY if has_key else REQUESTS_PER_WINDOW)
 
 
 def smallest_request(url: str) -> str:
-    """The cheapest request that shows whether NVD can be reached."""
     return url if is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
 
 

@@ -122,7 +122,6 @@ def _standings_of(ranks: Sequence[tuple[int, int, date]], length: int) -> Standi
 
 
 def with_standings(grade: Grade, standings: Mapping[str, Standings]) -> Grade:
-    """The grade with the standings of its events, if its ranking is among these."""
     found = dict(standings.get(grade.ranking, ()))
     return replace(grade, standings=tuple((number, found[number]) for number in grade.events if number in found))
 
@@ -167,7 +166,6 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
 
 
 def lists_of(grades: Sequence[Grade]) -> tuple[ListResult, ...]:
-    """What became of the names of each published forecast, the newest first."""
     published = sorted((grade for grade in grades if grade.ranking == PUBLISHED), key=lambda one: one.day, reverse=True)
     by_epss = {grade.day: grade for grade in grades if grade.ranking == BASELINE}
     return tuple(_list_result(grade, by_epss.get(grade.day)) for grade in published[:SHOWN_LISTS])

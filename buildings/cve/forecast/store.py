@@ -127,7 +127,6 @@ async def load_names(storage: Storage) -> Names:
 
 
 async def load_grades(storage: Storage) -> list[Grade]:
-    """Every grade so far, those that are not final included."""
     async with storage.read() as session:
         blocks = list(await session.exec(select(RankingOrder.grade).order_by(col(RankingOrder.day), col(RankingOrder.ranking))))
     return [GRADE.validate_json(block) for block in blocks if block]

@@ -99,8 +99,6 @@ class RankedCve:
 
 @dataclass(frozen=True)
 class Scores:
-    """EPSS in columns: CVE numbers in ascending order, each with its score and percentile."""
-
     numbers: "array[int]"
     epss: "array[float]"
     percentiles: "array[float]"

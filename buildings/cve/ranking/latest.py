@@ -39,8 +39,6 @@ VERDICTS_AT_ONCE = 50
 
 
 class Comparisons:
-    """The changes between two archived briefs, kept until the list changes."""
-
     def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
         self._storage = storage
         self._archived = archived
@@ -181,7 +179,6 @@ class Latest:
         self._version = stored.version
 
     async def show_sample(self) -> None:
-        """Serve the shipped sample until there is a list."""
         edition = await anyio.to_thread.run_sync(sample_edition)
         self._show(edition, brief_of(edition, today=edition.day), sample_forecast(edition))
 
@@ -218,7 +215,6 @@ class Latest:
         return facts
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
-        """The day's forecast; raises Problem 503 while there is none."""
         today = now.date()
         if self._forecast_answers is None or self._forecast_answers.today != today:
             self.shown()

@@ -41,7 +41,6 @@ DECIMALS = 3
 
 
 def brief_of(edition: Edition, *, today: date) -> Brief:
-    """The 25 highest-ranked CVEs of the day, with the feeds' ages as of `today`."""
     entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
     return Brief(
         ok=True,
@@ -96,7 +95,6 @@ def as_of(today: date, published: ListT) -> ListT:
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
-    """The three highest-ranked, without scores; `full_list` says how to get the rest."""
     first = tuple(
         TeaserEntry(
             rank=str(entry.rank),

@@ -74,8 +74,6 @@ class WatchDigest(ResultPart):
 
 
 class WatchAlerts(AlertContents):
-    """Composes the messages of watches; `url` is the public URL of the service."""
-
     columns: ClassVar[Sequence[ColumnElement[Any]]] = (
         WATCHES.c.name,
         WATCH_NEWS.c.day,
@@ -162,5 +160,4 @@ class Watching:
 
 
 async def deliver(site: Site[CveSettings, Any]) -> None:
-    """Send the messages of watches until the process ends."""
     await site.state.watching.dispatcher.run(every=LONGEST_WAIT)

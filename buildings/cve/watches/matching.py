@@ -138,7 +138,6 @@ class Ranking:
         self._digests: dict[tuple[str, int], bytes] = {}
 
     def fitting(self, keys: Iterable[str], criteria: Criteria, *, but: Container[int] = ()) -> set[int]:
-        """The CVEs that fit criteria with these keys, except some."""
         found = set(filterfalse(but.__contains__, self._watched(criteria)))
         for key in keys:
             numbers, count = self._reaching(key, criteria.least_score)
@@ -157,7 +156,6 @@ class Ranking:
         return whole.digest()
 
     def _watched(self, criteria: Criteria) -> list[int]:
-        """The CVEs that fit because the criteria have their identifiers."""
         numbers = [number for cve_id in criteria.cve_ids if (number := self._by_id.get(cve_id)) is not None]
         return [number for number in numbers if self._scores[number] >= criteria.least_score]
 

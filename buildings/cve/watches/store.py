@@ -44,8 +44,6 @@ class Owner:
 
 @dataclass(frozen=True)
 class StoredWatch:
-    """A stored watch, with the targets that its owner just claimed."""
-
     watch: Watch
     webhook: ClaimedTarget | None
     email: ClaimedTarget | None

@@ -86,7 +86,6 @@ def sweep(connection: Connection, now: datetime) -> Looked:
 
 
 def _next_deadline(connection: Connection) -> datetime | None:
-    """When the next monitor is due, at its deadline or before it."""
     soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.due_at)).where(MONITORS.c.mode == "up"))
     return soonest
 

@@ -231,7 +231,6 @@ def preview(text: bytes) -> str:
 
 
 def is_stale(seq: int | None, last_seq: int | None) -> bool:
-    """Whether a capsule has a lower seq than the last stored one."""
     return seq is not None and last_seq is not None and seq < last_seq
 
 

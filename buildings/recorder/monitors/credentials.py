@@ -38,8 +38,6 @@ def lineage_of(caller: Caller) -> str | None:
 
 @dataclass(frozen=True)
 class MonitorUrls:
-    """The URLs of one monitor; `url` is the public URL of the service."""
-
     url: str
     monitor_id: str
 

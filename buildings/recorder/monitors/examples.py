@@ -13,8 +13,6 @@ JSON_HEADER = "-H 'Content-Type: application/json'"
 
 
 class Way(NamedTuple):
-    """One way to send beats: its name, where it goes, and the text to copy."""
-
     name: str
     where: str
     text: str

@@ -188,7 +188,6 @@ def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: s
 def read_one(
     connection: Connection, lineage: str, monitor_id: str, *, url: str, now: datetime, since: datetime
 ) -> tuple[Entry, History] | None:
-    """One monitor of a key with its past; None for any other."""
     rows = connection.execute(select(MONITORS).where(MONITORS.c.owner == lineage, MONITORS.c.id == monitor_id)).all()
     monitors = entries_of(connection, rows, url=url, now=now)
     return (monitors[0], _histories(connection, rows, monitors, since=since)[monitor_id]) if rows else None

@@ -159,8 +159,6 @@ def CurrentIdempotencyKey() -> str | None:
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A request with an Idempotency-Key: its sender, the key and its arguments."""
-
     sender: str
     key: str
     arguments: bytes
