@@ -40,12 +40,15 @@ TEASER_LENGTH = 3
 DECIMALS = 3
 
 
+def about(edition: Edition) -> dict[str, Any]:
+    """The members with which each answer about a list begins."""
+    return {"ok": True, "day": edition.day, "sample": edition.is_sample}
+
+
 def brief_of(edition: Edition, *, today: date) -> Brief:
     entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
     return Brief(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         generated_at=edition.made_at,
         stale=edition.facts.issues.is_stale(today),
         source=SOURCE,
@@ -114,9 +117,7 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
     added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.listed_by <= last_day]
     entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
     return FreshList(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         stale=edition.facts.issues.is_stale(today),
         window_days=FRESH_DAYS,
         first_day=first_day,
@@ -132,13 +133,11 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
     cve = edition.ranked.find(cve_id)
     if cve is None:
         cause = cause_of_miss(edition, cve_id)
-        return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
+        return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     return Verdict(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         found=True,
         stale=stale,
         of=of,
@@ -156,9 +155,7 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     return CveFacts(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         stale=edition.facts.issues.is_stale(today),
         cve_id=cve_id,
         description=description,

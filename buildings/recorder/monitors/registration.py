@@ -54,10 +54,6 @@ class RegistrationRequest:
     warning: str | None = None
     key_ignored: str | None = None
 
-    @property
-    def owner(self) -> str | None:
-        return self.by.owner
-
 
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
@@ -72,7 +68,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     state = initial_state(request.schedule, now)
     connection.execute(
         insert(MONITORS).values(
-            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
+            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.by.owner, "name": request.name},
             **{**request.schedule._asdict(), **state._asdict(), "registered_at": now, "due_at": state.deadline_at},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
             made_by=request.maker,
@@ -116,7 +112,7 @@ def _result(
         KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
         UNCONFIRMED_NOTE: email is not None and not email.confirmed,
-        WITHOUT_KEY: request.owner is None,
+        WITHOUT_KEY: request.by.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
@@ -131,10 +127,10 @@ def _result(
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
         deadline_at=deadline_at,
-        tier="key" if request.owner else "free",
+        tier="key" if request.by.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
-        resume_url=urls.capsule if request.owner else None,
+        resume_url=urls.capsule if request.by.owner else None,
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 

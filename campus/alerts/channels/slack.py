@@ -32,6 +32,8 @@ RATE_LIMITED = 429
 
 
 class Slack(Channel):
+    """Slack's incoming webhooks."""
+
     kind = "slack"
     name = "Slack"
 
