@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.checks import Findings
+from campus.durations import in_words
 from campus.errors import CampusError
 from campus.features.audit_log.log import last_acts
 from campus.features.audit_log.tables import AuditRow
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
-from campus.layout.renderer import Pages, in_words
+from campus.layout.renderer import Pages
 from campus.operator.checklist import Point, checklist
 from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
 from campus.payments.ledger import Accounts, Period, StateTotal
