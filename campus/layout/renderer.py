@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -45,7 +43,6 @@ SENT_AS: Mapping[Form, str] = {
     "json": "application/json",
 }
 STORED_PAGES = 64
-PICTURE = "picture"
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
 """Template, path and form of a stored page, and whether its visitor was signed in; a part of a page has no path."""
@@ -146,18 +143,6 @@ class Layout:
         self._environment.filters.update(words, pretty=pretty_json, prose=prose)
         self.own = self.pages_of([TEMPLATES])
 
-    @cached_property
-    def has_pictures(self) -> bool:
-        """Whether `?picture` after the address of a page returns a picture of it for social networks: the extra `pictures` is installed."""
-        return not self.operator and find_spec("PIL") is not None
-
-    @cached_property
-    def picture_of(self) -> Callable[[str, Mapping[str, str]], Response]:
-        """Makes the response with the picture of a page, from the page's HTML and the headers of the response."""
-        from campus.layout.pictures import Pictures  # 35 ms and 10 MB, spared until one is asked for
-
-        return Pictures(self.name, urlsplit(self.url).netloc).response
-
     def product(self, name: str) -> str:
         """What people read for a key for sale."""
         words = name.replace("-", " ").replace("_", " ")
@@ -228,8 +213,7 @@ class Pages:
     ) -> Response:
         """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
-        is_picture = status == 200 and self.layout.has_pictures and _asks_for_picture(request)
-        form: Form = "html" if is_picture else form_for(request, offered)
+        form = form_for(request, offered)
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
@@ -242,8 +226,6 @@ class Pages:
             all_headers["cache-control"] = PRIVATE
         if self.layout.links:
             all_headers["link"] = self.layout.links
-        if is_picture:
-            return self.layout.picture_of(body.decode(), {"cache-control": all_headers["cache-control"]})
         response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
         if rendering.secret is not None and rendering.secret != cookies.secret_of(request):
             cookies.put(response, cookies.form, rendering.secret)
@@ -292,11 +274,6 @@ class Pages:
         """Keep it, unless it holds a visitor's token or was made of objects that can change."""
         if rendering.secret is None and all(_is_settled(value) for value in variables.values()):
             self._stored[key] = variables, made, self.layout.navigation
-
-
-def _asks_for_picture(request: Request) -> bool:
-    """Whether the address ends in `?picture`, which a building's own `?picture=3` does not."""
-    return request.method in ("GET", "HEAD") and request.url.query == PICTURE
 
 
 def _unless_known(response: Response, request: Request) -> Response:
