@@ -22,7 +22,7 @@ from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
-from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanation_of, explanations
+from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanations
 from campus.site import Site, VisitorService
 from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
@@ -91,14 +91,14 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
         return layout.own.page("building.html", request, data=data, headers={"Cache-Control": FIVE_MINUTES}, building=entry)
 
     async def explain(request: Request) -> Response:
-        explained = explanation_of(request.path_params["code"], problems)
+        explained = explanations(problems).get(request.path_params["code"])
         if explained is None:
             detail = f"this code is not among those explained at {directory.url}/errors; a problem says in its own `detail` what is wrong"
             raise Problem(404, "not_found", detail)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     async def explain_all(request: Request) -> Response:
-        codes = explanations(problems)
+        codes = {code: one["explanation"] for code, one in explanations(problems).items()}
         of_buildings = ((one.name, one.title, sorted(problems.get(one.name, ()))) for one in directory.buildings())
         named = (("every", "Every server", EXPLANATIONS), *of_buildings)
         groups = tuple((name, title, tuple((code, codes[code]) for code in found)) for name, title, found in named if found)

@@ -27,7 +27,7 @@ from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
-from twins import Problem, etag_of, known_etags
+from twins import Answer, Problem, etag_of, or_not_modified
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -229,7 +229,7 @@ class Pages:
         response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
         if rendering.secret is not None and rendering.secret != cookies.secret_of(request):
             cookies.put(response, cookies.form, rendering.secret)
-        return response if is_private or status != 200 else _unless_known(response, request)
+        return response if is_private or status != 200 else unless_known(response, request)
 
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
         """A template as HTML, without a form."""
@@ -276,10 +276,11 @@ class Pages:
             self._stored[key] = variables, made, self.layout.navigation
 
 
-def _unless_known(response: Response, request: Request) -> Response:
+def unless_known(response: Response, request: Request) -> Response:
     """The response with an ETag, or 304 to a caller that has it."""
     etag = response.headers["ETag"] = etag_of(bytes(response.body))
-    if known_etags(request.scope).isdisjoint((etag.encode(), b"*")):
+    answer = Answer(response.status_code, b"", ((b"etag", etag.encode()),))
+    if or_not_modified(answer, request.scope) is answer:
         return response
     headers = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
     return Response(status_code=304, headers=headers)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.checks import Findings
-from campus.errors import CampusError
+from campus.errors import CampusError, StorageUnavailable
 from campus.jobs import JobStatus, describe_error
 from campus.keys.audit_log import last_acts
 from campus.keys.repository import KeyCounts, count_keys
@@ -33,6 +33,7 @@ SECTION_SECONDS = 8.0
 PLACES = {"jobs": "/jobs", "payments": "/payments"}
 """The page on which a failed check is dealt with; that of a building is /buildings."""
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,19 @@ async def read_sections(**readers: Callable[[], Awaitable[object]]) -> dict[str,
     return found
 
 
-def rendered(pages: Pages, template: str, request: Request, refused: str = "", /, **variables: Any) -> Response:
+async def done(act: Callable[[], Awaitable[Result]]) -> tuple[Result, None] | tuple[None, str]:
+    """What an act of the operator returned; None, and why, if it was refused."""
+    try:
+        return await act(), None
+    except StorageUnavailable:
+        raise
+    except CampusError as error:
+        return None, str(error)
+
+
+def rendered(pages: Pages, template: str, request: Request, refused: str | None = None, /, **variables: Any) -> Response:
     """One of the operator's pages; with the sentence of a refusal it is a 409."""
-    return pages.page(template, request, status=409 if refused else 200, refused=refused, **variables)
+    return pages.page(template, request, status=409 if refused else 200, refused=refused or "", **variables)
 
 
 class OverviewPage:

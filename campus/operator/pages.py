@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
-from campus.errors import CampusError, StorageUnavailable
 from campus.keys.repository import KeyRecord, ending_keys, newest_keys
 from campus.keys.tokens import pasted
 from campus.layout.renderer import Pages
@@ -17,6 +16,7 @@ from campus.operator.overview import (
     ENDING_SOON,
     alert_states,
     calls_by_day,
+    done,
     facts_of,
     jobs_of,
     key_counts,
@@ -38,7 +38,7 @@ class OperatorPages:
     campus: Campus
     pages: Pages
 
-    async def jobs(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
+    async def jobs(self, request: Request, form: Mapping[str, str], refused: str | None = None) -> Response:
         """Every job: when it ran, whether it failed and why, when it runs next; and a button that runs it."""
         found = await read_sections(jobs=lambda: jobs_of(self.campus))
         services = self.campus.services.findings()
@@ -47,19 +47,14 @@ class OperatorPages:
     async def run_job(self, request: Request, form: Mapping[str, str]) -> Response:
         """Have the scheduler run a job, as `campus run` does."""
         name = request.path_params["name"]
-        try:
-            await self.campus.scheduler.ask(name)
-        except StorageUnavailable:
-            raise
-        except CampusError as error:
-            return await self.jobs(request, {}, str(error))
-        return _see_other(f"/jobs#{name}")
+        _, refused = await done(lambda: self.campus.scheduler.ask(name))
+        return await self.jobs(request, {}, refused) if refused else _see_other(f"/jobs#{name}")
 
     async def usage(self, request: Request, form: Mapping[str, str]) -> Response:
         """The calls with keys, by day and tool."""
         return self._page("usage.html", request, **await read_sections(calls=lambda: calls_by_day(self.campus)))
 
-    async def keys(self, request: Request, form: Mapping[str, str], refused: str = "") -> Response:
+    async def keys(self, request: Request, form: Mapping[str, str], refused: str | None = None) -> Response:
         """The newest keys, or those that a text finds; a form that issues one. The text is in no address: it may be a whole key."""
         asked = form if "like" in form else request.query_params
         like = pasted(asked.get("like", ""))[:LONGEST_SEARCH]
@@ -99,25 +94,19 @@ class OperatorPages:
         """Issue a key, as `campus key issue` does; it is on the page that answers, and nowhere else. A form issues one key."""
 
         async def issued() -> Response:
-            try:
-                key, token = await self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
-            except StorageUnavailable:
-                raise
-            except CampusError as error:
-                return await self.keys(request, form, str(error))
-            return self._page("key_issued.html", request, key=key, token=token)
+            found, refused = await done(
+                lambda: self.campus.keys.issue(form.get("product", ""), note=form.get("note", "").strip()[:LONGEST_NOTE])
+            )
+            if found is None:
+                return await self.keys(request, form, refused)
+            return self._page("key_issued.html", request, key=found[0], token=found[1])
 
         return await self.pages.layout.sent.once(request, issued)
 
     async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
         """Revoke a key, as `campus key revoke` does."""
-        try:
-            key = await self.campus.keys.revoke(request.path_params["key"])
-        except StorageUnavailable:
-            raise
-        except CampusError as error:
-            return await self.keys(request, {}, str(error))
-        return _see_other(f"/keys?like={key.id}")
+        key, refused = await done(lambda: self.campus.keys.revoke(request.path_params["key"]))
+        return _see_other(f"/keys?like={key.id}") if key else await self.keys(request, {}, refused)
 
     async def alerts(self, request: Request, form: Mapping[str, str]) -> Response:
         """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
@@ -148,7 +137,7 @@ class OperatorPages:
             environment=environment_names(plan.config),
         )
 
-    def _page(self, template: str, request: Request, refused: str = "", /, **variables: Any) -> Response:
+    def _page(self, template: str, request: Request, refused: str | None = None, /, **variables: Any) -> Response:
         return rendered(self.pages, template, request, refused, **variables)
 
 

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.app import Campus
-from campus.errors import CampusError, StorageUnavailable
+from campus.errors import CampusError
 from campus.layout.renderer import Pages
-from campus.operator.overview import income_by_day, read_sections, rendered
+from campus.operator.overview import done, income_by_day, read_sections, rendered
 from campus.payments.ledger import Accounts, Funnel, Period
 from campus.payments.payment import PaymentService
 from campus.pricing import Price
@@ -31,7 +31,7 @@ class PaymentPages:
     campus: Campus
     pages: Pages
 
-    async def show(self, request: Request, form: Mapping[str, str], refused: str = "", **shown: Any) -> Response:
+    async def show(self, request: Request, form: Mapping[str, str], refused: str | None = None, **shown: Any) -> Response:
         """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
         config = self.campus.plan.config.payments
         service = self.campus.payments
@@ -63,29 +63,19 @@ class PaymentPages:
 
     async def accept_unproven(self, request: Request, form: Mapping[str, str]) -> Response:
         """Accept the unproven payments, as `campus ledger accept-unproven` does."""
-        try:
-            accepted = await self._payment_service().accept_unproven()
-        except StorageUnavailable:
-            raise
-        except CampusError as error:
-            return await self.show(request, {}, str(error))
-        return await self.show(request, {}, accepted=accepted)
+        accepted, refused = await done(lambda: self._payment_service().accept_unproven())
+        return await self.show(request, {}, refused, accepted=accepted)
 
     async def reconcile(self, request: Request, form: Mapping[str, str]) -> Response:
         """Resolve payments in doubt and compare the ledger with the chain, as `campus ledger reconcile` does."""
         since = datetime.combine((self.campus.core.now() - RECONCILED_BACK).date(), time(), self.campus.core.now().tzinfo)
         try:
             with anyio.fail_after(RECONCILE_SECONDS):
-                reconciled = await self._payment_service().reconcile(since)
+                reconciled, refused = await done(lambda: self._payment_service().reconcile(since))
         except TimeoutError:
-            return await self.show(
-                request, {}, f"the node did not answer in {RECONCILE_SECONDS:g} s; run `campus ledger reconcile`, which has more time"
-            )
-        except StorageUnavailable:
-            raise
-        except CampusError as error:
-            return await self.show(request, {}, str(error))
-        return await self.show(request, {}, reconciled=reconciled)
+            late = f"the node did not answer in {RECONCILE_SECONDS:g} s; run `campus ledger reconcile`, which has more time"
+            return await self.show(request, {}, late)
+        return await self.show(request, {}, refused, reconciled=reconciled)
 
     def _payment_service(self) -> PaymentService:
         if self.campus.payments is None:

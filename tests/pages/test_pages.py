@@ -279,7 +279,8 @@ async def test_the_start_page_says_what_the_operator_says_and_has_a_card_of_each
         assert (await campus.http.get(address)).headers["content-type"] == "image/svg+xml"
         for path in ("/docs", "/docs/api", "/connect", "/keys", "/tools/harbour/find"):
             text = (await campus.http.get(path, headers=BROWSER)).text
-            assert '<meta name="description" content="' in text and '<meta property="og:title" content="' in text
+            assert '<meta name="description" content="' in text
+            assert '<meta property="og:title" content="' in text
 
 
 async def test_a_highlight_that_fails_leaves_the_start_page_standing() -> None:

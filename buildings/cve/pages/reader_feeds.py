@@ -1,17 +1,16 @@
 """Routes of feeds for feed readers: the teaser and KEV's additions for everyone, the full list at addresses that a key's owner makes."""
 
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 
 from buildings.cve.pages.feed_urls import maker_at
 from buildings.cve.pages.syndication import MEDIA_TYPES, Syndication, brief_feed, kev_feed, teaser_feed
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.server import brief_teaser, top_cves_today
 from campus import Problem, Request, Response
+from campus.layout import unless_known
 
 PUBLIC = "public, max-age=300, stale-if-error=86400"
 PRIVATE = "private, max-age=300"
-NOT_MODIFIED = 304
 WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_json, "atom": Syndication.as_atom}
 
 
@@ -31,7 +30,7 @@ async def public_feed(request: Request, site: CveSite) -> Response:
         else:
             feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
         body = site.state.feeds[name] = WRITERS[kind](feed)
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PUBLIC)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PUBLIC}), request)
 
 
 async def full_feed(request: Request, site: CveSite) -> Response:
@@ -50,7 +49,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
         body = brief.as_csv().encode()
     else:
         body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PRIVATE}), request)
 
 
 def is_free(site: CveSite, tool: str) -> bool:
@@ -63,13 +62,3 @@ def _opens_list(site: CveSite) -> bool:
     """Whether the full list is free here, or opened by the keys that may make a feed's address: the operator sets both scopes."""
     brief, maker = (site.directory.tool(site.name, name) for name in ("top_cves_today", "create_feed_url"))
     return brief is not None and (brief.free or (maker is not None and brief.key_scope == maker.key_scope))
-
-
-def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:
-    """The feed, or 304 if the reader has it."""
-    etag = f'"{sha256(body).hexdigest()}"'
-    headers = {"ETag": etag, "Cache-Control": cache}
-    held = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
-    if held & {etag, "*"}:
-        return Response(status_code=NOT_MODIFIED, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)
