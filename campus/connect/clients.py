@@ -83,7 +83,6 @@ class Client(OAuthClientInformationFull):
 
 
 def client_of(client_id: str, name: str, uris: Sequence[str]) -> Client:
-    """The client with this record."""
     return Client.model_validate({"client_id": client_id, "client_name": name, "redirect_uris": uris, "token_endpoint_auth_method": "none"})
 
 
@@ -102,7 +101,6 @@ def registered_id(name: str, uris: Sequence[str], secret: str) -> str:
 
 
 def registered_client(client_id: str, secret: str) -> Client | None:
-    """The client that registered with this campus under this id."""
     if not client_id.startswith(START) or len(client_id) > LONGEST_ID or not client_id.isascii():
         return None
     try:
@@ -126,8 +124,6 @@ def shown_name(name: str | None) -> str:
 
 
 class MetadataDocument(BaseModel):
-    """The members of a client id metadata document that campus reads."""
-
     client_id: str
     client_name: str | None = None
     redirect_uris: list[AnyUrl] = Field(min_length=1, max_length=MOST_URIS)
@@ -154,7 +150,6 @@ class ClientDocuments:
         self._hosts: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
 
     def is_known(self, url: str) -> bool:
-        """Whether the document need not be fetched."""
         return self._known(url) is not None
 
     def _known(self, url: str) -> _Known | None:

@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 
 
 class ConsentPages:
-    """The authorization endpoint and the consent page."""
-
     def __init__(
         self,
         provider: Provider,
@@ -83,7 +81,6 @@ class ConsentPages:
         return self._page("return.html", request, 400, data=error, description=description, location=location, host=parts.netloc)
 
     async def show(self, request: Request) -> Response:
-        """The page that asks for a key."""
         return self._consent_page(request, await self._provider.opened(request.query_params.get("request", "")))
 
     async def answer(self, request: Request) -> Response:

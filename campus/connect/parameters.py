@@ -21,17 +21,14 @@ WORDS = {
 
 
 def registration_fault(body: bytes) -> str | None:
-    """Why a registration cannot be read; None if it can."""
     return _fault(lambda: OAuthClientMetadata.model_validate_json(body))
 
 
 def authorization_fault(parameters: Mapping[str, Any]) -> str | None:
-    """Why an authorization request cannot be read; None if it can."""
     return _fault(lambda: AuthorizationRequest.model_validate(parameters))
 
 
 def token_fault(form: Mapping[str, Any]) -> str | None:
-    """Why a request for tokens cannot be read; None if it can."""
     model = RefreshTokenRequest if form.get("grant_type") == "refresh_token" else AuthorizationCodeRequest
     return _fault(lambda: model.model_validate(dict(form)))
 

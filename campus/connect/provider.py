@@ -63,15 +63,12 @@ class ConnectUrls:
 
     @property
     def metadata_path(self) -> str:
-        """The path of the authorization server's metadata (RFC 8414)."""
         return f"/.well-known/oauth-authorization-server{self.prefix}"
 
     def path(self, name: str) -> str:
-        """The path of an endpoint."""
         return f"{self.prefix}/{name}"
 
     def mcp_path(self, building: str) -> str:
-        """The path of a building's MCP endpoint."""
         return f"{self.prefix}/{building}/mcp"
 
     def mcp(self, building: str) -> str:
@@ -79,7 +76,6 @@ class ConnectUrls:
         return f"{self.origin}{self.mcp_path(building)}"
 
     def resource_path(self, building: str) -> str:
-        """The path of a building's metadata (RFC 9728)."""
         return f"/.well-known/oauth-protected-resource{self.mcp_path(building)}"
 
     def is_resource(self, text: str, building: str) -> bool:
@@ -125,7 +121,6 @@ class ConnectRequest:
 
     @property
     def is_local(self) -> bool:
-        """Whether the code is sent to a program on the user's machine."""
         return is_local(self.redirect_uri)
 
     @property
@@ -165,7 +160,6 @@ class Provider:
         return registered_client(client_id, await self.connected.secret())
 
     async def get_client(self, client_id: str) -> Client | None:
-        """The client with this id, if there is one."""
         try:
             return await self.client(client_id)
         except ClientRefused:
@@ -236,18 +230,15 @@ class Provider:
         )
 
     async def exchange_authorization_code(self, client: Client, authorization_code: AuthorizationCode) -> OAuthToken:
-        """The first tokens. Raises TokenError."""
         return await self._exchanged(authorization_code.code, "code")
 
     async def load_refresh_token(self, client: Client, refresh_token: str) -> RefreshToken | None:
-        """A refresh token that was issued to the client, also if it was used."""
         issued = await self.connected.issued(refresh_token, "refresh")
         if issued is None or issued.client_id != client.client_id:
             return None
         return RefreshToken(token=refresh_token, client_id=issued.client_id, scopes=[issued.building, OFFLINE])
 
     async def exchange_refresh_token(self, client: Client, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
-        """New tokens; the scopes stay those of the first. Raises TokenError."""
         return await self._exchanged(refresh_token.token, "refresh")
 
     async def _exchanged(self, token: str, kind: Kind) -> OAuthToken:

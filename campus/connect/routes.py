@@ -47,7 +47,6 @@ class ConnectedMcp:
         self._challenge = f'Bearer resource_metadata="{addresses.origin}{addresses.resource_path(building.name)}", scope="{building.name}"'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         token = bearer(scope)
         if token is None:
             await self._refuse(scope, send, "login_required", "Connect to this MCP server first: your client opens a page for that.")
@@ -77,8 +76,6 @@ class ConnectedMcp:
 
 
 class Connect:
-    """What [connect] in campus.toml opens, in one process."""
-
     def __init__(self, campus: Campus, sign_ins: SignInLimit) -> None:
         config = campus.plan.config
         core = campus.core

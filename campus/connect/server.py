@@ -52,8 +52,6 @@ class PublicClients(ClientAuthenticator):
 
 
 class ClientEndpoints:
-    """The endpoints that clients call themselves."""
-
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self._authenticator = PublicClients(provider)
@@ -62,7 +60,6 @@ class ClientEndpoints:
         self._token = TokenHandler(asked, self._authenticator)
 
     async def metadata(self, request: Request) -> Response:
-        """The authorization server's metadata (RFC 8414)."""
         issuer = self._provider.addresses.issuer
         members = {
             "issuer": issuer,
@@ -80,7 +77,6 @@ class ClientEndpoints:
         return await MetadataHandler(OAuthMetadata.model_validate(members)).handle(request)
 
     async def resource_metadata(self, request: Request, building: str) -> Response:
-        """A building's metadata (RFC 9728)."""
         members = {
             "resource": self._provider.addresses.mcp(building),
             "authorization_servers": [self._provider.addresses.issuer],
@@ -100,7 +96,6 @@ class ClientEndpoints:
         return answer
 
     async def token(self, request: Request) -> Response:
-        """Tokens for a code or a refresh token."""
         form = await _form(request)
         if form is None:
             return oauth_error("invalid_request", WRONG_FORM)
@@ -132,7 +127,6 @@ class ClientEndpoints:
 
 
 def oauth_error(code: str, description: str, *, status: int = 400) -> Response:
-    """An error as OAuth clients read it."""
     return JSONResponse({"error": code, "error_description": description}, status, headers=NO_STORE)
 
 

@@ -44,12 +44,10 @@ class Listing:
 
     @property
     def identifier(self) -> str:
-        """Its name in the AI catalog."""
         return f"urn:air:{self.domain}:mcp:{self.entry.name}"
 
     @property
     def card_url(self) -> str:
-        """Where its card is."""
         return f"{self.entry.mcp}/server-card"
 
     @property
@@ -63,7 +61,6 @@ class Listing:
         }
 
     def remote(self) -> dict[str, Any]:
-        """How it is reached."""
         headers = {"headers": [_key_header(self.entry)]} if self.entry.key_scope else {}
         return {"type": "streamable-http", "url": self.entry.mcp, **headers}
 
@@ -138,7 +135,6 @@ def site_card(listing: Listing) -> dict[str, Any]:
 
 
 def ai_catalog(config: Config, listings: Sequence[Listing]) -> dict[str, Any]:
-    """The AI catalog: every server's card by its address."""
     logo = own_icons(config.url)[0].src
     host = {"displayName": config.server.name, "documentationUrl": f"{config.url}/docs/api", "logoUrl": logo}
     entries = [{"identifier": listing.identifier, "type": CARD_TYPE, "url": listing.card_url} for listing in listings]

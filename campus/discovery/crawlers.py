@@ -38,7 +38,6 @@ def robots_txt(config: Config) -> str:
 
 
 def sitemap_xml(url: str, paths: Sequence[str]) -> str:
-    """The addresses of the pages that everybody may see."""
     locations = [f"<url><loc>{escape(url + path)}</loc></url>" for path in paths]
     start = '<?xml version="1.0" encoding="UTF-8"?>'
     return _lines([start, '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">', *locations, "</urlset>"])
@@ -91,14 +90,12 @@ def _tool_line(building: BuildingEntry, tool: ToolEntry, url: str) -> str:
 
 
 def skill_description(directory: Directory) -> str:
-    """When an agent should read the skill."""
     servers = "; ".join(one.title for one in directory.buildings())
     about = f"Calls the tools of {directory.name} over MCP or HTTP: {servers}. Use it to find a tool, to call it, and after a refusal."
     return _plain(about)[:1000]
 
 
 def skill_md(directory: Directory, *, connect: str | None) -> str:
-    """A skill (agentskills.io) that tells an agent how to call the tools."""
     url = directory.url
     guide = [f"If your client has no MCP server of this service yet, {connect} has the text for each client.", ""] if connect else []
     return _lines(
@@ -122,7 +119,6 @@ def skill_md(directory: Directory, *, connect: str | None) -> str:
 
 
 def skills_index(directory: Directory, skill: str) -> dict[str, Any]:
-    """The index of skills: it lists the one skill with its digest."""
     digest = f"sha256:{sha256(skill.encode()).hexdigest()}"
     entry = {"name": SKILL, "type": "skill-md", "description": skill_description(directory), "url": SKILL_PATH, "digest": digest}
     return {"$schema": SKILLS_SCHEMA, "skills": [entry]}

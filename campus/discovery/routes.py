@@ -40,7 +40,6 @@ MARKDOWN = "text/markdown; charset=utf-8"
 
 
 def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteEntry]:
-    """The routes of all these documents, made for the buildings that are open."""
     documents = {**_of_servers(plan), **_of_service(plan), **_of_operator(plan)}
     entries = [document.route(path) for path, document in documents.items()]
     if (contact := plan.config.discovery.contact) is not None:
@@ -50,12 +49,10 @@ def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteE
 
 
 def listings(plan: Plan) -> tuple[Listing, ...]:
-    """Every open server, as registries list it."""
     return listings_of(plan.config, plan.opened, {one.name: one for one in plan.directory.buildings()})
 
 
 def _of_servers(plan: Plan) -> Mapping[str, Document]:
-    """The cards, the catalog and server.json."""
     config = plan.config
     servers = listings(plan)
     documents: dict[str, Document] = {}
@@ -70,7 +67,6 @@ def _of_servers(plan: Plan) -> Mapping[str, Document]:
 
 
 def _of_service(plan: Plan) -> Mapping[str, Document]:
-    """What describes the whole service."""
     directory = plan.directory
     pages = [page for one in plan.opened for page in one.loaded.building.pages]
     paths = {page.path for page in pages if "GET" in page.methods}
@@ -108,7 +104,6 @@ class SecurityContact:
         self._made: tuple[str, Document] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         text = self._text()
         if self._made is None or self._made[0] != text:
             self._made = text, Document.text(text)

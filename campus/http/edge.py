@@ -98,7 +98,6 @@ class Edge:
         self._new_id = random_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; anything but HTTP is ignored."""
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -19,7 +19,6 @@ TOOLS = "/v1/"
 
 
 def mcp_entry(path: str, server: ASGIApp) -> RouteEntry:
-    """An MCP endpoint for the table of routes."""
 
     def app(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         context_of(scope).route = path

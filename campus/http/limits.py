@@ -57,7 +57,6 @@ def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the request says that a body follows."""
     return b"content-length" in headers or b"transfer-encoding" in headers
 
 
@@ -68,7 +67,6 @@ def is_small(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
 
 
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:
-    """413."""
     return Problem(413, "body_too_large", f"The request body is over {limit:,} bytes; send less.", headers=headers)
 
 
@@ -121,7 +119,6 @@ class HeldBody:
         return True
 
     def release(self) -> None:
-        """The call was answered."""
         if self._size:
             self._held.remove(self._network, self._size)
 

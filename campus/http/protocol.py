@@ -74,7 +74,6 @@ class ConnectionLimits:
         return self._places.take(connection, None if address in self._proxies else network_of(address))
 
     def remove(self, connection: "LimitedProtocol") -> None:
-        """Stop counting a connection; one that is not counted changes nothing."""
         self._places.release(connection)
 
 
@@ -219,7 +218,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._run(self.cycle)
 
     def on_response_complete(self) -> None:
-        """Called at the end of a response: start the next queued request, or wait for one."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self._continue()
@@ -275,11 +273,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.scope is not None and "method" not in self.scope
 
     def _is_busy(self) -> bool:
-        """Whether the latest request is still to be answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self, *, is_for_head: bool) -> None:
-        """Close the connection in time unless a head is completed or begun."""
         self._awaits_head = is_for_head
         self._close_in(self.head_seconds if is_for_head else self.timeout_keep_alive)
 

@@ -138,7 +138,6 @@ class OutgoingResponse:
             await send_problem(refusal.send, problem, self.request_id)
 
     def _anew(self) -> "OutgoingResponse":
-        """A response to the same request, of which nothing was sent."""
         return OutgoingResponse(self._send, self._headers, self.request_id, self._context)
 
     def _started(self, message: Message) -> Message:
@@ -206,12 +205,10 @@ async def _drop(message: Message) -> None: ...
 
 
 async def send_problem(send: Send, problem: Problem, request_id: str | None) -> None:
-    """Send a problem (RFC 9457)."""
     await send_answer(send, problem_answer(problem, types=EXPLAINED_AT, request_id=request_id))
 
 
 async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> None:
-    """Send JSON that no cache keeps."""
     await send_answer(send, Answer(status, orjson.dumps(data), JSON))
 
 

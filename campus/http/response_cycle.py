@@ -46,7 +46,6 @@ class Head(NamedTuple):
 
 
 def head_of(status: int, headers: Sequence[Header]) -> Head:
-    """The head of a response with these headers."""
     named = dict(headers)
     if not (USUAL_NAMES.issuperset(named) or b"".join(named).islower()):  # ASGI wants lower case, and not every app complies
         headers = [(name.lower(), value) for name, value in headers]
@@ -86,7 +85,6 @@ class ResponseCycle(RequestResponseCycle):
     _ends_by_closing = False
 
     async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
-        """ASGI's send."""
         if self.flow.write_paused and not self.disconnected:
             await self._drain()
         if self.disconnected:

@@ -46,13 +46,11 @@ class Document:
 
     @classmethod
     def json(cls, value: object, media_type: str = "application/json", *, cache: str = AN_HOUR, **headers: str) -> "Document":
-        """A JSON value."""
         body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         return cls(body, media_type, cache=cache, headers=headers)
 
     @classmethod
     def text(cls, text: str, media_type: str = "text/plain; charset=utf-8") -> "Document":
-        """Text."""
         return cls(text.encode(), media_type)
 
     @cached_property
@@ -69,7 +67,6 @@ class Document:
         await send_problem(send, problem, scope.get("request_id"))
 
     def route(self, path: str) -> RouteEntry:
-        """Its route."""
         return RouteEntry((ANY,), path, self, f"the document {path}")
 
 
@@ -81,7 +78,6 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[RouteEntry]:
-    """Campus's own routes. `problems` are the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
         entry = directory.building(request.path_params["building"])
@@ -228,7 +224,6 @@ def admin_app(
 
 
 def routed(path: str, app: ASGIApp) -> ASGIApp:
-    """The app, whose requests are counted under this path."""
 
     def named(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         context_of(scope).route = path
@@ -238,7 +233,6 @@ def routed(path: str, app: ASGIApp) -> ASGIApp:
 
 
 def metrics_page(metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
-    """All metrics in Prometheus' text format."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(await metrics(), media_type=PROMETHEUS)(scope, receive, send)

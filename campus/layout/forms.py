@@ -57,7 +57,6 @@ class Cookies:
 
     @property
     def session(self) -> str:
-        """The cookie of a signed-in visitor."""
         return self._named("session")
 
     @property
@@ -73,7 +72,6 @@ class Cookies:
         response.set_cookie(name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="lax")
 
     def remove(self, response: Response, name: str) -> None:
-        """Delete one of the two."""
         response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
 
     @staticmethod
@@ -184,7 +182,6 @@ class FilesParser(MultiPartParser):
     _left = PART_HEADERS
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        """Called by the parser."""
         self._left -= end - start
         if self._left < 0:
             raise MultiPartException(f"the headers of its parts have more than {PART_HEADERS:,} bytes")

@@ -49,8 +49,6 @@ StoredKey = tuple[str, str, Form, bool]
 
 
 class Link(NamedTuple):
-    """An entry of the navigation."""
-
     href: str
     label: str
     signed_in: str = ""
@@ -71,7 +69,6 @@ class Rendering:
         return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
     def form_token(self) -> str:
-        """A token for one form of this page."""
         if self.secret is None:
             self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
         return new_token(self.secret)
@@ -144,7 +141,6 @@ class Layout:
         self.own = self.pages_of([TEMPLATES])
 
     def product(self, name: str) -> str:
-        """What people read for a key for sale."""
         words = name.replace("-", " ").replace("_", " ")
         return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
@@ -183,8 +179,6 @@ def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
 
 
 class Pages:
-    """Renders the templates of one building."""
-
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
         self._environment = environment

@@ -19,7 +19,6 @@ PLAIN_NAMES = frozenset({"key"})
 
 
 def shown_configuration(config: Config, loaded: Sequence[LoadedBuilding]) -> str:
-    """The configuration in the form of campus.toml."""
     tables: dict[str, Any] = config.model_dump(mode="json", exclude={"buildings"}, exclude_none=True)
     if config.server.admin is not None:
         tables["server"]["admin"] = str(config.server.admin)

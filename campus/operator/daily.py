@@ -23,7 +23,6 @@ class Daily:
 
     @property
     def totals(self) -> Sequence[int]:
-        """Of all tools, by day."""
         return [sum(amounts) for amounts in zip(*self.tools.values(), strict=True)] or [0] * len(self.days)
 
     def series(self, scale: float = 1) -> Mapping[str, Sequence[float]]:

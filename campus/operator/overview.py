@@ -57,7 +57,6 @@ class Overview:
 
 
 async def read_sections(**readers: Callable[[], Awaitable[object]]) -> dict[str, Section]:
-    """Read all sections at once."""
     found: dict[str, Section] = {}
 
     async def read(name: str, reader: Callable[[], Awaitable[object]]) -> None:
@@ -90,8 +89,6 @@ def rendered(pages: Pages, template: str, request: Request, refused: str | None 
 
 
 class OverviewPage:
-    """Reads and renders the first page."""
-
     def __init__(self, campus: Campus, pages: Pages) -> None:
         self._campus = campus
         self._pages = pages
@@ -133,7 +130,6 @@ class OverviewPage:
         return await self.show(request, form, await self._campus.ask("check"))
 
     async def read(self) -> Overview:
-        """Every section, read at once."""
         campus = self._campus
         accounts = Accounts(campus.core.storage)
 
@@ -158,7 +154,6 @@ class OverviewPage:
         return sha256(repr([jobs, shown]).encode()).digest()
 
     def process(self) -> dict[str, str]:
-        """This process, in words."""
         now = self._campus.core.now()
         lag = self._campus.metrics.event_loop_lag
         requests = self._campus.metrics.requests
@@ -173,13 +168,11 @@ class OverviewPage:
 
 
 async def jobs_of(campus: Campus) -> Sequence[JobStatus]:
-    """The status of each job, read now."""
     await campus.scheduler.read_records()
     return campus.scheduler.status()
 
 
 async def calls_by_day(campus: Campus) -> Daily:
-    """The calls with keys of the last 30 days."""
     return daily_of(await campus.core.usage.by_tool(days=DAYS_SHOWN), campus.core.now().date())
 
 
@@ -191,12 +184,10 @@ async def income_by_day(campus: Campus) -> Sequence[Income]:
 
 
 async def key_counts(campus: Campus) -> KeyCounts:
-    """How many keys are in each state."""
     return await count_keys(campus.core.storage, now=campus.core.now(), within=ENDING_SOON)
 
 
 async def alert_states(campus: Campus) -> dict[str, Any]:
-    """How deliveries are doing, by building."""
     return {name: await outbox.state(campus.sites[name].storage) for name, outbox in campus.outboxes.items()}
 
 

@@ -45,13 +45,11 @@ class OperatorPages:
         return self._page("jobs.html", request, refused, jobs=found["jobs"], now=self.campus.core.now(), services=services)
 
     async def run_job(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Have the scheduler run a job, as `campus run` does."""
         name = request.path_params["name"]
         _, refused = await done(lambda: self.campus.scheduler.ask(name))
         return await self.jobs(request, {}, refused) if refused else _see_other(f"/jobs#{name}")
 
     async def usage(self, request: Request, form: Mapping[str, str]) -> Response:
-        """The calls with keys, by day and tool."""
         return self._page("usage.html", request, **await read_sections(calls=lambda: calls_by_day(self.campus)))
 
     async def keys(self, request: Request, form: Mapping[str, str], refused: str | None = None) -> Response:
@@ -104,7 +102,6 @@ class OperatorPages:
         return await self.pages.layout.sent.once(request, issued)
 
     async def revoke_key(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Revoke a key, as `campus key revoke` does."""
         key, refused = await done(lambda: self.campus.keys.revoke(request.path_params["key"]))
         return _see_other(f"/keys?like={key.id}") if key else await self.keys(request, {}, refused)
 
@@ -120,7 +117,6 @@ class OperatorPages:
         return self._page("alerts.html", request, **found, has_mail=self.campus.mail is not None)
 
     async def buildings(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Every building with its state, and the configuration without its secrets."""
         plan = self.campus.plan
         loaded = list(plan.loaded)
 

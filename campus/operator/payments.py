@@ -26,8 +26,6 @@ RECONCILED_BACK = timedelta(days=30)
 
 @dataclass(frozen=True)
 class PaymentPages:
-    """The page of payments, and its buttons."""
-
     campus: Campus
     pages: Pages
 
@@ -62,7 +60,6 @@ class PaymentPages:
         return rendered(self.pages, "payments.html", request, refused, **sections, **more)
 
     async def accept_unproven(self, request: Request, form: Mapping[str, str]) -> Response:
-        """Accept the unproven payments, as `campus ledger accept-unproven` does."""
         accepted, refused = await done(lambda: self._payment_service().accept_unproven())
         return await self.show(request, {}, refused, accepted=accepted)
 

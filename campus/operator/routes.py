@@ -36,7 +36,6 @@ JOBS_SECONDS, OVERVIEW_SECONDS = 2.0, 5.0
 
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEntry]]:
-    """The operator's pages of one campus, with their layout."""
     config = campus.plan.config
     now = campus.core.now
     url = f"http://{config.server.admin or 'localhost'}"
@@ -102,7 +101,6 @@ class PageStream:
 
 
 def stream_entries(campus: Campus, sign_in: SignIn, overview: OverviewPage) -> list[RouteEntry]:
-    """The streams by which the first page and that of the jobs update themselves."""
     streams = EventStreams()
     of_jobs = partial(_jobs_fingerprint, campus)
     return [

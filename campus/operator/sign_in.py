@@ -46,7 +46,6 @@ class OperatorSessions:
         return hmac.compare_digest(await to_thread.run_sync(_slow_digest_of, password, limiter=self._check), self._password)
 
     def open(self) -> str:
-        """The id of a new session."""
         session_id = secrets.token_urlsafe(24)
         now = self._now()
         live = [(digest, ends_at) for digest, ends_at in self._ends_at.items() if now < ends_at]
@@ -54,18 +53,14 @@ class OperatorSessions:
         return session_id
 
     def is_open(self, session_id: str) -> bool:
-        """Whether a session with this id is open."""
         ends_at = self._ends_at.get(digest_of(session_id))
         return ends_at is not None and self._now() < ends_at <= self._now() + LONGEST_SESSION
 
     def close(self, session_id: str) -> None:
-        """End a session; one that is over changes nothing."""
         self._ends_at.pop(digest_of(session_id), None)
 
 
 class SignIn:
-    """The page that signs in, and the guard in front of all others."""
-
     def __init__(self, pages: Pages, sessions: OperatorSessions, *, limit: SignInLimit, audit: AuditLog | None = None) -> None:
         self._audit = audit
         self._pages = pages
@@ -90,7 +85,6 @@ class SignIn:
         return guarded
 
     def session_of(self, request: Request) -> str:
-        """The id of the session that the request's cookie claims."""
         cookies = self._pages.layout.cookies_of(request)
         return cookies.sent(request, cookies.session) or ""
 
@@ -125,7 +119,6 @@ class SignIn:
         return response
 
     async def sign_out(self, request: Request, form: Mapping[str, str]) -> Response:
-        """End the session."""
         cookies = self._pages.layout.cookies_of(request)
         self._sessions.close(self.session_of(request))
         response = RedirectResponse(PATH, status_code=303, headers=NO_STORE)
