@@ -19,9 +19,9 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from campus.connect.clients import Client, client_of, registered_client
-from campus.connect.parameters import registration_fault, token_fault
-from campus.connect.provider import OFFLINE, VERIFIER, Provider
+from campus.features.connect.clients import Client, client_of, registered_client
+from campus.features.connect.parameters import registration_fault, token_fault
+from campus.features.connect.provider import OFFLINE, VERIFIER, Provider
 from campus.keys.tokens import Kind
 from campus.layout.forms import FORM_TYPE
 

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.catalog.plan import Plan
-from campus.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
-from campus.discovery.crawlers import (
+from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
+from campus.features.discovery.crawlers import (
     LINKSET_TYPE,
     SKILL_PATH,
     api_catalog,

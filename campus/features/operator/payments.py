@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.errors import CampusError
+from campus.features.operator.overview import done, income_by_day, read_sections, rendered
 from campus.layout.renderer import Pages
-from campus.operator.overview import done, income_by_day, read_sections, rendered
 from campus.payments.ledger import Accounts, Funnel, Period
 from campus.payments.payment import PaymentService
 from campus.pricing import Price

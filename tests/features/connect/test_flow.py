@@ -8,9 +8,9 @@ from itertools import cycle
 import httpx
 import pytest
 from conformance.served_campus import UNPAYABLE
-from connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, ChatApp, answer_of, result_of
-from connect.conftest import CONNECT, make_lock
 from fastmcp import FastMCP
+from features.connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, ChatApp, answer_of, result_of
+from features.connect.conftest import CONNECT, make_lock
 
 from campus import Building, access
 from campus.caller import Key

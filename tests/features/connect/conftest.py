@@ -6,8 +6,8 @@ from typing import Literal
 
 import httpx
 import pytest
-from connect.chat_app import ORIGIN, ChatApp
 from fastmcp import FastMCP
+from features.connect.chat_app import ORIGIN, ChatApp
 from pages.harbour import make_harbour
 
 from buildings.gateway import building as gateway

@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.app import Campus
 from campus.catalog.plan import Plan
 from campus.catalog.server import mcp_path_of
-from campus.connect.clients import ClientDocuments
-from campus.connect.consent import ConsentPages
-from campus.connect.provider import Connectable, ConnectUrls, Provider
-from campus.connect.server import ClientEndpoints
 from campus.context import context_of
+from campus.features.connect.clients import ClientDocuments
+from campus.features.connect.consent import ConsentPages
+from campus.features.connect.provider import Connectable, ConnectUrls, Provider
+from campus.features.connect.server import ClientEndpoints
 from campus.http.elsewhere import MCP_METHODS, explain_mcp
 from campus.http.response import send_problem
 from campus.http.service_routes import answering, own_page

@@ -2,4 +2,4 @@
 
 from campus.building import Building
 
-feature = Building(http="campus.discovery.routes:Discovery")
+feature = Building(http="campus.features.discovery.routes:Discovery")

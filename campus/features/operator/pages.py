@@ -8,11 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.app import Campus
-from campus.keys.repository import KeyRecord, ending_keys, newest_keys
-from campus.keys.tokens import pasted
-from campus.layout.renderer import Pages
-from campus.operator.configuration import environment_names, shown_configuration
-from campus.operator.overview import (
+from campus.features.operator.configuration import environment_names, shown_configuration
+from campus.features.operator.overview import (
     ENDING_SOON,
     alert_states,
     calls_by_day,
@@ -23,7 +20,10 @@ from campus.operator.overview import (
     read_sections,
     rendered,
 )
-from campus.operator.sign_in import NO_STORE
+from campus.features.operator.sign_in import NO_STORE
+from campus.keys.repository import KeyRecord, ending_keys, newest_keys
+from campus.keys.tokens import pasted
+from campus.layout.renderer import Pages
 
 USAGE_DAYS = 30
 KEYS_PER_PAGE = 50

@@ -21,8 +21,8 @@ from campus import Building, Check, Job, Site
 from campus.asgi import open_admin
 from campus.config import Config, read_config
 from campus.errors import ConfigError, JobFailed
-from campus.operator.configuration import shown_configuration
-from campus.operator.routes import operators_pages
+from campus.features.operator.configuration import shown_configuration
+from campus.features.operator.routes import operators_pages
 from campus.payments.tables import LedgerRow, PaymentRow
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from tests import patient

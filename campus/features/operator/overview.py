@@ -19,11 +19,11 @@ from campus.checks import Findings
 from campus.errors import CampusError, StorageUnavailable
 from campus.features.audit_log.log import last_acts
 from campus.features.audit_log.tables import AuditRow
+from campus.features.operator.checklist import Point, checklist
+from campus.features.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages, in_words
-from campus.operator.checklist import Point, checklist
-from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
 from campus.payments.ledger import Accounts, Period, StateTotal
 
 ENDING_SOON = timedelta(days=7)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from connect.chat_app import HTML, ORIGIN, ChatApp
-from connect.conftest import make_lock
+from features.connect.chat_app import HTML, ORIGIN, ChatApp
+from features.connect.conftest import make_lock
 
 from campus.errors import ConfigError
 from campus.problems import EXPLANATIONS

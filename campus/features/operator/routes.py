@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.catalog.plan import Plan
+from campus.features.operator.overview import OverviewPage, jobs_of
+from campus.features.operator.pages import OperatorPages
+from campus.features.operator.payments import PaymentPages
+from campus.features.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
 from campus.layout.events import EventStreams
 from campus.layout.renderer import Layout, Link
-from campus.operator.overview import OverviewPage, jobs_of
-from campus.operator.pages import OperatorPages
-from campus.operator.payments import PaymentPages
-from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
 from campus.pages.keys import SignInLimit
 from twins import Problem, RouteEntry
 

@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.addresses import network_of
-from campus.connect.clients import ClientRefused, is_local
-from campus.connect.parameters import authorization_fault, described
-from campus.connect.provider import ConnectRequest, Provider
-from campus.connect.server import repeated
 from campus.directory import Directory
 from campus.errors import KeyRefused
+from campus.features.connect.clients import ClientRefused, is_local
+from campus.features.connect.parameters import authorization_fault, described
+from campus.features.connect.provider import ConnectRequest, Provider
+from campus.features.connect.server import repeated
 from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
 from campus.layout.forms import checked_form

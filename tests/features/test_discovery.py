@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from discovery_rules import AI_CATALOG, API_CATALOG, REGISTRY_SERVER, SERVER_CARD, SKILLS
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from features.discovery_rules import AI_CATALOG, API_CATALOG, REGISTRY_SERVER, SERVER_CARD, SKILLS
 
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway

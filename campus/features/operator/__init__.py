@@ -2,4 +2,4 @@
 
 from campus.building import Building
 
-feature = Building(http="campus.operator.routes:Operator")
+feature = Building(http="campus.features.operator.routes:Operator")

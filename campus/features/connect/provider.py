@@ -23,7 +23,7 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from campus.building import Holdings
-from campus.connect.clients import (
+from campus.features.connect.clients import (
     START,
     Client,
     ClientDocuments,

@@ -2,4 +2,4 @@
 
 from campus.building import Building
 
-feature = Building(http="campus.connect.routes:Connect")
+feature = Building(http="campus.features.connect.routes:Connect")

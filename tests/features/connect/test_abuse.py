@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, VERIFIER, ChatApp, answer_of
+from features.connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, VERIFIER, ChatApp, answer_of
 from patience import patience
 from sqlmodel import select
 
