@@ -152,7 +152,6 @@ def fastmcp_findings() -> Sequence[str]:
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
-    """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
         [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
@@ -377,7 +376,6 @@ def calls_write(opened: OpenBuilding) -> bool:
 
 
 async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
-    """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
     async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:

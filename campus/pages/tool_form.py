@@ -48,7 +48,6 @@ class Argument:
 
     @property
     def field(self) -> str:
-        """Its name in the form."""
         return f"{PREFIX}{self.name}"
 
 
@@ -173,7 +172,6 @@ def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
 
 
 def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
-    """The arguments without which the call has no address."""
     return [name for name in operation.route.placeholders if not _spelled(arguments.get(name, ""))]
 
 

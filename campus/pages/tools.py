@@ -67,14 +67,11 @@ class ShownTool:
 
 @dataclass(frozen=True)
 class ToolPages:
-    """The pages of all tools."""
-
     pages: Pages
     directory: Directory
     visitors: Visitors
 
     async def api(self, request: Request) -> Response:
-        """Every tool of every building."""
         buildings = self.directory.buildings()
         return self.pages.page("docs.html", request, data={"ok": True, "buildings": buildings}, buildings=buildings)
 
@@ -182,7 +179,6 @@ def _refused(problem: Problem) -> Answered:
 
 
 def _changes(operation: Operation) -> bool:
-    """Whether a call may change something."""
     return not is_read_only(operation.tool)
 
 

@@ -31,7 +31,7 @@ from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
 from campus.paywall.sale import payment_of
 from campus.paywall.selling import Selling
-from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
+from campus.problems import EXPLAINED_AT, fixed_problem, storage_problem
 from campus.secrets import random_base62
 from campus.steps import Answered, GatedCall
 from campus.tasks import task_path
@@ -59,12 +59,8 @@ LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed", "key_ended": "failed"}
 """What callers are told of a task's state, where it is another word."""
-WITHOUT_RESULT: Mapping[str, Callable[[], Problem]] = {
-    "cancelled": task_cancelled,
-    "interrupted": task_interrupted,
-    "key_ended": task_key_ended,
-}
-"""Why a task in this state has no result and never will."""
+WITHOUT_RESULT: Mapping[str, str] = {"cancelled": "task_cancelled", "interrupted": "task_interrupted", "key_ended": "task_key_ended"}
+"""Why a task in this state has no result and never will, as the code of a problem."""
 log = logging.getLogger(__name__)
 
 
@@ -175,7 +171,7 @@ class BackgroundTasks:
             return begun.task
         if begun.result is not None:
             return begun.result
-        raise begun.error or storage_unavailable()
+        raise begun.error or fixed_problem("storage_unavailable")
 
     async def over_http(self, call: GatedHttpCall) -> Answer | None:
         """The answer to a call that runs as a task; None for one that does not."""
@@ -263,13 +259,13 @@ class BackgroundTasks:
         with self._runner.running(task.id, seconds=seconds, maker=caller.maker) as scope:
             result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
-            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
+            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else fixed_problem("task_cancelled")
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
         is_sold = caller.payment is not None and not result.is_error
         if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
-            raise task_cancelled()
+            raise fixed_problem("task_cancelled")
         return result
 
     async def _stored(self, call: TaskCall, caller: Caller, seconds: int) -> TaskRow:
@@ -314,7 +310,7 @@ class BackgroundTasks:
         if scope["method"] == "DELETE":
             return json_answer(self._view(await self.cancelled(task)))
         if task.status in WITHOUT_RESULT:
-            raise WITHOUT_RESULT[task.status]()
+            raise fixed_problem(WITHOUT_RESULT[task.status])
         if task.result is None or task.status != "completed":
             return self._accepted(task)
         return _answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])
