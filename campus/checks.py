@@ -306,7 +306,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
             return [f"in its database {missing}; {how_to_migrate(site.name)}"]
         from campus.storage.alembic_runner import drift  # 0.2 s
 
-        found = await drift(site.storage, tables)
+        found = await drift(site.storage, tables, site.name)
     except CampusError as error:  # the other buildings are checked all the same
         return [str(error)]
     return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"] if found else []

@@ -1,16 +1,14 @@
-"""Monitors, their capsules and owners, the targets of alerts, and the outbox. It replaces the steps before the first release."""
+"""Monitors, their capsules and owners, the targets of alerts, the outbox and what was delivered, and outages of the recorder."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
+revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
-    """Make the nine tables."""
+    """Make the eleven tables."""
     _make_independent_tables()
     _make_targets()
     _make_monitors()
@@ -19,14 +17,12 @@ def upgrade() -> None:
 
 
 def _make_independent_tables() -> None:
-    """Owners, stored answers to registrations, and the time of the last sweep."""
+    """Owners, stored answers to registrations, the time of the last sweep, and the outages that are not handled to the end."""
     op.create_table(
         "owner",
         sa.Column("lineage", sa.String(), nullable=False),
         sa.Column("monitors", sa.Integer(), nullable=False),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
-        sa.Column("asked_on", sa.Integer(), nullable=False),
-        sa.Column("asked", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("lineage", name=op.f("pk_owner")),
     )
     op.create_table(
@@ -43,6 +39,17 @@ def _make_independent_tables() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tick")),
     )
+    op.create_table(
+        "outage",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("began_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=False),
+        sa.Column("lost_by", sa.BigInteger(), nullable=False),
+        sa.Column("moved_to", sa.String(), nullable=True),
+        sa.Column("told_to", sa.String(), nullable=False),
+        sa.Column("told_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_outage")),
+    )
 
 
 def _make_targets() -> None:
@@ -55,7 +62,6 @@ def _make_targets() -> None:
         sa.Column("secret", sa.LargeBinary(), nullable=False),
         sa.Column("owner", sa.String(), nullable=True),
         sa.Column("verified_at", sa.BigInteger(), nullable=True),
-        sa.Column("asked_at", sa.BigInteger(), nullable=True),
         sa.Column("disabled_at", sa.BigInteger(), nullable=True),
         sa.Column("disabled_because", sa.String(), nullable=True),
         sa.Column("next_try_at", sa.BigInteger(), nullable=True),
@@ -78,6 +84,9 @@ def _make_targets() -> None:
     )
     _index_where("ix_target_due", "target", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
     _index_where("ix_target_sender", "target", ["sender", "host"], "owner IS NULL")
+    _index_where("ix_target_failing", "target", ["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL")
+    _index_where("ix_target_disabled", "target", ["disabled_at", "id"], "disabled_at IS NOT NULL")
+    _index_where("ix_target_unconfirmed", "target", ["id"], "verified_at IS NULL AND disabled_at IS NULL")
 
 
 def _make_monitors() -> None:
@@ -111,12 +120,17 @@ def _make_monitors() -> None:
         sa.Column("last_seq", sa.BigInteger(), nullable=True),
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("expiry_told_at", sa.BigInteger(), nullable=True),
+        sa.Column("first_beat_at", sa.BigInteger(), nullable=True),
+        sa.Column("made_by", sa.String(), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), server_default="0", nullable=False),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_monitor")),
         sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
     )
-    _index_where("ix_monitor_due", "monitor", ["deadline_at"], "mode = 'up'")
+    _index_where("ix_monitor_due", "monitor", ["due_at"], "mode = 'up'")
     op.create_index("ix_monitor_owner", "monitor", ["owner", "id"])
+    if op.get_bind().dialect.name == "postgresql":  # pages keep room for the next version of their rows
+        op.execute("ALTER TABLE monitor SET (fillfactor = 75)")
 
 
 def _make_tables_of_monitors() -> None:
@@ -152,7 +166,7 @@ def _make_tables_of_monitors() -> None:
 
 
 def _make_alerts() -> None:
-    """The outbox of alerts."""
+    """The outbox of alerts, and those that were delivered."""
     op.create_table(
         "alert",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -166,12 +180,30 @@ def _make_alerts() -> None:
         sa.Column("reason", sa.String(), nullable=False),
         sa.Column("last_beat_at", sa.BigInteger(), nullable=True),
         sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("omitted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("omitted_since", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_alert_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
         sa.UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
     )
     op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
+    op.create_table(
+        "delivery",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.String(), nullable=False),
+        sa.Column("delivered_at", sa.BigInteger(), nullable=False),
+        sa.Column("monitor_id", sa.String(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_delivery_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_delivery_target_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_delivery")),
+    )
+    op.create_index("ix_delivery_target_id", "delivery", ["target_id", "id"])
+    op.create_index(op.f("ix_delivery_monitor_id"), "delivery", ["monitor_id"])
 
 
 def _index_where(name: str, table: str, columns: list[str], condition: str) -> None:
