@@ -320,7 +320,7 @@ class Endpoints:
         campus = self._campus
         plan = campus.plan
         return [
-            *own_routes(plan.directory, plan.problems, campus.layout),
+            *own_routes(plan.directory, plan.own_problems, plan.problems, campus.layout),
             *own_entries(
                 plan.directory,
                 self._visitors,
@@ -328,7 +328,7 @@ class Endpoints:
                 start=None if has_start else START,
                 now=campus.core.now,
                 clients=campus.core.clients,
-                usage=campus.core.usage,
+                usage=campus.feature("usage"),
                 sign_ins=campus.sign_ins,
                 pricing=self._pricing,
             ),

@@ -14,10 +14,8 @@ from campus.installed import installed_features, place_of
 from campus.keys.access_tokens import AccessTokens
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
-from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
-from campus.keys.usage import KeyUsage
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
@@ -34,7 +32,6 @@ class Core:
     keys: KeyRing
     sessions: Sessions
     clients: ConnectedClients
-    usage: KeyUsage
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -86,8 +83,7 @@ async def open_core(
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now, elapsed)
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:
@@ -104,8 +100,3 @@ def database_password(config: Config) -> str | None:
 def products_of(config: Config) -> dict[str, Product]:
     """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
-
-
-def quotas_of(config: Config) -> dict[str, Quota]:
-    """The quotas of the products that have one, by the product's name."""
-    return {name: quota for name, table in config.products.items() if (quota := table.quota) is not None}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from math import ceil
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,7 +17,6 @@ from campus.directory import Directory
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sessions import Sessions
 from campus.keys.sign_ins import WHY_NOT, SignInLimit
-from campus.keys.usage import KeyUsage
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.holdings import owned_by
@@ -35,7 +35,7 @@ class KeyPages:
     visitors: Visitors
     sessions: Sessions
     clients: ConnectedClients
-    calls: KeyUsage
+    calls: Any
     limit: SignInLimit
     now: Callable[[], datetime]
 
@@ -105,7 +105,7 @@ class KeyPages:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
         clients = await self.clients.of_lineage(key.lineage)
-        calls = await self.calls.of_lineage(key.lineage, days=USAGE_DAYS)
+        calls = await self.calls.read(lineage=key.lineage, days=USAGE_DAYS)
         standing = await self.calls.standing(key) if self.calls.has_quota(key) else None
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}

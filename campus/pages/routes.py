@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,7 +12,6 @@ from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.sign_ins import SignInLimit
-from campus.keys.usage import KeyUsage
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout, Pages
 from campus.pages.documents import DocumentPages
@@ -34,7 +34,7 @@ def own_entries(
     start: str | None,
     now: Callable[[], datetime],
     clients: ConnectedClients,
-    usage: KeyUsage,
+    usage: Any,
     sign_ins: SignInLimit,
     pricing: Callable[[Pages], PricingPages],
 ) -> list[RouteEntry]:

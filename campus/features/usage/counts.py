@@ -9,18 +9,18 @@ from sqlalchemy import delete, func, text
 from sqlmodel import col, select
 
 from campus.caller import Key
-from campus.keys import USAGE_KEPT
+from campus.features.usage.feature import KEPT
+from campus.features.usage.tables import UsageRow
 from campus.keys.lookups import Lookups
 from campus.keys.quotas import Quota, Spent, Standing
-from campus.keys.tables import KeyUsageRow
 from campus.storage import Storage
 from campus.storage.buffers import Buffer
 
 ROWS_PER_TRANSACTION = 500
 ADD = text(
-    "INSERT INTO key_usage (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"
+    "INSERT INTO usage_calls (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"
     " ON CONFLICT (day, lineage, building, tool)"
-    " DO UPDATE SET calls = key_usage.calls + excluded.calls, opened = key_usage.opened + excluded.opened"
+    " DO UPDATE SET calls = usage_calls.calls + excluded.calls, opened = usage_calls.opened + excluded.opened"
 )
 
 
@@ -85,18 +85,18 @@ class KeyUsage:
         rows = [used.row(calls) for used, calls in sorted(counts.items())]  # in one order, so that processes do not block each other
         async with self._storage.write() as session:
             await (await session.connection()).execute(ADD, rows)
-            await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - USAGE_KEPT).isoformat()))
+            await session.exec(delete(UsageRow).where(col(UsageRow.day) < (self._now().date() - KEPT).isoformat()))
 
     async def _read_spent(self, names: Collection[bytes]) -> Mapping[bytes, Spent]:
         """By the first day of a period and a lineage, the calls that the key opened since: in the database, and those not stored yet."""
         wanted = {name: tuple(name.decode().split(" ", 1)) for name in names}
         first = min(start for start, _ in wanted.values())
-        found = select(KeyUsageRow.day, KeyUsageRow.lineage, func.sum(KeyUsageRow.opened)).where(
-            col(KeyUsageRow.lineage).in_({lineage for _, lineage in wanted.values()}), col(KeyUsageRow.day) >= first
+        found = select(UsageRow.day, UsageRow.lineage, func.sum(UsageRow.opened)).where(
+            col(UsageRow.lineage).in_({lineage for _, lineage in wanted.values()}), col(UsageRow.day) >= first
         )
         async with self._counts.storing:  # a count is either read or not stored yet
             async with self._storage.read() as session:
-                rows = (await session.exec(found.group_by(col(KeyUsageRow.day), col(KeyUsageRow.lineage)))).all()
+                rows = (await session.exec(found.group_by(col(UsageRow.day), col(UsageRow.lineage)))).all()
             opened: dict[str, Counter[str]] = defaultdict(Counter)
             for day, lineage, calls in rows:
                 opened[lineage][day] += int(calls)
@@ -110,34 +110,27 @@ class KeyUsage:
 
     async def totals(self, lineages: Collection[str], *, days: int) -> Mapping[str, int]:
         """How many calls the keys of these lineages opened in the last days, today included; a key without any is left out."""
-        found = select(KeyUsageRow.lineage, func.sum(KeyUsageRow.calls)).where(
-            col(KeyUsageRow.lineage).in_(lineages), col(KeyUsageRow.day) >= self._first(days)
+        found = select(UsageRow.lineage, func.sum(UsageRow.calls)).where(
+            col(UsageRow.lineage).in_(lineages), col(UsageRow.day) >= self._first(days)
         )
         async with self._storage.read(may_lag=True) as session:
-            rows = (await session.exec(found.group_by(col(KeyUsageRow.lineage)))).all()
+            rows = (await session.exec(found.group_by(col(UsageRow.lineage)))).all()
         return {lineage: int(calls) for lineage, calls in rows}
 
     async def by_tool(self, *, days: int) -> Sequence[tuple[str, str, int]]:
         """The calls with keys in the last days, today included: day, building.tool and number; a day without any is left out."""
-        name = col(KeyUsageRow.building) + "." + col(KeyUsageRow.tool)
-        found = select(KeyUsageRow.day, name, func.sum(KeyUsageRow.calls)).where(col(KeyUsageRow.day) >= self._first(days))
+        name = col(UsageRow.building) + "." + col(UsageRow.tool)
+        found = select(UsageRow.day, name, func.sum(UsageRow.calls)).where(col(UsageRow.day) >= self._first(days))
         async with self._storage.read(may_lag=True) as session:
-            rows = (await session.exec(found.group_by(col(KeyUsageRow.day), name))).all()
+            rows = (await session.exec(found.group_by(col(UsageRow.day), name))).all()
         return [(day, tool, int(calls)) for day, tool, calls in rows]
 
-    async def of_lineage(self, lineage: str, *, days: int) -> Sequence[KeyUsageRow]:
-        """What the key of this lineage called in the last days, today included, the latest day first."""
-        return await self._read(days, lineage)
-
-    async def of_all(self, *, days: int) -> Sequence[KeyUsageRow]:
-        """What all keys called in the last days, the latest day first."""
-        return await self._read(days, None)
-
-    async def _read(self, days: int, lineage: str | None) -> Sequence[KeyUsageRow]:
-        found = select(KeyUsageRow).where(col(KeyUsageRow.day) >= self._first(days))
+    async def read(self, *, days: int, lineage: str | None = None) -> Sequence[UsageRow]:
+        """What all keys, or the key of this lineage, called in the last days, today included, the latest day first."""
+        found = select(UsageRow).where(col(UsageRow.day) >= self._first(days))
         if lineage is not None:
-            found = found.where(col(KeyUsageRow.lineage) == lineage)
-        ordered = found.order_by(col(KeyUsageRow.day).desc(), col(KeyUsageRow.lineage), col(KeyUsageRow.building), col(KeyUsageRow.tool))
+            found = found.where(col(UsageRow.lineage) == lineage)
+        ordered = found.order_by(col(UsageRow.day).desc(), col(UsageRow.lineage), col(UsageRow.building), col(UsageRow.tool))
         async with self._storage.read(may_lag=True) as session:
             return (await session.exec(ordered)).all()
 

@@ -1,12 +1,16 @@
-"""The step that counts what keys call, and refuses those that have spent their product's quota."""
+"""The step that counts what keys call, and refuses those that have spent their product's quota; and what stores the counts."""
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
+from campus.building import Building, Job
 from campus.caller import Key, Way
+from campus.catalog.parts import FeatureSite
 from campus.context import Context
+from campus.features.usage.counts import KeyUsage
 from campus.keys.quotas import Standing
-from campus.keys.usage import KeyUsage
 from campus.observability import utc_text
 from campus.observability.metrics import Metrics
 from campus.paywall.admission import Paywall
@@ -16,6 +20,8 @@ from twins import Problem
 
 QUOTA = "quota"
 """Its name among the limits of a call."""
+FLUSH = timedelta(seconds=10)
+"""What a crash may lose."""
 
 
 class Quotas(Step):
@@ -79,3 +85,24 @@ def show_quota(standing: Standing, context: Context) -> None:
     before = [value for _, value in context.headers]
     policies, limits = (b", ".join(values) for values in zip(*([before] if before else []), added, strict=True))
     context.headers = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
+
+
+@asynccontextmanager
+async def opened(site: FeatureSite[None]) -> AsyncIterator[KeyUsage]:
+    """The counts of one process."""
+    quotas = {name: quota for name, table in site.config.products.items() if (quota := table.quota) is not None}
+    usage = KeyUsage(site.storage, now=site.clock, monotonic=site.elapsed, quotas=quotas)
+    yield usage
+    await usage.flush()
+
+
+async def flush(site: FeatureSite[None, KeyUsage]) -> None:
+    """Store what was counted."""
+    await site.state.flush()
+
+
+building = Building(
+    state=opened,
+    steps=lambda site: [Quotas(site.state, site.paywall, site.metrics)],
+    jobs=[Job(flush, every=FLUSH, on="each")],
+)

@@ -49,25 +49,25 @@ async def test_a_keys_calls_are_counted_by_day_and_tool_in_all_processes_togethe
             await served.call("roll")  # without a key, and without an answer
         assert await calls_of(campus, token) == [], "nothing is written for a call"
         for served in (campus, other):
-            await served.service.run_job("campus.flush_usage")
-            await served.service.run_job("campus.flush_usage")  # adds nothing again
+            await served.service.run_job("usage.flush")
+            await served.service.run_job("usage.flush")  # adds nothing again
         assert await calls_of(campus, token) == [("2026-08-21", "look", 2), ("2026-08-21", "roll", 5)]
         clock.move(timedelta(days=1))
         _, rotated = await campus.service.keys.rotate(key.id)
         await campus.call("roll", key=rotated)
-        await campus.service.run_job("campus.flush_usage")
+        await campus.service.run_job("usage.flush")
         assert (await calls_of(other, rotated))[0] == ("2026-08-22", "roll", 1), "a rotation goes on"
         assert len(await calls_of(other, rotated)) == 3
         page = await campus.http.get("/keys", headers={"Authorization": f"Bearer {rotated}", "Accept": "text/markdown"})
         assert "2026-08-22" in page.text
-        assert await campus.service.core.usage.totals([key.lineage, "key_other"], days=1) == {key.lineage: 1}
+        assert await campus.service.feature("usage").totals([key.lineage, "key_other"], days=1) == {key.lineage: 1}
         assert await calls_of(campus, await campus.key("dice")) == [], "another key's calls are its own"
 
 
 async def test_what_cannot_be_stored_is_stored_later_and_what_is_old_is_deleted(storage_url: str) -> None:
     clock = Clock(datetime(2026, 8, 21, 12, tzinfo=UTC))
     async with open_campus(dice=building(), clock=clock, storage=storage_url) as campus:
-        usage = campus.service.core.usage
+        usage = campus.service.feature("usage")
         key, _ = await campus.service.keys.issue("dice")
         usage.count(key, "dice", "roll")
         usage.count(key, "dice", "\ud800")  # which no database stores
@@ -76,11 +76,11 @@ async def test_what_cannot_be_stored_is_stored_later_and_what_is_old_is_deleted(
         [bad] = [used for used in usage._counts.waiting if used.tool == "\ud800"]
         del usage._counts.waiting[bad]
         await usage.flush()
-        assert [(one.tool, one.calls) for one in await usage.of_all(days=1)] == [("roll", 1)]
+        assert [(one.tool, one.calls) for one in await usage.read(days=1)] == [("roll", 1)]
         clock.move(USAGE_KEPT + timedelta(days=1))
         usage.count(key, "dice", "look")
         await usage.flush()
-        assert [one.tool for one in await usage.of_all(days=800)] == ["look"]
+        assert [one.tool for one in await usage.read(days=800)] == ["look"]
 
 
 async def test_the_operator_lists_what_keys_called(tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]) -> None:

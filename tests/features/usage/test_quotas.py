@@ -75,7 +75,7 @@ async def test_calls_at_once_do_not_exceed_the_quota(storage_url: str) -> None:
             for number in range(30):
                 tasks.start_soon(call)
                 if number == 15:
-                    tasks.start_soon(campus.service.core.usage.flush)
+                    tasks.start_soon(campus.service.feature("usage").flush)
         assert found == {200: 10, 429: 20}
 
 
@@ -90,7 +90,7 @@ async def test_processes_share_a_quota_and_know_each_others_calls_after_a_flush(
         assert await statuses(campus, "roll", 2, token) == {200: 2}
         assert await statuses(other, "roll", 1, token) == {200: 1}
         for served in (campus, other):
-            await served.service.core.usage.flush()
+            await served.service.feature("usage").flush()
         clock.move(timedelta(seconds=5))
         assert await statuses(campus, "roll", 3, token) == {200: 2, 429: 1}
     async with open_campus(dice=building(), clock=clock, storage=storage_url, tables=tables) as again:
@@ -131,8 +131,8 @@ async def test_a_payment_opens_a_call_whose_key_has_used_up_its_quota(frame: Fra
             paid = await campus.call("roll", key=token, payment=payer.payload(terms))
             assert (paid.status, paid.receipt and paid.receipt["success"]) == (200, True)
             assert await chain.balance(payee) == 20_000
-            await campus.service.core.usage.flush()
-            assert [one.calls for one in await campus.service.core.usage.of_all(days=1)] == [1], "a paid call is none of the key's"
+            await campus.service.feature("usage").flush()
+            assert [one.calls for one in await campus.service.feature("usage").read(days=1)] == [1], "a paid call is none of the key's"
 
 
 @pytest.mark.parametrize(
