@@ -37,8 +37,6 @@ def upgrade() -> None:
     _make_tasks()
     _make_connect()
     _make_mailboxes()
-    _make_audit_log()
-    _make_limits()
 
 
 def _make_jobs() -> None:
@@ -314,35 +312,6 @@ def _make_mailboxes() -> None:
         sa.PrimaryKeyConstraint("address", "sender", name=op.f("pk_mailbox_senders")),
     )
     op.create_index(op.f("ix_mailbox_senders_sender_asked_at"), "mailbox_senders", ["sender", "asked_at"])
-
-
-def _make_audit_log() -> None:
-    op.create_table(
-        "audit_log",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("who", sa.String(), nullable=True),
-        sa.Column("frame", sa.String(), nullable=True),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("outcome", sa.String(), nullable=False),
-        sa.Column("amount", sa.BigInteger(), nullable=True),
-        sa.Column("request_id", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
-    )
-    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at"])
-
-
-def _make_limits() -> None:
-    """In PostgreSQL the table is unlogged: it holds a minute, and nobody waits for a disk or a standby to store it."""
-    op.create_table(
-        "spent_limits",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("missing", sa.Double(), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_spent_limits")),
-        prefixes=["UNLOGGED"] if op.get_bind().dialect.name == "postgresql" else [],
-    )
 
 
 def _store_secret(name: str) -> None:

@@ -14,7 +14,7 @@ from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import read_place
 from campus.core import open_core
 from campus.errors import ConfigError
-from campus.keys.audit_log import audit_entries
+from campus.features.audit_log.log import audit_entries
 from campus.pricing import Price
 from campus.storage import Storage
 from twins import spreadsheet_text
