@@ -121,7 +121,7 @@ class KeyUsage:
         found = select(KeyUsageRow.lineage, func.sum(KeyUsageRow.calls)).where(
             col(KeyUsageRow.lineage).in_(lineages), col(KeyUsageRow.day) >= self._first(days)
         )
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             rows = (await session.exec(found.group_by(col(KeyUsageRow.lineage)))).all()
         return {lineage: int(calls) for lineage, calls in rows}
 
@@ -129,7 +129,7 @@ class KeyUsage:
         """The calls with keys in the last days, today included: day, building.tool and number; a day without any is left out."""
         name = col(KeyUsageRow.building) + "." + col(KeyUsageRow.tool)
         found = select(KeyUsageRow.day, name, func.sum(KeyUsageRow.calls)).where(col(KeyUsageRow.day) >= self._first(days))
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             rows = (await session.exec(found.group_by(col(KeyUsageRow.day), name))).all()
         return [(day, tool, int(calls)) for day, tool, calls in rows]
 
@@ -146,7 +146,7 @@ class KeyUsage:
         if lineage is not None:
             found = found.where(col(KeyUsageRow.lineage) == lineage)
         ordered = found.order_by(col(KeyUsageRow.day).desc(), col(KeyUsageRow.lineage), col(KeyUsageRow.building), col(KeyUsageRow.tool))
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             return (await session.exec(ordered)).all()
 
     def _first(self, days: int) -> str:
