@@ -78,11 +78,9 @@ async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mappin
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
-        found: list[str] = []
-        for check in one.loaded.building.checks:
-            if check.on == on:
-                found += await _run_check(check.run, sites[one.name])
-        findings[one.name] = found
+        due = [check for check in one.loaded.building.checks if check.on == on]
+        if due or isinstance(one, OpenBuilding):  # a building without checks is named too
+            findings[one.name] = [each for check in due for each in await _run_check(check.run, sites[one.name])]
     return findings
 
 
@@ -154,7 +152,6 @@ def fastmcp_findings() -> Sequence[str]:
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
-    """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
         [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
@@ -379,7 +376,6 @@ def calls_write(opened: OpenBuilding) -> bool:
 
 
 async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
-    """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
     async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:
