@@ -287,7 +287,7 @@ async def _takes_no_writes(connection: Any) -> bool:
 
 
 def postgres_backend(url: str, password: str | None) -> PostgresBackend:
-    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`; StorageError says what is wrong."""
+    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`."""
     return PostgresBackend(_read_url(url, password))
 
 
