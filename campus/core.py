@@ -49,7 +49,6 @@ def open_databases(
         config.storage.url,
         folder=config.folder,
         password=database_password(config),
-        replica=config.storage.replica,
         exclusive=exclusive and not config.is_locked,
         reading=reading,
         migrates=migrates,

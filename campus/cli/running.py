@@ -35,7 +35,7 @@ from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
-from campus.installed import installed_features
+from campus.installed import installed_features, place_of
 from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.metrics import Metrics
 from campus.storage.copying import CopiedTable, copy_databases
@@ -399,8 +399,9 @@ def migration(
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 
-    features = installed_features()
-    tables = features[building].table_base if building in features else find(building, installed_buildings()).tables
+    name = building.removeprefix("campus.")  # as a feature's history is called
+    feature = installed_features().get(name)
+    tables = feature.table_base if feature else find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
-    print(write_revision(tables, building, text))
+    print(write_revision(tables, place_of(name) if feature else building, text))

@@ -113,7 +113,7 @@ class KeyUsage:
         found = select(UsageRow.lineage, func.sum(UsageRow.calls)).where(
             col(UsageRow.lineage).in_(lineages), col(UsageRow.day) >= self._first(days)
         )
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             rows = (await session.exec(found.group_by(col(UsageRow.lineage)))).all()
         return {lineage: int(calls) for lineage, calls in rows}
 
@@ -121,7 +121,7 @@ class KeyUsage:
         """The calls with keys in the last days, today included: day, building.tool and number; a day without any is left out."""
         name = col(UsageRow.building) + "." + col(UsageRow.tool)
         found = select(UsageRow.day, name, func.sum(UsageRow.calls)).where(col(UsageRow.day) >= self._first(days))
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             rows = (await session.exec(found.group_by(col(UsageRow.day), name))).all()
         return [(day, tool, int(calls)) for day, tool, calls in rows]
 
@@ -131,7 +131,7 @@ class KeyUsage:
         if lineage is not None:
             found = found.where(col(UsageRow.lineage) == lineage)
         ordered = found.order_by(col(UsageRow.day).desc(), col(UsageRow.lineage), col(UsageRow.building), col(UsageRow.tool))
-        async with self._storage.read(may_lag=True) as session:
+        async with self._storage.read() as session:
             return (await session.exec(ordered)).all()
 
     def _first(self, days: int) -> str:
