@@ -4,14 +4,14 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 
 from sqlmodel import SQLModel
 
 from campus.config import Config
+from campus.installed import installed_features, place_of
 from campus.keys.access_tokens import AccessTokens
-from campus.keys.audit_log import AuditLog
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.quotas import Quota
@@ -35,7 +35,6 @@ class Core:
     sessions: Sessions
     clients: ConnectedClients
     usage: KeyUsage
-    audit_log: AuditLog | None
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -72,22 +71,28 @@ async def open_core(
     tables: Mapping[str, type[SQLModel]] | None = None,
     made: bool = False,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names with campus's own tables, which are made if there are none.
+    """Open the database that campus.toml names with campus's own tables and those of features, which are made if there are none.
 
     `exclusive` is for serving: it claims embedded files for this process, and migrates databases of an older version, which others
     refuse. `reading` is for commands that only read. `tables` are the tables of everything that will be opened on it, so that a
     database of another version is found before anything is written; with `made`, one that is empty is refused too.
     """
     async with open_databases(config, exclusive=exclusive, reading=reading, migrates=exclusive) as databases:
-        await databases.check({"campus": CoreTables, **(tables or {})}, made=made)
+        await databases.check({"campus": CoreTables, **feature_tables(), **(tables or {})}, made=made)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
+        for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
+            await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
         usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        audit = AuditLog(storage, now=now, kept=timedelta(days=config.audit_log.days)) if config.audit_log else None
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, audit, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
+
+
+def feature_tables() -> dict[str, type[SQLModel]]:
+    """The tables of the features that are installed, by the names of their histories."""
+    return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
 
 
 def database_password(config: Config) -> str | None:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from hashlib import sha256
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -19,6 +18,7 @@ from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.server import brief_teaser, top_cves_today
 from campus import Problem, Request, Response
+from campus.layout import unless_known
 from campus.observability import utc_text
 
 KEV_DAYS = 30
@@ -29,7 +29,6 @@ MEDIA_TYPES = {"json": "application/feed+json", "atom": "application/atom+xml; c
 NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PUBLIC = "public, max-age=300, stale-if-error=86400"
 PRIVATE = "private, max-age=300"
-NOT_MODIFIED = 304
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ async def public_feed(request: Request, site: CveSite) -> Response:
         else:
             feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
         body = site.state.feeds[name] = WRITERS[kind](feed)
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PUBLIC)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PUBLIC}), request)
 
 
 async def full_feed(request: Request, site: CveSite) -> Response:
@@ -215,7 +214,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
         body = brief.as_csv().encode()
     else:
         body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PRIVATE}), request)
 
 
 def is_free(site: CveSite, tool: str) -> bool:
@@ -228,12 +227,3 @@ def _opens_list(site: CveSite) -> bool:
     """Whether the full list is free here, or opened by the keys that may make a feed's address: the operator sets both scopes."""
     brief, maker = (site.directory.tool(site.name, name) for name in ("top_cves_today", "create_feed_url"))
     return brief is not None and (brief.free or (maker is not None and brief.key_scope == maker.key_scope))
-
-
-def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:
-    etag = f'"{sha256(body).hexdigest()}"'
-    headers = {"ETag": etag, "Cache-Control": cache}
-    held = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
-    if held & {etag, "*"}:
-        return Response(status_code=NOT_MODIFIED, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)

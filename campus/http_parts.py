@@ -1,0 +1,43 @@
+"""What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from campus.app import Campus
+from campus.catalog.plan import Plan
+from campus.site import Site
+from twins import RouteEntry
+
+
+class HttpPart:
+    """Base of what Building(http=…) makes, once for each process that serves: it overrides what it adds."""
+
+    links: str = ""
+    """The Link header of every page."""
+    notices: bool = False
+    """Whether its routes show the tools of buildings: then changed ones are listed anew before one answers."""
+    more_urls: Collection[str] = ()
+    """Further addresses that are served."""
+
+    def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
+        self.campus = campus
+        self.site = site
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""
+        return ()
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The app of the service, or one before it."""
+        return app
+
+    def operators(self) -> dict[str, Any]:
+        """What it adds to the operator's listener: arguments of `admin_app`."""
+        return {}
+
+
+def http_parts(campus: Campus) -> list[HttpPart]:
+    """Those of this campus."""
+    return [http(campus, campus.sites[one.name]) for one in campus.parts if (http := one.loaded.building.http) is not None]
