@@ -78,11 +78,9 @@ async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mappin
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
-        found: list[str] = []
-        for check in one.loaded.building.checks:
-            if check.on == on:
-                found += await _run_check(check.run, sites[one.name])
-        findings[one.name] = found
+        checks = [check for check in one.loaded.building.checks if check.on == on]
+        if checks or isinstance(one, OpenBuilding):
+            findings[one.name] = [sentence for check in checks for sentence in await _run_check(check.run, sites[one.name])]
     return findings
 
 
