@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import reduce
@@ -68,7 +68,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
-                yield Edge(
+                edge: ASGIApp = Edge(
                     reduce(lambda app, feature: feature.around(app), endpoints.features, cast(ASGIApp, endpoints)),
                     public_url=plan.config.url,
                     more_urls=[url for feature in endpoints.features for url in feature.more_urls],
@@ -78,6 +78,10 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     trusted_proxies=server.trusted_proxies,
                     requests=campus.metrics.requests,
                 )
+                with ExitStack() as layers:
+                    for feature in endpoints.features:
+                        edge = layers.enter_context(feature.outermost(edge))
+                    yield edge
                 tasks.cancel_scope.cancel()
 
 

@@ -1,6 +1,7 @@
 """What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,10 @@ class HttpPart:
     def around(self, app: ASGIApp) -> ASGIApp:
         """The app of the service, or one before it."""
         return app
+
+    def outermost(self, app: ASGIApp) -> AbstractContextManager[ASGIApp]:
+        """The app with the edge around it, or one before that, while it is served."""
+        return nullcontext(app)
 
     def operators(self) -> dict[str, Any]:
         """What it adds to the operator's listener: arguments of `admin_app`."""
