@@ -78,9 +78,9 @@ async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mappin
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
-        checks = [check for check in one.loaded.building.checks if check.on == on]
-        if checks or isinstance(one, OpenBuilding):
-            findings[one.name] = [sentence for check in checks for sentence in await _run_check(check.run, sites[one.name])]
+        due = [check for check in one.loaded.building.checks if check.on == on]
+        if due or isinstance(one, OpenBuilding):  # a building without checks is named too
+            findings[one.name] = [each for check in due for each in await _run_check(check.run, sites[one.name])]
     return findings
 
 
@@ -306,7 +306,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
             return [f"in its database {missing}; {how_to_migrate(site.name)}"]
         from campus.storage.alembic_runner import drift  # 0.2 s
 
-        found = await drift(site.storage, tables)
+        found = await drift(site.storage, tables, site.name)
     except CampusError as error:  # the other buildings are checked all the same
         return [str(error)]
     return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"] if found else []

@@ -18,20 +18,35 @@ Problem of theirs is the answer. Only `admitted` may return something to await, 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from starlette.types import Scope
 
-from campus.caller import Frame, Key
+from campus.caller import Frame, Key, Way
 from campus.context import Context, Slot
 from campus.errors import LoadError
-from campus.payments.payment import PaidAnswer, Payment
 from campus.pricing import Offer
 from twins import Problem
 
 ResultT = TypeVar("ResultT")
 PAID = Slot[int]()
 """What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
+
+
+class Answered(NamedTuple):
+    """An answer of a tool that was stored: its JSON, and what HTTP adds in headers, and MCP in `_meta`."""
+
+    body: bytes
+    headers: Mapping[str, str] = {}
+    meta: Mapping[str, Any] = {}
+
+
+class Unlock(NamedTuple):
+    """A way to open a tool without a key: a sentence for its refusals, what a caller whose key is used up does, and as data."""
+
+    sentence: str
+    instead: str
+    data: Mapping[str, Any] | None
 
 
 class GatedCall(Protocol[ResultT]):
@@ -61,8 +76,9 @@ class GatedCall(Protocol[ResultT]):
         """The result, with the reason why the key that was sent does not count."""
         ...
 
-    def payment(self) -> Payment | None:
-        """The payment that the call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The request's `_meta` over MCP; empty over HTTP, where the same is in headers."""
         ...
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
@@ -73,25 +89,25 @@ class GatedCall(Protocol[ResultT]):
         """The arguments in the form that a payment is bound to. Raises a Problem for arguments that are not valid."""
         ...
 
-    def is_quoted(self, offer: Offer) -> bool:
-        """Whether a call without a payment has its arguments read, for terms that name them."""
-        ...
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        """The caller's Idempotency-Key, also from among the arguments."""
-        ...
-
     def waiting(self) -> AbstractContextManager[None]:
-        """Entered while a sale may wait for its settlement."""
+        """Entered while a step may wait for others before it answers: the caller is kept from giving up, and the call from ending."""
         ...
 
-    def delivered(self, sold: PaidAnswer, made: ResultT | None) -> ResultT:
-        """A bought answer with its receipt; `made` is the tool's result if it ran for this call."""
+    def answered(self, answer: Answered, made: ResultT | None) -> ResultT:
+        """A stored answer as this frame writes it; `made` is the tool's result if it ran for this call."""
         ...
 
 
 class Dropped(Problem):
     """A refusal that ends the call unheard."""
+
+
+class Explained(Problem):
+    """A refusal that says more over MCP than its body."""
+
+    def meta(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the result that it is over MCP has in `_meta`; `body` is its JSON."""
+        return None
 
 
 class Opening(Protocol[ResultT]):
@@ -114,6 +130,7 @@ Admitted = Callable[[GatedCall[Any], Offer, Context, Key | None], Awaitable[None
 Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
 Ended = Callable[[GatedCall[Any], Context, str], None]
+Unlocks = Callable[[Offer, Way], Unlock | None]
 
 
 class Step:
@@ -135,6 +152,8 @@ class Step:
     opens: Opens | None = None
     dropped: DroppedCall | None = None
     ended: Ended | None = None
+    unlocks: Unlocks | None = None
+    """No moment: how a tool is opened without a key by those who come one way; a refusal says so."""
 
 
 def asked(steps: Iterable[Step], moment: str) -> list[Any]:

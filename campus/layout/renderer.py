@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from campus.context import context_of
+from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, asset_of, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
@@ -313,16 +314,6 @@ def _path() -> str:
 def moment(value: datetime | None) -> str:
     """A time for people, in UTC: 2026-11-22 13:30:05."""
     return f"{value:%Y-%m-%d %H:%M:%S}" if value else ""
-
-
-def in_words(span: timedelta) -> str:
-    """A length of time: 3 days 4 h, 2 h 5 min, 40 s. campus.js says the same."""
-    minutes, seconds = divmod(int(span.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} day{'s' * (days > 1)} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
 
 
 def from_now(value: datetime | None, now: datetime) -> str:

@@ -7,17 +7,18 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from campus.caller import Way
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
 from campus.observability.metrics import Metrics
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.states import not_sold
 from campus.payments.terms import without_terms
-from campus.payments.wire import purchase_key
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
-from campus.steps import PAID, GatedCall, Opening, Step
-from twins import Problem
+from campus.steps import PAID, Answered, GatedCall, Opening, Step, Unlock
+from twins import QUERY_METHODS, Problem
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
 """How the URL of a payment's terms names a part of the path that has no value."""
@@ -44,7 +45,34 @@ class Sale(Step):
         """See Step."""
         if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
             return ForKeysAlone(call, refusal, per_call=self._selling is not None)
-        return SoldCall(call, offer, refusal, call.payment(), self._selling, self._metrics)
+        return SoldCall(call, offer, refusal, payment_of(call), self._selling, self._metrics)
+
+    def unlocks(self, offer: Offer, way: Way) -> Unlock | None:
+        """See Step."""
+        if self._selling is None or not offer.is_sold_per_call or way == "connected":
+            return None
+        price = "the price of the product" if offer.price is None else f"${offer.price}"
+        return Unlock(
+            f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
+            f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it.",
+            None
+            if offer.price is None
+            else {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"},
+        )
+
+
+def payment_of(call: GatedCall[Any]) -> Payment | None:
+    """The payment that the call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+    return payment_in_headers(call.scope) if call.frame == "http" else payment_in_meta(call.meta)
+
+
+def is_quoted(call: GatedCall[Any], offer: Offer) -> bool:
+    """Whether a call without a payment has its arguments read, for terms that name them.
+
+    A body is worth reading only if it sets the price, or may ask for what was bought before.
+    """
+    is_read = call.frame == "mcp" or call.method in QUERY_METHODS
+    return is_read or offer.access.sells is not None or idempotency_key_in(call.scope) is not None
 
 
 @dataclass(frozen=True)
@@ -86,8 +114,8 @@ class SoldCall:
         with call.waiting():
             if self.payment is not None:
                 return await self._bought(self.payment, run)
-            sent = await call.sent() if call.is_quoted(self.offer) else None
-            request = PaidRequest(call.scope, call.frame, call.method, call.idempotency_key(sent))
+            sent = await call.sent() if is_quoted(call, self.offer) else None
+            request = PaidRequest(call.scope, call.frame, call.method, idempotency_key_in(call.scope, call.meta, sent))
             shown = None if sent is None else await _as_far_as_valid(call, sent)
             return await self._delivered(await self.selling.bought_before(self.refusal, self.offer, shown, request), None)
 
@@ -95,7 +123,7 @@ class SoldCall:
         """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
         call = self.call
         arguments = await call.canonical()
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
         request = PaidRequest(call.scope, call.frame, call.method, key)
         made: list[Any] = []
 
@@ -125,15 +153,20 @@ class SoldCall:
         """The bought answer; that of a renewal was made before the charge, and is given the end that the key has by it."""
         ends, keys = self.offer.access.ends, context_of(self.call.scope).site.keys
         if ends is None or (end := await keys.end_of_renewal(sold.payment)) is None:
-            return self.call.delivered(sold, made)
+            return self.call.answered(answered(sold), made)
         body = {**from_json(sold.answer.body), ends: end}
-        return self.call.delivered(replace(sold, answer=StoredAnswer(to_json(body))), None)
+        return self.call.answered(answered(replace(sold, answer=StoredAnswer(to_json(body)))), None)
 
     async def _check_renewal(self, product: str, key_id: str) -> None:
         try:
             await context_of(self.call.scope).site.keys.check_renewal(product, key_id)
         except KeyRefused as refused:
             raise not_sold(str(refused)) from None
+
+
+def answered(sold: PaidAnswer) -> Answered:
+    """A bought answer with its receipt."""
+    return Answered(sold.answer.body, receipt_headers(sold.receipt), {RECEIPT_META: dict(sold.receipt)})
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

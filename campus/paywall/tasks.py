@@ -22,19 +22,18 @@ from campus.caller import Caller
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
 from campus.observability import utc_text
-from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
 from campus.payments.terms import task_seconds
-from campus.payments.wire import RECEIPT_META, purchase_key, receipt_headers
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
+from campus.paywall.sale import payment_of
 from campus.paywall.selling import Selling
-from campus.pricing import Offer
 from campus.problems import EXPLAINED_AT, fixed_problem, storage_problem
 from campus.secrets import random_base62
-from campus.steps import GatedCall
+from campus.steps import Answered, GatedCall
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
 from campus.tasks.tables import TaskRow
@@ -117,8 +116,9 @@ class TaskCall:
     def noted(self, result: ToolResult, key_ignored: str) -> ToolResult:
         return _with_meta(result, {"key_ignored": key_ignored})
 
-    def payment(self) -> Payment | None:
-        return self._call.payment()
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._call.meta
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
         return self._call.sent()
@@ -126,18 +126,11 @@ class TaskCall:
     def canonical(self) -> Awaitable[dict[str, Any]]:
         return self._call.canonical()
 
-    def is_quoted(self, offer: Offer) -> bool:
-        return self._call.is_quoted(offer)
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return self._call.idempotency_key(sent)
-
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def delivered(self, sold: PaidAnswer, made: ToolResult | None) -> ToolResult:
-        result = made or result_of(sold.answer, self.served_by.operation)
-        return _with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+    def answered(self, answer: Answered, made: ToolResult | None) -> ToolResult:
+        return _with_meta(made or result_of(answer.body, self.served_by.operation), answer.meta)
 
 
 class BackgroundTasks:
@@ -214,13 +207,13 @@ class BackgroundTasks:
         if selling is None or not selling.pricing.sells(offer):
             return None
         try:
-            payment = call.payment()
+            payment = payment_of(call)
         except Problem:  # the gate says so, unless a key admits the call
             return None
         if payment is None:
             return None
         resource = selling.pricing.resource(offer, await call.canonical())
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
         payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {_network(call.scope)}"
         digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
         return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
@@ -293,7 +286,7 @@ class BackgroundTasks:
 
     def _payable_seconds(self, call: TaskCall, caller: Caller) -> int:
         """For how long a task may still run and be charged afterwards; as long as any, if it is not paid for."""
-        payment = call.payment() if caller.payment else None
+        payment = payment_of(call) if caller.payment else None
         return maxsize if payment is None else max(0, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS)
 
     def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.checks import Findings
+from campus.durations import in_words
 from campus.errors import CampusError, StorageUnavailable
 from campus.features.audit_log.log import last_acts
 from campus.features.audit_log.tables import AuditRow
@@ -23,7 +24,7 @@ from campus.features.operator.checklist import Point, checklist
 from campus.features.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
-from campus.layout.renderer import Pages, in_words
+from campus.layout.renderer import Pages
 from campus.payments.ledger import Accounts, Period, StateTotal
 
 ENDING_SOON = timedelta(days=7)

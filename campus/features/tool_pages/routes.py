@@ -140,9 +140,9 @@ class ToolPages(HttpPart):
         entry = shown.entry
         arguments = arguments_of(operation, values)
         if sum(map(len, values.values())) <= LONGEST_SAMPLED:
-            chosen = read_values(arguments) if answered else example_values(arguments, operation.route.any_of)
+            chosen = read_values(arguments) if answered else example_values(operation, arguments)
         else:  # several samples would repeat it
-            chosen = example_values(arguments_of(operation, {}), operation.route.any_of)
+            chosen = example_values(operation, arguments_of(operation, {}))
         mcp = f"{self.directory.url}{building.mcp_path}"
         with_key = not entry.free and entry.key_scope is not None
         return self.pages.page(

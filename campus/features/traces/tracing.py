@@ -27,7 +27,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 from sqlalchemy import Engine, event
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from campus.alerts.dispatcher import Dispatcher
+from campus.alerts import Dispatcher
 from campus.context import context_of
 from campus.jobs.run import Runner
 from campus.payments.processor import PaymentProcessor

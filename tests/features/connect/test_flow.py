@@ -7,7 +7,7 @@ from itertools import cycle
 
 import httpx
 import pytest
-from conformance.served_campus import UNPAYABLE
+from contract.served_campus import UNPAYABLE
 from fastmcp import FastMCP
 from features.connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, ChatApp, answer_of, result_of
 from features.connect.conftest import CONNECT, make_lock
