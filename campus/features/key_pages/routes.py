@@ -18,6 +18,7 @@ from campus.catalog.plan import Plan
 from campus.features.key_pages.holdings import owned_by
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
+from campus.keys.connected_clients import clients_of, disconnect
 from campus.keys.sign_ins import KEY_PAGE as PATH
 from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import checked_form, local_path
@@ -79,7 +80,11 @@ class KeyPages(HttpPart):
         form = await checked_form(request, self.pages.layout.cookies)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
-            await self.campus.core.clients.disconnect(form.get("client", ""), lineage=credential.key.lineage)
+            core, connect = self.campus.core, self.campus.feature("connect")
+            ended = await disconnect(core.storage, form.get("client", ""), lineage=credential.key.lineage, now=core.now())
+            core.keys.makers.forget()
+            if connect is not None:
+                connect.tokens.forget(ended)
         return _back()
 
     async def change(self, request: Request) -> Response:
@@ -108,7 +113,7 @@ class KeyPages(HttpPart):
     async def _key_page(self, request: Request, key: Key) -> Response:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
-        clients = await self.campus.core.clients.of_lineage(key.lineage)
+        clients = await clients_of(self.campus.core.storage, key.lineage, now=self.campus.core.now())
         calls = await self.campus.core.usage.of_lineage(key.lineage, days=USAGE_DAYS)
         standing = await self.campus.core.usage.standing(key) if self.campus.core.usage.has_quota(key) else None
         owned = await owned_by(key, self.visitors)
