@@ -1,6 +1,5 @@
 """What every command opens first: the databases, campus's own tables, and the keys."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.installed import installed_features, place_of
-from campus.keys.access_tokens import AccessTokens
-from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
@@ -25,13 +22,12 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the browsers and clients that they let in; `storage` holds campus's own tables."""
+    """The open databases, the keys, and the browsers that they let in; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
     keys: KeyRing
     sessions: Sessions
-    clients: ConnectedClients
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -80,9 +76,7 @@ async def open_core(
         for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
             await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
-        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
-        clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), now, elapsed)
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:

@@ -115,7 +115,9 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
     """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
     async def found(core: Any) -> Any:
-        return await core.clients.of_lineage((await core.keys.named(key)).lineage)
+        from campus.keys.connected_clients import clients_of
+
+        return await clients_of(core.storage, (await core.keys.named(key)).lineage, now=core.now())
 
     rows = [
         {

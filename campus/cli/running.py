@@ -3,11 +3,10 @@
 import gc
 import inspect
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,6 @@ import anyio
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 from sqlmodel import SQLModel
-from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
@@ -42,7 +40,6 @@ from campus.storage.copying import CopiedTable, copy_databases
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 
-COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)
 
 NEW_OBJECTS = 10_000
@@ -134,27 +131,15 @@ async def serve_campus(
                 proxies = settings.operators_proxies
                 served = partial(serve_app, trusted_proxies=proxies, name="operator", grace_seconds=1, takes_signals=False)
                 tasks.start_soon(served, open_admin(campus), operators)
-            with traced(app, settings.server.name) as outermost:
-                await serve_app(
-                    outermost,
-                    listener,
-                    trusted_proxies=settings.server.trusted_proxies,
-                    on_started=started,
-                    on_stopping=campus.stopping.set,
-                    requests=campus.metrics.requests,
-                )
+            await serve_app(
+                app,
+                listener,
+                trusted_proxies=settings.server.trusted_proxies,
+                on_started=started,
+                on_stopping=campus.stopping.set,
+                requests=campus.metrics.requests,
+            )
             tasks.cancel_scope.cancel()
-
-
-def traced(app: ASGIApp, name: str) -> AbstractContextManager[ASGIApp]:
-    """The app; with traces, if the environment names a collector of OpenTelemetry."""
-    if not os.environ.keys() & COLLECTORS:
-        return nullcontext(app)
-    try:
-        from campus.tracing import traced as with_traces  # the SDK, which few want
-    except ImportError:
-        raise CampusError("the environment names a collector of OpenTelemetry: `pip install 'mcp-campus[otel]'`, or unset it") from None
-    return with_traces(app, name, version("mcp-campus"))
 
 
 async def _settle(campus: Campus) -> None:

@@ -23,7 +23,7 @@ from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
 from campus.problems import EXPLAINED_AT, explanations
-from campus.site import Site, VisitorService
+from campus.site import Site
 from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
 DESCRIPTION = "campus's description of a building"
@@ -116,7 +116,7 @@ def own_routes(directory: Directory, own: Mapping[str, str], problems: Mapping[s
     ]
 
 
-def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:
+def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: object) -> RouteEntry:
     """A building's page for the table of routes; its function is called with the request and the building's site."""
     site = replace(site, visitors=visitors)
 

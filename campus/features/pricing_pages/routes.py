@@ -3,23 +3,29 @@
 The wallet's page calls the tool that sells keys, as an agent does: the key is in that answer, and in no page of the server.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
 
+from campus.app import Campus
+from campus.building import Building
+from campus.catalog.plan import Plan
 from campus.config import ProductTable
-from campus.directory import BuildingEntry, Directory
-from campus.http.service_routes import not_found
+from campus.directory import BuildingEntry
+from campus.http.service_routes import not_found, own_page
+from campus.http_parts import HttpPart
 from campus.keys.repository import other_product
-from campus.layout.renderer import Pages
-from campus.pages.visitors import Visitors
-from campus.payments.receipts import Receipt
+from campus.layout.renderer import Link
+from campus.payments.receipts import receipts_of
 from campus.payments.states import not_sold
 from campus.paywall.admission import ALL
 from campus.pricing import Price
+from campus.site import Site
+from twins import RouteEntry
 
 PATH = "/pricing"
 RECEIPT = "/keys/receipt"
@@ -34,15 +40,21 @@ class Card(NamedTuple):
     includes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PricingPages:
-    """The pages. `receipts` has the payments of a key's lineage."""
+class PricingPages(HttpPart):
+    notices = True
 
-    pages: Pages
-    directory: Directory
-    visitors: Visitors
-    products: Mapping[str, ProductTable]
-    receipts: Callable[[str], Awaitable[Sequence[Receipt]]]
+    def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
+        super().__init__(campus, site)
+        self.products = campus.plan.config.products
+        self.navigation = (Link(PATH, "Pricing", place=1),) if self.products else ()
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return [
+            own_page(["GET"], PATH, self.show),
+            own_page(["GET"], f"{PATH}/{{product}}", self.buy),
+            own_page(["GET"], RECEIPT, self.receipt),
+        ]
 
     async def show(self, request: Request) -> Response:
         priced = tuple((one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells)
@@ -85,7 +97,7 @@ class PricingPages:
         credential = await self.visitors.credential(request)
         if credential.state != "valid" or credential.key is None:
             return sign_in_first(RECEIPT)
-        found = await self.receipts(credential.key.lineage)
+        found = await receipts_of(self.campus.core.storage, credential.key.lineage)
         data = {"ok": True, "receipts": [asdict(one) for one in found]}
         return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
 
@@ -99,3 +111,6 @@ class PricingPages:
 def sign_in_first(path: str) -> Response:
     """Leads a visitor without a key to the form that asks for it, and then to `path`."""
     return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})
+
+
+building = Building(http=PricingPages)

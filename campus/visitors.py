@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlencode
 
 import anyio
 from markupsafe import Markup, escape
@@ -18,15 +18,23 @@ from campus.context import CONTEXT, Context, context_of
 from campus.keys.keyring import KeyRing
 from campus.keys.sessions import Sessions
 from campus.layout.forms import Cookies
-from campus.pages.tool_form import ToolRequest, call_of
 from campus.paywall.admission import ALL, Paywall, bearer
 from campus.site import Site
-from twins import Answer, Problem, RouteTable
+from twins import Answer, Operation, Problem, RouteTable
 
 log = logging.getLogger(__name__)
 STANDARD_MEMBERS = ("type", "title", "status", "detail", "code", "request_id", "errors", "headers")
 PASSED_ON = ("type", "http_version", "server", "client", "scheme", "root_path", "extensions", "asgi", "request_id")
 """What the call of a page has in common with the request for the page; not its headers, such as its cookies."""
+
+
+@dataclass(frozen=True)
+class ToolRequest:
+    """One HTTP request of a tool; `target` is the path with its query, `body` the JSON that is sent."""
+
+    method: str
+    target: str
+    body: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,29 @@ class Visitors:
             except Exception:  # a building's code may raise anything; the start page shows the others
                 log.exception("highlight failed", extra={"building": name})
         return {name: part for name, part in found.items() if part}
+
+
+def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
+    """The HTTP request of a call: path, query or body as the operation places each argument."""
+    method = operation.methods[0]
+    path = operation.path
+    rest = dict(arguments)
+    for name in operation.route.placeholders:
+        path = path.replace(f"{{{name}}}", quote(spelled(rest.pop(name, name.upper())), safe=""))
+    if method not in ("GET", "DELETE"):
+        return ToolRequest(method, path, rest)
+    query = [
+        (operation.by_name[name].wire if name in operation.by_name else name, spelled(item))
+        for name, value in rest.items()
+        if value is not None
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    return ToolRequest(method, f"{path}?{urlencode(query)}" if query else path, None)
+
+
+def spelled(value: Any) -> str:
+    """A value as it is written in an address: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The documentation of campus at /docs: the Markdown files that the distribution carries, in campus's layout."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -14,15 +14,18 @@ from markdown_it.token import Token
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
-from campus.directory import Directory
+from campus.building import Building
+from campus.catalog.plan import Plan
 from campus.http.service_routes import not_found, own_page
+from campus.http_parts import HttpPart
 from campus.layout.assets import read_assets
-from campus.layout.renderer import Pages, content, first_sentence
+from campus.layout.renderer import content, first_sentence
 from twins import RouteEntry
 
 PATH = "/docs"
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 FOLDER = next(folder for folder in (PACKAGE / "docs", PACKAGE.parent / "docs") if folder.is_dir())
 """In the wheel a part of the package; in a checkout beside it."""
 NAMES = frozenset(path.stem for path in FOLDER.glob("*.md"))
@@ -42,12 +45,10 @@ class Document:
     html: Markup
 
 
-@dataclass(frozen=True)
-class DocumentPages:
+class DocumentPages(HttpPart):
     """The pages below /docs. Those of tools, at /docs/api, are another's."""
 
-    pages: Pages
-    directory: Directory
+    notices = True
 
     async def show(self, request: Request) -> Response:
         """One document; /docs itself is the list of all."""
@@ -58,7 +59,8 @@ class DocumentPages:
         contents = _contents(f"{PATH}/{name}") if name != "index" else Markup("")
         return self.pages.page("document.html", request, title=found.title, about=found.about, html=found.html, contents=contents)
 
-    def entries(self) -> list[RouteEntry]:
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
         pictures = [asset.route for asset in read_assets(FOLDER).values()]
         return [own_page(["GET"], PATH, self.show), own_page(["GET"], f"{PATH}/{{name}}", self.show), *pictures]
 
@@ -122,3 +124,6 @@ class _Renderer(RendererHTML):
 
     def table_close(self, tokens: Sequence[Token], index: int, options: Any, env: Any) -> str:
         return "</table>\n</div>\n"
+
+
+building = Building(http=DocumentPages)

@@ -1,12 +1,12 @@
-"""The form of a tool: its fields from the tool's schema, the arguments from what was sent, and the HTTP request of a call. Pure."""
+"""The form of a tool: its fields from the tool's schema, and the arguments from what was sent. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
-from urllib.parse import quote, urlencode
 
+from campus.visitors import spelled
 from twins import Operation, Parameter, Problem, read_json, resolved
 
 PREFIX = "argument."
@@ -51,15 +51,6 @@ class Argument:
         return f"{PREFIX}{self.name}"
 
 
-@dataclass(frozen=True)
-class ToolRequest:
-    """One HTTP request of a tool; `target` is the path with its query, `body` the JSON that is sent."""
-
-    method: str
-    target: str
-    body: Mapping[str, Any] | None
-
-
 def arguments_of(operation: Operation, values: Mapping[str, str]) -> tuple[Argument, ...]:
     """The fields of a tool's form; `values` has what the visitor typed, by argument."""
     root = operation.tool.parameters
@@ -79,8 +70,8 @@ def _argument(parameter: Parameter, root: Schema, *, example: Any, value: str) -
         type=type_of(schema, root),
         required=parameter.required,
         description=str(schema.get("description") or plain.get("description") or ""),
-        default="" if default is None else _spelled(default),
-        example="" if example is None else _spelled(example),
+        default="" if default is None else spelled(default),
+        example="" if example is None else spelled(example),
         members=members_of({"properties": {parameter.name: schema}}, root)[1:],
         choices=choices,
         value=value,
@@ -91,7 +82,7 @@ def _choices(schema: Schema) -> tuple[str, ...]:
     if schema.get("type") == "boolean":
         return ("true", "false")
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    return tuple(map(_spelled, values))
+    return tuple(map(spelled, values))
 
 
 def _kind(schema: Schema) -> Kind:
@@ -153,26 +144,8 @@ def places_of(operation: Operation) -> dict[str, str]:
     return {name: place if sent_as == name else f"{place} as {sent_as}" for name, (place, sent_as) in found.items()}
 
 
-def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
-    """The HTTP request of a call: path, query or body as the operation places each argument."""
-    method = operation.methods[0]
-    path = operation.path
-    rest = dict(arguments)
-    for name in operation.route.placeholders:
-        path = path.replace(f"{{{name}}}", quote(_spelled(rest.pop(name, name.upper())), safe=""))
-    if method not in ("GET", "DELETE"):
-        return ToolRequest(method, path, rest)
-    query = [
-        (operation.by_name[name].wire if name in operation.by_name else name, _spelled(item))
-        for name, value in rest.items()
-        if value is not None
-        for item in (value if isinstance(value, list) else [value])
-    ]
-    return ToolRequest(method, f"{path}?{urlencode(query)}" if query else path, None)
-
-
 def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
-    return [name for name in operation.route.placeholders if not _spelled(arguments.get(name, ""))]
+    return [name for name in operation.route.placeholders if not spelled(arguments.get(name, ""))]
 
 
 def result_fields(operation: Operation) -> tuple[Member, ...]:
@@ -244,7 +217,3 @@ def _without_null(schema: Schema, root: Schema) -> Schema:
     kinds = schema.get("type")
     others = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else []
     return {**schema, "type": others[0]} if len(others) == 1 else schema
-
-
-def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,26 +1,26 @@
 """The pages of the tools: /docs/api lists them, /tools/<building>/<tool> describes one and has a form that calls it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
 
+from campus.building import Building
 from campus.caller import ABSENT
+from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
 from campus.context import context_of
-from campus.directory import Directory, ToolEntry
-from campus.layout.forms import checked_form
-from campus.layout.renderer import Pages
-from campus.pages.samples import samples_of
-from campus.pages.tool_form import (
+from campus.directory import ToolEntry
+from campus.features.tool_pages.samples import samples_of
+from campus.features.tool_pages.tool_form import (
     Argument,
     arguments_of,
-    call_of,
     example_answer,
     example_values,
     missing_in_path,
@@ -29,12 +29,19 @@ from campus.pages.tool_form import (
     result_fields,
     sent_values,
 )
-from campus.pages.visitors import Visitors, passed_on
+from campus.http.service_routes import not_found, own_page
+from campus.http_parts import HttpPart
+from campus.layout.accept import form_for
+from campus.layout.forms import checked_form
+from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
 from campus.tasks import task_path
-from twins import Answer, Operation, Problem, is_read_only
+from campus.visitors import call_of, passed_on
+from twins import Answer, Operation, Problem, RouteEntry, is_read_only
 
+API = "/docs/api"
+START = "/"
 LONGEST_SHOWN = 48_000
 """Characters of an answer that are shown."""
 LONGEST_TARGET = 30_000
@@ -65,11 +72,25 @@ class ShownTool:
     entry: ToolEntry
 
 
-@dataclass(frozen=True)
-class ToolPages:
-    pages: Pages
-    directory: Directory
-    visitors: Visitors
+class ToolPages(HttpPart):
+    navigation = (Link(API, "Tools", place=-1),)
+    notices = True
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart. Without a building's start page, that leads to the list of tools too."""
+        has_start = any(page.path == START for one in plan.opened for page in one.loaded.building.pages)
+        return [
+            own_page(["GET"], API, self.api),
+            own_page(["GET"], "/tools/{building}/{tool}", self.tool),
+            own_page(["POST"], "/tools/{building}/{tool}", self.call),
+            *(own_page(["GET"], path, self.to_api) for path in ("/tools", "/tools/{building}", *([] if has_start else [START]))),
+        ]
+
+    async def to_api(self, request: Request) -> Response:
+        """Leads browsers to the list of tools, also those whose address was cut at its end."""
+        if form_for(request, ("json", "html")) == "json":
+            raise not_found(self.directory)
+        return RedirectResponse(API, status_code=303)
 
     async def api(self, request: Request) -> Response:
         buildings = self.directory.buildings()
@@ -197,3 +218,6 @@ def _destroys(operation: Operation) -> bool:
     """Whether a tool may undo what was made: in the protocol all may that neither only read nor say otherwise."""
     annotations = operation.tool.annotations
     return _changes(operation) and (annotations is None or annotations.destructive_hint is not False)
+
+
+building = Building(http=ToolPages)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from sqlmodel import col, select
 
 from campus.caller import Credential
+from campus.keys.connected_clients import opens
 from campus.keys.lookups import Lookups
 from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow
 from campus.keys.tokens import ACCESS, ACCESS_LENGTH, is_client_token
@@ -20,11 +21,6 @@ UNKNOWN = Credential("unknown")
 def lasts(client: ConnectedClientRow, now: datetime) -> bool:
     """Whether the client has not ended."""
     return client.ends_at is None or now < client.ends_at
-
-
-def opens(key: KeyRow) -> bool:
-    """Whether clients that the key let in may call, until the key expires: it was neither revoked nor replaced by a rotation."""
-    return key.revoked_at is None and key.replaced_by is None
 
 
 @dataclass(frozen=True, slots=True)

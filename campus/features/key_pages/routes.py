@@ -3,41 +3,49 @@
 The key itself is sent once, in the body of a form, and is in no address, page, log or cookie.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
 from math import ceil
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
 
+from campus.building import Building
 from campus.caller import Key
-from campus.directory import Directory
-from campus.keys.connected_clients import ConnectedClients
-from campus.keys.sessions import Sessions
-from campus.keys.sign_ins import WHY_NOT, SignInLimit
+from campus.catalog.plan import Plan
+from campus.features.key_pages.holdings import owned_by
+from campus.features.usage.counts import KeyUsage
+from campus.features.usage.tables import UsageRow
+from campus.http.service_routes import own_page
+from campus.http_parts import HttpPart
+from campus.keys.connected_clients import clients_of, disconnect
+from campus.keys.quotas import Standing
+from campus.keys.sign_ins import KEY_PAGE as PATH
+from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import checked_form, local_path
-from campus.layout.renderer import Pages
-from campus.pages.holdings import owned_by
-from campus.pages.visitors import Visitors
+from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
+from twins import RouteEntry
 
-PATH = "/keys"
 USAGE_DAYS = 7
 """How many days of its calls are shown, today included."""
 
 
-@dataclass(frozen=True)
-class KeyPages:
-    pages: Pages
-    directory: Directory
-    visitors: Visitors
-    sessions: Sessions
-    clients: ConnectedClients
-    calls: Any
-    limit: SignInLimit
-    now: Callable[[], datetime]
+class KeyPages(HttpPart):
+    navigation = (Link(PATH, "Sign in", "Your key", place=2),)
+    notices = True
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return [
+            own_page(["GET"], PATH, self.show),
+            own_page(["POST"], PATH, self.sign_in),
+            own_page(["POST"], f"{PATH}/sign-out", self.sign_out),
+            own_page(["POST"], f"{PATH}/disconnect", self.disconnect),
+            own_page(["POST"], f"{PATH}/holdings", self.change),
+        ]
 
     async def show(self, request: Request) -> Response:
         credential = await self.visitors.credential(request)
@@ -49,14 +57,14 @@ class KeyPages:
     async def sign_in(self, request: Request) -> Response:
         """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
         form = await checked_form(request, self.pages.layout.cookies)
-        now = self.now()
+        now = self.campus.core.now()
         next_path = local_path(form.get("next", ""))
         found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
-        self.limit.check_key(request, found)
+        self.campus.sign_ins.check_key(request, found)
         if found.state != "valid" or found.key is None:
             return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
         cookies = self.pages.layout.cookies
-        opened = await self.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
+        opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
         cookies.remove(response, cookies.form)
@@ -65,7 +73,7 @@ class KeyPages:
     async def sign_out(self, request: Request) -> Response:
         cookies = self.pages.layout.cookies
         await checked_form(request, cookies)
-        await self.sessions.close(cookies.sent(request, cookies.session) or "")
+        await self.campus.core.sessions.close(cookies.sent(request, cookies.session) or "")
         response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.remove(response, cookies.session)
         return response
@@ -75,7 +83,11 @@ class KeyPages:
         form = await checked_form(request, self.pages.layout.cookies)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
-            await self.clients.disconnect(form.get("client", ""), lineage=credential.key.lineage)
+            core, connect = self.campus.core, self.campus.feature("connect")
+            ended = await disconnect(core.storage, form.get("client", ""), lineage=credential.key.lineage, now=core.now())
+            core.keys.makers.forget()
+            if connect is not None:
+                connect.tokens.forget(ended)
         return _back()
 
     async def change(self, request: Request) -> Response:
@@ -101,12 +113,18 @@ class KeyPages:
             products=self.directory.products,
         )
 
+    async def _called(self, key: Key) -> tuple[Sequence[UsageRow], Standing | None]:
+        """What the key called in the last days, and what it has left of its quota."""
+        counts: KeyUsage | None = self.campus.feature("usage")
+        if counts is None:
+            return (), None
+        return await counts.read(lineage=key.lineage, days=USAGE_DAYS), await counts.standing(key) if counts.has_quota(key) else None
+
     async def _key_page(self, request: Request, key: Key) -> Response:
         opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
         usage = await self.visitors.usage(key)
-        clients = await self.clients.of_lineage(key.lineage)
-        calls = await self.calls.read(lineage=key.lineage, days=USAGE_DAYS)
-        standing = await self.calls.standing(key) if self.calls.has_quota(key) else None
+        clients = await clients_of(self.campus.core.storage, key.lineage, now=self.campus.core.now())
+        calls, standing = await self._called(key)
         owned = await owned_by(key, self.visitors)
         about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
         return self.pages.page(
@@ -125,7 +143,7 @@ class KeyPages:
             clients=clients,
             calls=calls,
             owned=owned,
-            days_left=ceil((key.expires_at - self.now()) / timedelta(days=1)),
+            days_left=ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1)),
             renewals=[product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)],
             seller=self.directory.seller(),
         )
@@ -133,3 +151,6 @@ class KeyPages:
 
 def _back() -> Response:
     return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+
+
+building = Building(http=KeyPages)

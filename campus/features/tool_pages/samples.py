@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from campus.pages.tool_form import ToolRequest
+from campus.visitors import ToolRequest
 
 KEY = "$CAMPUS_KEY"
 """The variable that stands for the caller's key: samples never hold the key itself."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from campus.building import Holding, ToolCall
 from campus.caller import Key
 from campus.keys.makers import Maker
-from campus.pages.visitors import Visitors
 from campus.paywall.admission import ALL
+from campus.visitors import Visitors
 
 log = logging.getLogger(__name__)
 
