@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import time
 import venv
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +132,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(build, check=True, timeout=patience(100))
     venv.create(home := folder / "venv", with_pip=False)
     install = [sys.executable, "-m", "pip", "-q", "--python", home / "bin/python", "install", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*install, next(folder.glob("*.whl"))], check=True, timeout=patience(100))
+    (wheel,) = folder.glob("mcp_campus-*.whl")
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"twins", "campus", "buildings"}
+    subprocess.run([*install, wheel], check=True, timeout=patience(100))
     (packages,) = home.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
     return home
