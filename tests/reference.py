@@ -253,7 +253,8 @@ def statuses() -> Mapping[str, str]:
     return STATUS | fixed | {code: ", ".join(sorted(values)) for code, values in found.items()}
 
 
-OWN_CODES = {**EXPLANATIONS, **{code: text for each in installed_features().values() for code, text in each.opened.problems.items()}}
+OF_FEATURES = [each.opened.problems for each in installed_features().values() if each.building]
+OWN_CODES = {**EXPLANATIONS, **{code: text for problems in OF_FEATURES for code, text in problems.items()}}
 """Those of the core and of every feature."""
 
 

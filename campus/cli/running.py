@@ -29,7 +29,8 @@ from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
 from campus.config import Config
 from campus.core import database_password, feature_tables, open_databases
-from campus.errors import CampusError, JobRefused, LoadError, StorageError
+from campus.errors import CampusError, ConfigError, JobRefused, LoadError, StorageError
+from campus.feature import named
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
@@ -74,9 +75,10 @@ def serve(
 
     logged = ("--log-level", log_level, "--log-format", log_format)
     if workers:
-        from campus.cli.workers import supervise  # not needed by one process
-
-        supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
+        supervisors = [each.supervisor for each in installed_features().values() if each.supervisor]
+        if not supervisors:
+            raise ConfigError("--workers needs a feature that supervises processes, and none is installed")
+        named(supervisors[0])(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
     served = partial(serve_campus, announces=True, closes_failed=True)

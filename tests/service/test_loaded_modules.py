@@ -36,9 +36,9 @@ OF_OPTIONS = (
     "campus.features.traces.tracing",
     "campus.features.operator.routes",
     "campus.testing",
-    "campus.cli.dev",
+    "campus.features.dev.command",
 )
-OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "pydantic", "httpx", "uvicorn", "twins", "buildings", "jinja2")
+OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "httpx", "uvicorn", "twins", "buildings", "jinja2")
 
 
 def loaded_of(text: str, packages: Collection[str]) -> set[str]:

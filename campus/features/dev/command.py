@@ -1,7 +1,7 @@
 """campus dev: serves what its author edits. A save is loaded by a new process, which takes over the listening socket.
 
 This process holds the socket, the lock of the data and the key; each version of the author's code has a process of its own (see
-campus.cli.dev_version). A version is served as soon as it is open, and only then the one before it stops: its running calls are
+campus.features.dev.version). A version is served as soon as it is open, and only then the one before it stops: its running calls are
 finished, new ones go to the next version. One that cannot be opened changes nothing.
 """
 

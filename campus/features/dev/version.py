@@ -25,12 +25,12 @@ import uvloop  # noqa: F401
 
 from campus.app import Campus
 from campus.catalog.server import OpenBuilding
-from campus.cli.dev import folders_of
 from campus.cli.local_key import open_to_strangers
 from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
+from campus.features.dev.command import folders_of
 from campus.observability.logs import LogLevel, OneLine, log_to_stderr
 from campus.pricing import Offer
 

@@ -10,8 +10,8 @@ from campus.cli.places import read_place
 from campus.cli.processes import send_report, stop_with_parent
 from campus.cli.running import job_command, serve_campus
 from campus.errors import CampusError
+from campus.features.workers.metrics import WorkerMetrics
 from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
-from campus.observability.workers import WorkerMetrics
 
 
 def worker(
