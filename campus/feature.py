@@ -51,7 +51,7 @@ class Feature:
     With `sells`, calls can be paid for where it is opened.
     """
 
-    building: str
+    building: str | None = None
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
@@ -66,8 +66,8 @@ class Feature:
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building."""
-        return named(self.building)
+        """Its Building; None if nothing of it runs."""
+        return self.building and named(self.building)
 
     @cached_property
     def table_base(self) -> Any:
