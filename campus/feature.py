@@ -70,9 +70,8 @@ class Feature:
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building."""
-        assert self.building is not None
-        return named(self.building)
+        """Its Building; None if nothing of it runs."""
+        return self.building and named(self.building)
 
     @cached_property
     def table_base(self) -> Any:

@@ -27,10 +27,6 @@ RUNNING = {
         "\n\n"
         "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
     ),
-    "copy": (
-        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
-        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
-    ),
     "tools": "List every tool of every building with its route, tier and price; opens no database.",
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
 }

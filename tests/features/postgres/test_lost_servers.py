@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 from sqlmodel import select
 
 from campus.errors import StorageError, StorageUnavailable
+from campus.features.postgres import backend
 from campus.storage import Storage
-from campus.storage import postgres as backend
 from campus.storage.database import try_write
 from campus.storage.databases import Databases
 from tests.conftest import Postgres, running
@@ -225,7 +225,7 @@ async def test_a_statement_on_a_server_that_hangs_ends_when_another_one_takes_wr
 
 
 def test_hosts_may_stand_in_a_list_as_in_postgresqls_own_addresses() -> None:
-    listed = backend.postgres_backend("postgresql://campus@a,b:5433/shop?sslmode=require", None)
+    listed = backend.backend("postgresql://campus@a,b:5433/shop?sslmode=require", None)
     assert listed.place_of("core") == "shop at a:5432 or b:5433, schema core"
 
 

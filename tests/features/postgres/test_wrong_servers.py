@@ -14,6 +14,7 @@ from anyio.abc import SocketStream
 from keys.links import building
 
 from campus.errors import StorageError
+from campus.features.postgres import backend
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 from campus.testing import open_campus
@@ -110,3 +111,10 @@ async def test_campus_check_names_what_a_crash_or_a_failover_would_lose(postgres
             set_up("ALTER DATABASE postgres SET synchronous_commit = off")
             assert "synchronous_commit is off: a crash loses the last writes" in (await found(several))[0]
             standby.kill()
+
+
+async def test_a_missing_driver_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "find_spec", {}.get)
+    with pytest.raises(StorageError, match=r"needs a driver: `pip install 'mcp-campus\[postgres\]'`"):
+        async with Databases.open("postgresql://user@host/database"):
+            pass

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import starmap
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -22,8 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from campus.errors import StorageError, StorageUnavailable, one_line
+from campus.features.postgres.errors import POSTGRES, READ_ONLY, NoPrimary
 from campus.storage.backups import Manifest
-from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
+from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History, Version, place_of
 from campus.storage.tables import ENGINE_OPTIONS
 
@@ -45,8 +47,6 @@ READING: Mapping[str, Any] = {
     "isolation_level": "REPEATABLE READ",
     "execution_options": {"postgresql_readonly": True},
 }
-READ_ONLY = "25006"
-"""The SQLSTATE of a write where none is taken."""
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 TLS = ("sslmode", *FILES)
 POOLED = "pgbouncer"
@@ -78,6 +78,7 @@ class PostgresConnections:
     """
 
     has_row_locks = True
+    errors = POSTGRES
 
     def __init__(self, url: URL, name: str, hosts: "Hosts", *, description: str) -> None:
         make = partial(_engine, url, name, hosts, description=description, statement_seconds=STATEMENT_SECONDS)
@@ -125,12 +126,12 @@ class PostgresBackend:
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest step that was run of each history, asked over one connection; None when none was."""
-        with translate_errors(self._server, connecting=True):
+        with translate_errors(self._server, POSTGRES, connecting=True):
             return await self._connected(place_of(names[0]).database, partial(self._versions_of, names=names), STATEMENT_SECONDS)
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
-        with translate_errors(self.describe(name), connecting=True):
+        with translate_errors(self.describe(name), POSTGRES, connecting=True):
             # in a thread with its own event loop, because Alembic blocks while it holds its lock
             await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history), None)
 
@@ -157,7 +158,7 @@ class PostgresBackend:
 
     async def findings(self) -> Sequence[str]:
         """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
-        with translate_errors(self._server, connecting=True):
+        with translate_errors(self._server, POSTGRES, connecting=True):
             row = await self._connected("public", lambda connection: connection.execute(DURABILITY).one(), STATEMENT_SECONDS)
         lossy = [f"{name} is off: {loss}; {REPAIR}" for name, loss in LOSSES.items() if row._mapping[name] == "off"]
         if len(hosts_of(self._url)) > 1:
@@ -186,7 +187,7 @@ class PostgresBackend:
         found: dict[str, Version | None] = dict.fromkeys(names)
         for name, place in places.items():
             if (place.database, place.version_table) in there:
-                with translate_errors(self.describe(place.database)):
+                with translate_errors(self.describe(place.database), POSTGRES):
                     rows = connection.execute(select(text("*")).select_from(table(place.version_table, schema=place.database)))
                     found[name] = Version(row["version_num"], row.get("usable_from")) if (row := rows.mappings().first()) else None
         return found
@@ -286,8 +287,10 @@ async def _takes_no_writes(connection: Any) -> bool:
     return bool(answer == "on")
 
 
-def postgres_backend(url: str, password: str | None) -> PostgresBackend:
+def backend(url: str, password: str | None) -> PostgresBackend:
     """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`."""
+    if find_spec("asyncpg") is None:
+        raise StorageError("[storage] url names PostgreSQL, which needs a driver: `pip install 'mcp-campus[postgres]'`")
     return PostgresBackend(_read_url(url, password))
 
 
