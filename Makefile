@@ -77,7 +77,7 @@ reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
 
 # the oldest without pyproject.toml's override, which would bring FastMCP's newest code: there each fastmcp-tasks has its own FastMCP
-COMPAT = -e '.[payments,chain,s3,pictures,tasks]'
+COMPAT = -e '.[payments,chain,s3,tasks]'
 compat: $(MCP1_STAMP)     ## all tests on the oldest Python and versions, and on the newest versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		case $$versions in lowest*) python=3.11; uv="uv --no-config" ;; *) python=$(BIN)/python; uv=uv ;; esac; \

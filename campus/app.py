@@ -17,6 +17,7 @@ import httpx
 
 from campus.alerts import Mailboxes, Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
+from campus.catalog.parts import FeatureSite
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
 from campus.checks import (
@@ -35,9 +36,11 @@ from campus.config import Config
 from campus.core import Core, open_core, utc_now
 from campus.errors import CampusError, JobFailed, LoadError, StorageError
 from campus.http.health import Health
+from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
+from campus.keys.sign_ins import SignInLimit
 from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
 from campus.observability.metrics import Metrics, Reading
@@ -46,18 +49,18 @@ from campus.outbound.http_clients import GuardedClient, certificate_authorities,
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
-from campus.paywall.limits import CallLimits
+from campus.paywall.admission import Paywall
+from campus.paywall.sale import Sale
+from campus.paywall.selling import Selling
 from campus.site import Site
-from campus.storage import in_snapshot
+from campus.steps import Step, asked, in_order
+from campus.storage import Storage, in_snapshot
 from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
 
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
-USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage and of the audit log."""
-AUDIT_LOG_DELETED_AT = "03:40"
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -79,7 +82,10 @@ class Campus:
     health: Health
     layout: Layout
     web: GuardedClient
-    limits: CallLimits
+    paywall: Paywall
+    steps: Sequence[Step]
+    features: Sequence[OpenFeature]
+    sign_ins: SignInLimit
     payments: PaymentService | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
@@ -87,6 +93,15 @@ class Campus:
     def keys(self) -> KeyRing:
         """The keys."""
         return self.core.keys
+
+    @property
+    def parts(self) -> Sequence[OpenFeature | OpenBuilding]:
+        """What has jobs, services, checks and gauges: features, then buildings."""
+        return [*self.features, *self.plan.opened]
+
+    def feature(self, name: str) -> Any:
+        """The state of a feature, for its front door; None if it is not opened."""
+        return self.sites[name].state if any(one.name == name for one in self.features) else None
 
     @property
     def outboxes(self) -> Mapping[str, Outbox]:
@@ -174,7 +189,7 @@ class Campus:
     async def _gauges(self) -> Sequence[Reading]:
         """What the buildings' gauges read; one that fails or takes too long is left out."""
         found: list[Reading] = []
-        for one in self.plan.opened:
+        for one in self.parts:
             if (gauges := one.loaded.building.gauges) is None:
                 continue
             try:
@@ -189,7 +204,7 @@ class Campus:
 
     async def ask(self, on: str) -> Findings:
         """The findings of the checks of one kind: campus's own, then each building's."""
-        found = await run_checks(self.plan.opened, self.sites, on)
+        found = await run_checks(self.parts, self.sites, on)
         if on != "check":
             return found
         for one in self.plan.opened:
@@ -243,6 +258,7 @@ async def assemble(
     async with AsyncExitStack() as stack:
         opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, elapsed=elapsed, tables=tables, made=made)
         core = await stack.enter_async_context(opened)
+        paywall = Paywall(core.keys.tokens, plan.products, guide=plan.directory.guide())
         shared = SharedServices(
             plan,
             core,
@@ -262,23 +278,41 @@ async def assemble(
                 contact=config.discovery.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
+            paywall=paywall,
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
-        sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
-        limits = call_limits(config, core)
+        features = config.features()
+        wanted: list[OpenFeature | LoadedBuilding] = [*features, *plan.loaded]
+        sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
+        parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
+        found = [step for one in parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
+        in_turn = in_order([*found, Sale(selling_of(plan, payments), shared.metrics)])
+        paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(plan.opened, sites, more=[*own_tasks(core), *limits.tasks, *(payments.tasks if payments else ())], own_process=own)
+        tasks = tasks_of(parts, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
-        services = ServiceRunner(services_of(plan.opened, sites, core.keys, more=limits.services))
-        health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
+        services = ServiceRunner(services_of(parts, sites, core.keys))
+        health = Health(readiness(plan, parts, sites, core.storage, jobs, services, payments), needed=["storage"])
         yield Campus(
-            plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, limits, payments, shared.stopping
+            plan,
+            core,
+            shared.metrics,
+            mail,
+            sites,
+            jobs,
+            services,
+            health,
+            shared.layout,
+            shared.web,
+            paywall,
+            in_turn,
+            features,
+            SignInLimit(clock),
+            payments,
+            shared.stopping,
         )
         await core.keys.tokens.flush_last_used()
-        await core.usage.flush()
-        if core.audit_log is not None:
-            await core.audit_log.flush()
 
 
 def payment_service(
@@ -307,41 +341,54 @@ class SharedServices:
     elapsed: Callable[[], float]
     metrics: Metrics
     layout: Layout
+    paywall: Paywall
     stopping: anyio.Event = field(default_factory=anyio.Event)
     serving: bool = False
 
     @asynccontextmanager
-    async def site(self, loaded: LoadedBuilding) -> AsyncIterator[Site[Any, Any]]:
+    async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
         """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
-        tables = building.tables
-        if tables:
-            await self._report_lost_database(loaded.name)
-        storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
-        if self.serving and tables and (missing := await missing_from(storage, tables)):
-            raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
-        site: Site[Any, Any] = Site(
-            name=loaded.name,
-            url=self.plan.config.url,
-            settings=loaded.settings,
-            state=None,
-            storage=storage,
-            feeds=self.feeds,
-            web=self.web,
-            mail=self.mail,
-            mailboxes=Mailboxes(self.core.storage, self.clock, token_bytes),
-            keys=BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
-            directory=self.plan.directory,
-            log=logging.getLogger(f"campus.{loaded.name}"),
-            clock=self.clock,
-            elapsed=self.elapsed,
-            metrics=self.metrics,
-            stopping=self.stopping,
-            pages=self.layout.pages_of(template_folders(building.rendering_functions)),
-            alone=self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
+        given: dict[str, Any] = {
+            "name": loaded.name,
+            "url": self.plan.config.url,
+            "settings": loaded.settings,
+            "state": None,
+            "storage": await self._storage(loaded),
+            "feeds": self.feeds,
+            "web": self.web,
+            "mail": self.mail,
+            "mailboxes": Mailboxes(self.core.storage, self.clock, token_bytes),
+            "keys": BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.grants),
+            "directory": self.plan.directory,
+            "log": logging.getLogger(f"campus.{loaded.name}"),
+            "clock": self.clock,
+            "elapsed": self.elapsed,
+            "metrics": self.metrics,
+            "stopping": self.stopping,
+            "pages": self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
+            "shares": not self.core.databases.is_single_process,
+            "alone": self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
+        }
+        site: Site[Any, Any] = (
+            FeatureSite(**given, config=self.plan.config, core=self.core, paywall=self.paywall, parts=self.plan.parts)
+            if isinstance(loaded, OpenFeature)
+            else Site(**given)
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))
+
+    async def _storage(self, loaded: LoadedBuilding | OpenFeature) -> Storage:
+        """A feature's is campus's own, where its tables are."""
+        if isinstance(loaded, OpenFeature):
+            return self.core.storage
+        if (tables := loaded.building.tables) is None:
+            return NoStorage(loaded.name)
+        await self._report_lost_database(loaded.name)
+        storage = await self.core.databases.storage_of(loaded.name, tables)
+        if self.serving and (missing := await missing_from(storage, tables)):
+            raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
+        return storage
 
     async def _report_lost_database(self, name: str) -> None:
         """Log an error if a building's database has no tables although its jobs have run: it was lost, and is created again."""
@@ -353,7 +400,7 @@ class SharedServices:
                 log.error("database was lost", extra={"building": name, "missing": where, "jobs_have_run": known, "advice": advice})
 
 
-async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncExitStack) -> object:
+async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], stack: AsyncExitStack) -> object:
     """The value of a building's state(), or of the context manager that it returns, entered on the stack."""
     make = loaded.building.state
     try:
@@ -383,7 +430,7 @@ class OwnProcess:
 
 
 def tasks_of(
-    opened: Sequence[OpenBuilding],
+    opened: Sequence[OpenFeature | OpenBuilding],
     sites: Mapping[str, Site[Any, Any]],
     *,
     more: Sequence[Task] = (),
@@ -404,46 +451,22 @@ def tasks_of(
     return [*tasks, *more]
 
 
-def call_limits(config: Config, core: Core) -> CallLimits:
-    """The limits of [limits]: of this process, and on PostgreSQL of all that serve."""
-    if core.databases.is_single_process:
-        return CallLimits(config.limits, elapsed=core.elapsed)
-    from campus.paywall.shared_limits import FORGOTTEN_EVERY, SharedLimits  # not needed on SQLite
-
-    shared = SharedLimits(core.storage, elapsed=core.elapsed)
-    return CallLimits(
-        config.limits,
-        elapsed=core.elapsed,
-        buckets=shared.buckets,
-        services=[ServiceTask("campus", "share_limits", shared.run)],
-        tasks=[Task("campus.forget_limits", shared.forget, every=FORGOTTEN_EVERY)],
-    )
+def selling_of(plan: Plan, payments: PaymentService | None) -> Selling | None:
+    """Payments per call; None when campus.toml has no [payments]."""
+    return Selling(plan.pricing, payments.processor, payments.ledger.offered) if plan.pricing and payments else None
 
 
 def own_tasks(core: Core) -> list[Task]:
-    """The jobs that store what each process counts of the keys, and notes in the audit log."""
-    audit = core.audit_log
+    """The jobs that store what each process counts of the keys."""
     return [
-        *(
-            []
-            if audit is None
-            else [
-                Task("campus.flush_audit_log", audit.flush, every=USAGE_FLUSH, on="each"),
-                Task("campus.delete_audit_log", audit.delete_old, daily_at=AUDIT_LOG_DELETED_AT),
-            ]
-        ),
-        Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]
 
 
-def services_of(
-    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[ServiceTask] = ()
-) -> list[ServiceTask]:
-    """The services of all buildings, each with its building's site, the one that keeps the keys in memory, and `more` of campus's own."""
+def services_of(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
+    """The services of all features and buildings, each with its site, and the one that keeps the keys in memory."""
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
-        *more,
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
             for one in opened

@@ -1,18 +1,17 @@
 """What a plugin author declares: a Building is a FastMCP server with its settings, tables, jobs, pages and checks."""
 
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, ismethod, signature
 from typing import Any, Literal, get_args
 
-from fastmcp import FastMCP
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sqlmodel import SQLModel
 from starlette.responses import Response
 
-from campus.addresses import read_number
+from campus.feature import Settings
 
 __all__ = ["CONTRACT", "Building", "Check", "Holding", "Holdings", "Job", "Page", "Service", "Settings", "ToolCall"]
 
@@ -42,25 +41,16 @@ def check_function(kind: str, function: object, *arguments: str, whole: bool = T
         ) from None
 
 
+def is_fastmcp(value: object) -> bool:
+    """Whether it is a FastMCP server; nothing is as long as FastMCP was not imported."""
+    module = sys.modules.get("fastmcp")
+    return module is not None and isinstance(value, module.FastMCP)
+
+
 def check_choice(name: str, given: object, choices: object) -> None:
     """Raises ValueError, with the choices, for a value that is none of a Literal's."""
     if given not in get_args(choices):
         raise ValueError(f"{name}={given!r} is unknown; the values are: {', '.join(map(repr, get_args(choices)))}")
-
-
-class Settings(BaseModel):
-    """Base of a building's settings: the keys of its table in campus.toml.
-
-    A field of type SecretStr is read from the environment only, as CAMPUS_<BUILDING>_<FIELD>.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def is_no_text_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse texts and booleans for numbers, and the like, before pydantic converts them."""
-        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 @dataclass(frozen=True)
@@ -217,9 +207,12 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Building:
-    """What an entry point of the group `campus.buildings` names.
+    """What an entry point of the group `campus.buildings` names; without a server, what a Feature names.
 
     `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
+    `steps` makes its steps of every call, by `(site)`; see campus.steps. `http` makes what it adds to HTTP, by `(campus, site)`; see
+    campus.http_parts. `plans` makes what it adds to the plan, by `(config, settings, opened)`; see campus.catalog.parts.
+    `templates` are texts by name, for a feature of one file.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
@@ -235,7 +228,8 @@ class Building:
     `contract` is the CONTRACT of the campus that it is written for, as a number; a campus with another one refuses the building.
     """
 
-    server: FastMCP[Any] | Callable[..., FastMCP[Any]]
+    server: Any = None
+    """Not typed: FastMCP takes a second to import, which commands that open no server do without."""
     _: KW_ONLY
     settings: type[Settings] = Settings
     tables: type[SQLModel] | None = None
@@ -253,11 +247,15 @@ class Building:
     tags: Sequence[str] = ()
     outbox: Any = None
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
+    steps: Callable[..., Sequence[Any]] | None = None
+    http: Callable[..., Any] | None = None
+    plans: Callable[..., Any] | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
     contract: int = 1
 
     def __post_init__(self) -> None:
         self._check_functions()
-        if not isinstance(self.server, FastMCP) and not callable(self.server):
+        if not (self.server is None or callable(self.server) or is_fastmcp(self.server)):
             raise TypeError(f"a Building begins with its FastMCP server, or a function (settings) -> FastMCP; not {self.server!r}")
         if not (isinstance(self.settings, type) and issubclass(self.settings, Settings)):
             raise TypeError(f"settings= takes a class derived from campus.Settings, not {self.settings!r}")
@@ -296,4 +294,4 @@ class Building:
     @property
     def rendering_functions(self) -> Sequence[Callable[..., object]]:
         """The functions that render templates."""
-        return [*(page.answer for page in self.pages), *([self.highlight] if self.highlight else [])]
+        return [*(page.answer for page in self.pages), *filter(None, (self.highlight, self.http))]

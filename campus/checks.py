@@ -29,6 +29,7 @@ from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
 from campus.errors import CampusError
+from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
@@ -73,15 +74,13 @@ class Warned(str):
     severity = "warning"
 
 
-async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
+async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
-        found: list[str] = []
-        for check in one.loaded.building.checks:
-            if check.on == on:
-                found += await _run_check(check.run, sites[one.name])
-        findings[one.name] = found
+        due = [check for check in one.loaded.building.checks if check.on == on]
+        if due or isinstance(one, OpenBuilding):  # a building without checks is named too
+            findings[one.name] = [each for check in due for each in await _run_check(check.run, sites[one.name])]
     return findings
 
 
@@ -153,7 +152,6 @@ def fastmcp_findings() -> Sequence[str]:
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
-    """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
         [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
@@ -308,7 +306,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
             return [f"in its database {missing}; {how_to_migrate(site.name)}"]
         from campus.storage.alembic_runner import drift  # 0.2 s
 
-        found = await drift(site.storage, tables)
+        found = await drift(site.storage, tables, site.name)
     except CampusError as error:  # the other buildings are checked all the same
         return [str(error)]
     return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"] if found else []
@@ -316,6 +314,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
 
 def readiness(
     plan: Plan,
+    parts: Sequence[OpenFeature | OpenBuilding],
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
@@ -338,7 +337,7 @@ def readiness(
         own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
         if payments:
             own["payments"] = await payments.findings()
-        found = await run_checks(plan.opened, sites, "ready")
+        found = await run_checks(parts, sites, "ready")
         for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]
         if slow := fastmcp_findings():
@@ -377,7 +376,6 @@ def calls_write(opened: OpenBuilding) -> bool:
 
 
 async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
-    """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
     async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:

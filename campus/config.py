@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
@@ -21,6 +22,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -38,18 +40,16 @@ from campus.addresses import (
     url_host,
 )
 from campus.config_tables import (
-    AuditLogTable,
-    ConnectTable,
     DiscoveryTable,
-    LimitsTable,
     MailTable,
     PaymentsTable,
     PriceText,
     StorageTable,
-    Table,
     WebTable,
 )
 from campus.errors import ConfigError
+from campus.feature import Settings
+from campus.installed import OpenFeature, installed_features
 from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -94,7 +94,7 @@ def _read_admin(address: Any) -> Listen | None:
 DirectMode = Literal["on", "off", "explain"]
 
 
-class ServerTable(Table):
+class ServerTable(Settings):
     """[server]: the service's name and addresses."""
 
     name: str = Field(default="campus", min_length=1, max_length=60)
@@ -135,7 +135,7 @@ class ServerTable(Table):
 MOST_CALLS_OF_A_KEY = 10**12
 
 
-class ProductTable(Table):
+class ProductTable(Settings):
     """[products.NAME]: a key that can be bought."""
 
     scope: str
@@ -184,7 +184,7 @@ LARGEST_BODY = 1024 * 1024
 """The bytes of the largest body that campus reads."""
 
 
-class ToolTable(Table):
+class ToolTable(Settings):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
     price: PriceText | None = None
@@ -258,19 +258,16 @@ class BuildingTable(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Config(Table):
+class Config(Settings):
     """The whole of campus.toml."""
 
     server: ServerTable = ServerTable()
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
-    limits: LimitsTable = LimitsTable()
-    audit_log: AuditLogTable | None = None
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
-    connect: ConnectTable | None = None
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
@@ -306,6 +303,16 @@ class Config(Table):
         config._is_authors = True
         return config
 
+    def features(self) -> list[OpenFeature]:
+        """The features that are opened: those that have a table, and those that need none."""
+        found = [OpenFeature(name, feature, getattr(self, name, None)) for name, feature in installed_features().items()]
+        return [one for one in found if one.settings is not None or one.feature.always]
+
+    @property
+    def sells_calls(self) -> bool:
+        """Whether calls can be paid for one by one here."""
+        return self.payments is not None or any(one.feature.sells for one in self.features())
+
     @property
     def url(self) -> str:
         """The public address, without a slash at its end."""
@@ -324,11 +331,6 @@ class Config(Table):
         Whoever is on this machine could otherwise name another address for each guess of the password.
         """
         return self.server.trusted_proxies if "trusted_proxies" in self.server.model_fields_set else ()
-
-    @property
-    def connect_url(self) -> str | None:
-        """The address below which connected clients come in, without a slash at its end; None without [connect]."""
-        return None if self.connect is None else self.connect.url or f"{self.url}/connect"
 
     @property
     def operator_password(self) -> str | None:
@@ -370,6 +372,14 @@ class Config(Table):
         return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}, "payments": None})
 
 
+@cache
+def config_model() -> type[Config]:
+    """The form of campus.toml: that of the core, with a table for each feature that is installed."""
+    tables = {name: (each.settings, each.always) for name, each in installed_features().items() if each.settings is not None}
+    fields: dict[str, Any] = {name: (table, table()) if always else (table | None, None) for name, (table, always) in tables.items()}
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
+
+
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with a sentence for each mistake."""
     try:
@@ -387,14 +397,14 @@ def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = 
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
     secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
-    if surplus := data.keys() & {name for name, field in Config.model_fields.items() if field.exclude}:
-        raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
+    if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
+        raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
         payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
     try:
-        config = Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
+        config = config_model().model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, Config).splitlines())) from None
+        raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, config_model()).splitlines())) from None
     _ = config.operator_password  # a short one is refused before anything is opened
     return config
 

@@ -1,23 +1,18 @@
 """What every command opens first: the databases, campus's own tables, and the keys."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 
 from sqlmodel import SQLModel
 
 from campus.config import Config
-from campus.keys.access_tokens import AccessTokens
-from campus.keys.audit_log import AuditLog
-from campus.keys.connected_clients import ConnectedClients
+from campus.installed import installed_features, place_of
 from campus.keys.keyring import KeyRing
-from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
-from campus.keys.usage import KeyUsage
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
@@ -27,15 +22,12 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the browsers and clients that they let in; `storage` holds campus's own tables."""
+    """The open databases, the keys, and the browsers that they let in; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
     keys: KeyRing
     sessions: Sessions
-    clients: ConnectedClients
-    usage: KeyUsage
-    audit_log: AuditLog | None
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -53,7 +45,6 @@ def open_databases(
         config.storage.url,
         folder=config.folder,
         password=database_password(config),
-        replica=config.storage.replica,
         exclusive=exclusive and not config.is_locked,
         reading=reading,
         migrates=migrates,
@@ -72,22 +63,25 @@ async def open_core(
     tables: Mapping[str, type[SQLModel]] | None = None,
     made: bool = False,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names with campus's own tables, which are made if there are none.
+    """Open the database that campus.toml names with campus's own tables and those of features, which are made if there are none.
 
     `exclusive` is for serving: it claims embedded files for this process, and migrates databases of an older version, which others
     refuse. `reading` is for commands that only read. `tables` are the tables of everything that will be opened on it, so that a
     database of another version is found before anything is written; with `made`, one that is empty is refused too.
     """
     async with open_databases(config, exclusive=exclusive, reading=reading, migrates=exclusive) as databases:
-        await databases.check({"campus": CoreTables, **(tables or {})}, made=made)
+        await databases.check({"campus": CoreTables, **feature_tables(), **(tables or {})}, made=made)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
+        for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
+            await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
-        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
-        clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        audit = AuditLog(storage, now=now, kept=timedelta(days=config.audit_log.days)) if config.audit_log else None
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, audit, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), now, elapsed)
+
+
+def feature_tables() -> dict[str, type[SQLModel]]:
+    """The tables of the features that are installed, by the names of their histories."""
+    return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
 
 
 def database_password(config: Config) -> str | None:
@@ -99,8 +93,3 @@ def database_password(config: Config) -> str | None:
 def products_of(config: Config) -> dict[str, Product]:
     """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
-
-
-def quotas_of(config: Config) -> dict[str, Quota]:
-    """The quotas of the products that have one, by the product's name."""
-    return {name: quota for name, table in config.products.items() if (quota := table.quota) is not None}

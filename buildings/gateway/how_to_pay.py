@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from decimal import Decimal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from buildings.gateway.clients import ClientId, clients_of
+from buildings.gateway.clients import ClientId, Part, clients_of
 from campus.directory import Directory
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
@@ -21,10 +21,8 @@ WHO_PAYS = (
 )
 
 
-class AccessMethod(BaseModel):
+class AccessMethod(Part):
     """One way to unlock paid tools."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str = Field(description="key or x402.")
     open: bool = Field(description="Whether this way is open here.")
@@ -32,12 +30,10 @@ class AccessMethod(BaseModel):
 
 
 def access_methods(directory: Directory) -> tuple[AccessMethod, AccessMethod]:
-    """Both methods, the key first."""
     return access_by_key(directory), payment_per_call(directory)
 
 
 def access_by_key(directory: Directory) -> AccessMethod:
-    """How to buy and send a key."""
     return AccessMethod(
         name="key",
         open=True,
@@ -62,7 +58,6 @@ def _purchase_by_agents(directory: Directory) -> str:
 
 
 def payment_per_call(directory: Directory) -> AccessMethod:
-    """How to pay per call with x402."""
     if (payment := directory.payment) is None:
         return AccessMethod(
             name="x402",
@@ -86,7 +81,6 @@ def payment_per_call(directory: Directory) -> AccessMethod:
 
 
 def _prices(directory: Directory) -> dict[str, str]:
-    """The prices that can be paid here, in US dollars."""
     calls = {tool.name: tool.price for entry in directory.buildings() for tool in entry.tools if tool.price}
     products = {one.name: one.price for one in directory.products} if directory.seller() else {}
     return calls | products
@@ -107,10 +101,8 @@ def _limits(prices: Mapping[str, str]) -> str:
     )
 
 
-class ClientSetup(BaseModel):
+class ClientSetup(Part):
     """The configuration of one MCP client with a key."""
-
-    model_config = ConfigDict(frozen=True)
 
     client: str = Field(description="Name of the client.")
     where: str = Field(description="Where the text goes: shell, or a file path.")

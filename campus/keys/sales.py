@@ -16,6 +16,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
+from campus.durations import counted
 from campus.errors import KeyRefused
 from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_product, refuse_revoked, save
 from campus.keys.tables import KeyRow, KeySale
@@ -64,7 +65,7 @@ class Term:
 
     def __str__(self) -> str:
         """As in campus.toml: 30 days, 12 months."""
-        return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
+        return counted(self.count, self.unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,7 @@ class Leases:
 
     async def keep(self) -> None:
         """Renew all leases several times per lease length, until cancelled."""
-        while True:
-            await self._sleep(self._lease.renewal.total_seconds())
-            try:
-                await self.renew()
-            except StorageError as error:
-                log.warning("payments' leases not renewed: %s", error)
+        await self._lease.keep(self.renew, of="payments", sleep=self._sleep)
 
 
 class Reservations:

@@ -13,8 +13,9 @@ from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale, ServiceListing
-from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
+from campus.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
 from campus.pricing import Offer, Price
+from campus.steps import Explained
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"
@@ -138,8 +139,14 @@ def catalog_entry(service: ServiceListing | None) -> dict[str, Any]:
     return {"serviceName": service.name, "tags": list(service.tags), **icon}
 
 
-class PaymentRequired(Problem):
+class PaymentRequired(Explained):
     """A 402 that carries the terms."""
+
+    def meta(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What a client needs to sign a payment, and no more: Cloudflare's reads only `_meta`. The terms for HTTP have none."""
+        if "resource" not in body:  # those for HTTP, of a task begun there
+            return None
+        return {TERMS_META: {"x402Version": body["x402Version"], "resource": {"url": body["resource"]["url"]}, "accepts": body["accepts"]}}
 
     def __init__(self, refusal: Problem, rendered: RenderedTerms) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results."""
+"""The gate's reader and writer over MCP: calls from messages, refusals and stored answers as results."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,12 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.caller import Frame
 from campus.context import context_of
-from campus.payments.payment import PaidAnswer, Payment
-from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
 from campus.paywall.tasks import BackgroundTasks
 from campus.pricing import Offer
+from campus.steps import Answered
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -82,8 +81,9 @@ class GatedMcpCall:
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
 
-    def payment(self) -> Payment | None:
-        return payment_in_meta(self._call.meta)
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._call.meta or {}
 
     async def sent(self) -> dict[str, Any] | None:
         arguments = dict(self._call.arguments)
@@ -94,20 +94,14 @@ class GatedMcpCall:
         require_storable(arguments)
         return self._checker.canonical(arguments)
 
-    def is_quoted(self, offer: Offer) -> bool:
-        """The arguments are read already."""
-        return True
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return idempotency_key_in(self.scope, self._call.meta, sent)
-
     def waiting(self) -> AbstractContextManager[None]:
         return kept_alive(self.scope)
 
-    def delivered(self, sold: PaidAnswer, made: McpResult | None) -> McpResult:
+    def answered(self, answer: Answered, made: McpResult | None) -> McpResult:
         """The tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._call.operation)
-        return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+        result = made or result_of(answer.body, self._call.operation)
+        context_of(self.scope).added = answer.meta
+        return with_meta(result, answer.meta)
 
 
 AsTask = Callable[[GatedMcpCall], Awaitable[ToolResult | BaseModel]]

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,6 @@ from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
 from campus.layout.apps import SCHEME as APPS
-from campus.payments.wire import RECEIPT_META
 from campus.paywall.listing import as_listed
 from campus.paywall.mcp import MCP_GATE, McpPaywall, checked, current_scope
 from twins import McpCall, McpResult, requested_with, runs_as_task, server_info, with_meta
@@ -39,8 +37,8 @@ OPEN_METHODS = frozenset(
 TASK_METHODS = frozenset(("tasks/get", "tasks/update", "tasks/cancel"))
 COMPLETED = {"ref/prompt": "prompts", "ref/resource": "resources"}
 """What has to be exposed for an argument of it to be completed."""
-RECEIPTS = "campus.receipts"
-"""In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""
+ADDED = "campus.added"
+"""In the scope of a request that calls a tool of tool search or code mode: what steps added to the results of the calls that it made."""
 
 
 class ServerGate(Middleware):
@@ -77,7 +75,7 @@ class ServerGate(Middleware):
             return await call_next(context)
         if context.message.name in gate.synthetic:
             return await self._searching(gate, context, call_next, scope)
-        if RECEIPTS in scope:
+        if ADDED in scope:
             return await self._found(gate, context, call_next, scope)
         return await self._gated(gate, context, call_next, scope)
 
@@ -87,30 +85,30 @@ class ServerGate(Middleware):
         """The result of a tool of tool search or code mode, which is open to all; the calls that it makes come back here."""
         name = context.message.name
         context_of(scope).route = f"{gate.name}:{name}"
-        receipts: list[Any] = scope.setdefault(RECEIPTS, [])
+        added: list[Mapping[str, Any]] = scope.setdefault(ADDED, [])
         try:
             result = await call_next(context)
         except ToolError as error:
             if isinstance(error.__cause__, NotFoundError):  # it says that there is no such tool
                 raise
             raise masked(error, f"Error calling tool {name!r}") from error.__cause__
-        if not receipts or not isinstance(result, ToolResult) or RECEIPT_META in (result.meta or {}):
+        if not added or not isinstance(result, ToolResult) or added[-1].keys() <= (result.meta or {}).keys():
             return result
-        return cast(ToolResult, with_meta(result, {RECEIPT_META: receipts[-1]}))
+        return cast(ToolResult, with_meta(result, added[-1]))
 
     async def _found(
         self, gate: McpPaywall, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope
     ) -> ToolResult:
         """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
         around = context_of(scope)
-        apart = {name: value for name, value in scope.items() if name != RECEIPTS}
-        apart[CONTEXT] = replace(around, caller=None, is_counted=False, used_up=None, paid=None)
+        apart = {name: value for name, value in scope.items() if name != ADDED}
+        apart[CONTEXT] = around.apart()
         with requested_with(apart):
             result = await self._gated(gate, context, call_next, apart)
         around.status = context_of(apart).status
-        around.limits = context_of(apart).limits
-        if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
-            scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
+        around.headers = context_of(apart).headers
+        if isinstance(result, ToolResult) and (added := context_of(apart).added):
+            scope[ADDED].append(added)
         return result
 
     async def _gated(

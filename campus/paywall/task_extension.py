@@ -27,9 +27,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from campus.paywall.gate import GatedCall
 from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
 from campus.paywall.tasks import STATUSES, WITHOUT_RESULT, BackgroundTasks
+from campus.problems import FIXED
+from campus.steps import GatedCall
 from campus.tasks.tables import TaskRow
 from twins import extensions_of
 
@@ -64,7 +65,7 @@ class StoredTasks(TasksExtension):
         task = await self._found(ctx, params.task_id)
         told = fields_of(task, self._tasks)
         if STATUSES.get(task.status) == "failed":
-            reason = WITHOUT_RESULT[task.status]().detail
+            reason = FIXED[WITHOUT_RESULT[task.status]].detail
             error = {"code": INTERNAL_ERROR, "message": reason}
             return GetTaskResult(**told, status_message=reason, error=error)
         result = from_json(task.result) if task.status == "completed" and task.result is not None else None

@@ -22,17 +22,18 @@ from campus.caller import Caller
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
 from campus.observability import utc_text
-from campus.payments.payment import PaidAnswer, Payment
 from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
 from campus.payments.terms import task_seconds
-from campus.payments.wire import RECEIPT_META, purchase_key, receipt_headers
+from campus.payments.wire import RECEIPT_META, idempotency_key_in, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
-from campus.paywall.gate import Gate, GatedCall
+from campus.paywall.gate import Gate
 from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
-from campus.pricing import Offer
-from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
+from campus.paywall.sale import payment_of
+from campus.paywall.selling import Selling
+from campus.problems import EXPLAINED_AT, fixed_problem, storage_problem
 from campus.secrets import random_base62
+from campus.steps import Answered, GatedCall
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
 from campus.tasks.tables import TaskRow
@@ -58,12 +59,8 @@ LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed", "key_ended": "failed"}
 """What callers are told of a task's state, where it is another word."""
-WITHOUT_RESULT: Mapping[str, Callable[[], Problem]] = {
-    "cancelled": task_cancelled,
-    "interrupted": task_interrupted,
-    "key_ended": task_key_ended,
-}
-"""Why a task in this state has no result and never will."""
+WITHOUT_RESULT: Mapping[str, str] = {"cancelled": "task_cancelled", "interrupted": "task_interrupted", "key_ended": "task_key_ended"}
+"""Why a task in this state has no result and never will, as the code of a problem."""
 log = logging.getLogger(__name__)
 
 
@@ -119,8 +116,9 @@ class TaskCall:
     def noted(self, result: ToolResult, key_ignored: str) -> ToolResult:
         return _with_meta(result, {"key_ignored": key_ignored})
 
-    def payment(self) -> Payment | None:
-        return self._call.payment()
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._call.meta
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
         return self._call.sent()
@@ -128,25 +126,21 @@ class TaskCall:
     def canonical(self) -> Awaitable[dict[str, Any]]:
         return self._call.canonical()
 
-    def is_quoted(self, offer: Offer) -> bool:
-        return self._call.is_quoted(offer)
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return self._call.idempotency_key(sent)
-
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def delivered(self, sold: PaidAnswer, made: ToolResult | None) -> ToolResult:
-        result = made or result_of(sold.answer, self.served_by.operation)
-        return _with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+    def answered(self, answer: Answered, made: ToolResult | None) -> ToolResult:
+        return _with_meta(made or result_of(answer.body, self.served_by.operation), answer.meta)
 
 
 class BackgroundTasks:
     """The tasks of one building's tools: begun in either frame, and seen in both."""
 
-    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer]) -> None:
+    def __init__(
+        self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer], selling: Selling | None = None
+    ) -> None:
         self._gate = gate
+        self._selling = selling
         self._paywall = paywall
         self._runner = runner
         self._store = runner.store
@@ -177,7 +171,7 @@ class BackgroundTasks:
             return begun.task
         if begun.result is not None:
             return begun.result
-        raise begun.error or storage_unavailable()
+        raise begun.error or fixed_problem("storage_unavailable")
 
     async def over_http(self, call: GatedHttpCall) -> Answer | None:
         """The answer to a call that runs as a task; None for one that does not."""
@@ -208,18 +202,18 @@ class BackgroundTasks:
 
     async def _purchase(self, call: GatedCall[Any]) -> Purchase | None:
         """What finds the task of the call's payment again, as its answer is found: the Idempotency-Key, or the payment and the address."""
-        selling = self._gate.selling
+        selling = self._selling
         offer = self._gate.offers[call.tool]
         if selling is None or not selling.pricing.sells(offer):
             return None
         try:
-            payment = call.payment()
+            payment = payment_of(call)
         except Problem:  # the gate says so, unless a key admits the call
             return None
         if payment is None:
             return None
         resource = selling.pricing.resource(offer, await call.canonical())
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
         payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {_network(call.scope)}"
         digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
         return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
@@ -265,13 +259,13 @@ class BackgroundTasks:
         with self._runner.running(task.id, seconds=seconds, maker=caller.maker) as scope:
             result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
-            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
+            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else fixed_problem("task_cancelled")
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
         is_sold = caller.payment is not None and not result.is_error
         if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
-            raise task_cancelled()
+            raise fixed_problem("task_cancelled")
         return result
 
     async def _stored(self, call: TaskCall, caller: Caller, seconds: int) -> TaskRow:
@@ -292,7 +286,7 @@ class BackgroundTasks:
 
     def _payable_seconds(self, call: TaskCall, caller: Caller) -> int:
         """For how long a task may still run and be charged afterwards; as long as any, if it is not paid for."""
-        payment = call.payment() if caller.payment else None
+        payment = payment_of(call) if caller.payment else None
         return maxsize if payment is None else max(0, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS)
 
     def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:
@@ -316,7 +310,7 @@ class BackgroundTasks:
         if scope["method"] == "DELETE":
             return json_answer(self._view(await self.cancelled(task)))
         if task.status in WITHOUT_RESULT:
-            raise WITHOUT_RESULT[task.status]()
+            raise fixed_problem(WITHOUT_RESULT[task.status])
         if task.result is None or task.status != "completed":
             return self._accepted(task)
         return _answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])

@@ -26,7 +26,7 @@ UNKNOWN = "is not one that campus knows"
 CONTEXT = (
     "_current_context _current_server fastmcp_request_ctx set_transport bind_request_context FastMCPRequestContext _is_client_tool_call"
 )
-"""The names of twins/fastmcp_names.py, but for `set_http_request`: something must tell FastMCP of the request."""
+"""The names of twins/fastmcp.py, but for `set_http_request`: something must tell FastMCP of the request."""
 OBJECTS = "_lifespan_result _shared_context_snapshot _mask_error_details _raw_mcp_result _rebind_prefab_tool_names _srctx"
 
 

@@ -11,6 +11,7 @@ from buildings.recorder.beats.rules import preview
 from buildings.recorder.monitors.credentials import MonitorUrls
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
 from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+from campus.observability import in_words
 from campus.storage import among
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)
@@ -20,11 +21,8 @@ EventType = Literal[
 ]
 PREVIEWED_BYTES = 1_000
 """How much of a capsule is read for its preview."""
-SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
-    "monitor.dead": "problem",
-    "monitor.failed": "problem",
-    "monitor.recovered": "recovery",
-}
+SEVERITIES: dict[str | None, Literal["problem", "recovery"]] = {"dead": "problem", "alive": "recovery"}
+"""Of an alert, by the new state of its monitor; a notice without one."""
 QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
 
 
@@ -128,12 +126,10 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
 
 
 def body_of(events: Sequence[Event]) -> Event | Digest:
-    """What a webhook is sent: the event, or a digest of many."""
     return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
 
 
 def notice_of(row: Row[Any]) -> str | None:
-    """The notice of an event, if there is one."""
     if row.kind == "blind":
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if row.kind == "expiring":
@@ -168,7 +164,6 @@ class MonitorAlerts(AlertContents):
         return [MonitorAlert(row, _last(capsules, row)) for row in rows]
 
     def compose(self, alerts: Sequence[MonitorAlert]) -> Content | Question:
-        """An event, or a digest of events; or the question to a new address."""
         first = alerts[0].row
         if first.kind == CONFIRM:
             return Question(QUESTION.format(name=first.name or "a monitor"), mail_until=first.ends_at)
@@ -191,7 +186,7 @@ def _last(capsules: Sequence[Row[Any, Any, Any]], alert: Row[Any]) -> Row[Any, A
 
 
 def _text(event: Event) -> AlertText:
-    return AlertText(headline(event), details(event), event.timestamp, SEVERITIES.get(event.type, "notice"))
+    return AlertText(headline(event), details(event), event.timestamp, SEVERITIES.get(event.state, "notice"))
 
 
 def headline(event: Event) -> str:
@@ -211,7 +206,7 @@ def _happened(event: Event) -> str:
             return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
         case "monitor.recovered":
             how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
-            return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
+            return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}: {how}"
         case "monitor.expiring":
             return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
         case "monitor.test":
@@ -221,7 +216,6 @@ def _happened(event: Event) -> str:
 
 
 def details(event: Event) -> list[str]:
-    """Further facts, one line each."""
     lines = []
     if event.monitor:
         last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
@@ -236,17 +230,4 @@ def details(event: Event) -> list[str]:
 
 
 def moment(at: datetime) -> str:
-    """A time as people read it, in UTC."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def span(seconds: float) -> str:
-    """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
-    length = timedelta(seconds=round(seconds))
-    minutes = length.seconds // 60 % 60
-    hours = length.seconds // 3600
-    if length.days:
-        return f"{length.days} day{'s' * (length.days > 1)} {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{length.seconds} s"

@@ -1,0 +1,1 @@
+"""The audit log: every call comes in as a step's `ended`; rows of `audit_log` go out, by `campus audit-log` and to the operator's pages."""

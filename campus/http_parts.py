@@ -1,0 +1,59 @@
+"""What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from campus.app import Campus
+from campus.catalog.plan import Plan
+from campus.layout.renderer import Link
+from campus.site import Site
+from campus.visitors import Visitors
+from twins import RouteEntry
+
+
+class HttpPart:
+    """Base of what Building(http=…) makes, once for each process that serves: it overrides what it adds."""
+
+    links: str = ""
+    """The Link header of every page."""
+    notices: bool = False
+    """Whether its routes show the tools of buildings: then changed ones are listed anew before one answers."""
+    more_urls: Collection[str] = ()
+    """Further addresses that are served."""
+
+    navigation: Sequence[Link] = ()
+    """Its entries in the navigation of every page."""
+
+    def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
+        self.campus = campus
+        self.site = site
+        self.directory = campus.plan.directory
+        self.visitors: Visitors = site.visitors
+        assert site.pages is not None
+        self.pages = site.pages
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""
+        return ()
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The app of the service, or one before it."""
+        return app
+
+    def outermost(self, app: ASGIApp) -> AbstractContextManager[ASGIApp]:
+        """The app with the edge around it, or one before that, while it is served."""
+        return nullcontext(app)
+
+    def operators(self) -> dict[str, Any]:
+        """What it adds to the operator's listener: arguments of `admin_app`."""
+        return {}
+
+
+def http_parts(campus: Campus, visitors: Visitors | None = None) -> list[HttpPart]:
+    """Those of this campus; on the operator's listener nobody is a visitor."""
+    makers = [(one.name, one.loaded.building.http) for one in campus.parts]
+    return [http(campus, replace(campus.sites[name], visitors=visitors)) for name, http in makers if http is not None]
