@@ -3,8 +3,8 @@
 Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -39,6 +39,19 @@ class Command:
 
 
 @dataclass(frozen=True)
+class ServerForm:
+    """A form of `server = {…}` in [buildings.NAME], known by its `key`; `example` is how an operator is told to write it.
+
+    `opener` is "module:name" of a function that makes the LateServer of campus.catalog.loader, imported when a building has such a server:
+    `opener(name, target, *, folder, answer_limit, is_local)`. It raises ConfigError for what cannot be one.
+    """
+
+    key: str
+    example: str
+    opener: str
+
+
+@dataclass(frozen=True)
 class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
@@ -49,14 +62,18 @@ class Feature:
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
     With `sells`, calls can be paid for where it is opened.
+    `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
+    "module:name" of a function that takes the building's name and that server.
     """
 
-    building: str
+    building: str | None = None
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
     always: bool = False
     sells: bool = False
+    servers: Sequence[ServerForm] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("building", "tables"):
@@ -67,7 +84,7 @@ class Feature:
     @cached_property
     def opened(self) -> Any:
         """Its Building."""
-        return named(self.building)
+        return named(self.building or "")
 
     @cached_property
     def table_base(self) -> Any:
