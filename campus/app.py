@@ -50,7 +50,6 @@ from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.payment import PaymentService
 from campus.paywall.admission import Paywall
-from campus.paywall.quota import Quotas
 from campus.paywall.sale import Sale
 from campus.paywall.selling import Selling
 from campus.site import Site
@@ -62,8 +61,6 @@ from campus.storage.migrations import how_to_migrate, missing_from
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
-USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage."""
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -290,7 +287,7 @@ async def assemble(
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
         parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
         found = [step for one in parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
-        in_turn = in_order([*found, Quotas(core.usage, paywall, shared.metrics), Sale(selling_of(plan, payments), shared.metrics)])
+        in_turn = in_order([*found, Sale(selling_of(plan, payments), shared.metrics)])
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = tasks_of(parts, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
@@ -316,7 +313,6 @@ async def assemble(
             shared.stopping,
         )
         await core.keys.tokens.flush_last_used()
-        await core.usage.flush()
 
 
 def payment_service(
@@ -463,7 +459,6 @@ def selling_of(plan: Plan, payments: PaymentService | None) -> Selling | None:
 def own_tasks(core: Core) -> list[Task]:
     """The jobs that store what each process counts of the keys."""
     return [
-        Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]
 

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import cast
 
 import anyio
@@ -29,20 +29,14 @@ from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import http_parts
 from campus.jobs.scheduler import process_name
-from campus.layout.renderer import Link, Pages
-from campus.pages.keys import PATH as KEYS
-from campus.pages.pricing import PATH as PRICING
-from campus.pages.pricing import PricingPages
-from campus.pages.routes import API, own_entries
-from campus.pages.visitors import Visitors
-from campus.payments.receipts import receipts_of
+from campus.layout.renderer import Link
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
+from campus.visitors import Visitors
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
-START = "/"
 TOOLS = "/v1/"
 WATCH_SECONDS = 1.0
 """Between two looks at the buildings for changes that no request asked for."""
@@ -74,7 +68,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
-                yield Edge(
+                edge: ASGIApp = Edge(
                     reduce(lambda app, feature: feature.around(app), endpoints.features, cast(ASGIApp, endpoints)),
                     public_url=plan.config.url,
                     more_urls=[url for feature in endpoints.features for url in feature.more_urls],
@@ -84,6 +78,10 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     trusted_proxies=server.trusted_proxies,
                     requests=campus.metrics.requests,
                 )
+                with ExitStack() as layers:
+                    for feature in endpoints.features:
+                        edge = layers.enter_context(feature.outermost(edge))
+                    yield edge
                 tasks.cancel_scope.cancel()
 
 
@@ -103,7 +101,7 @@ class Endpoints:
         self._visitors = Visitors(
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self.features = http_parts(campus)
+        self.features = http_parts(campus, self._visitors)
         self._maker = FrameMaker(campus, runner)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
@@ -290,10 +288,9 @@ class Endpoints:
         layout = campus.layout
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
-        pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
         layout.lead(
             ", ".join(feature.links for feature in self.features if feature.links),
-            [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")],
+            sorted([*labelled, *(link for feature in self.features for link in feature.navigation)], key=lambda link: link.place),
             self._tool_page,
         )
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
@@ -304,7 +301,8 @@ class Endpoints:
             *(mcp_entry(path, server) for path, server in servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
             *(self._noticing(Document.json(document, cache=FIVE_MINUTES).route(path)) for path, document in plan.documents.items()),
-            *map(self._noticing, self._own_entries(has_start=any(page.path == START for _, page in pages))),
+            *map(self._noticing, own_routes(plan.directory, plan.own_problems, plan.problems, layout)),
+            *(asset.route for asset in layout.assets.values()),
             *(self._noticing(entry) if feature.notices else entry for feature in self.features for entry in feature.routes(plan, servers)),
         ]
         absent = absent_paths(plan.closed, documents=plan.config.server.openapi, taken=[entry.path for entry in entries])
@@ -314,29 +312,6 @@ class Endpoints:
             problem_types=EXPLAINED_AT,
             missing=self._missing(elsewhere(lambda: self._table, closed={one.name for one in plan.closed}, rest=rest)),
         )
-
-    def _own_entries(self, *, has_start: bool) -> list[RouteEntry]:
-        """Campus's own pages."""
-        campus = self._campus
-        plan = campus.plan
-        return [
-            *own_routes(plan.directory, plan.problems, campus.layout),
-            *own_entries(
-                plan.directory,
-                self._visitors,
-                campus.layout,
-                start=None if has_start else START,
-                now=campus.core.now,
-                clients=campus.core.clients,
-                usage=campus.core.usage,
-                sign_ins=campus.sign_ins,
-                pricing=self._pricing,
-            ),
-        ]
-
-    def _pricing(self, pages: Pages) -> PricingPages:
-        config, receipts = self._campus.plan.config, partial(receipts_of, self._campus.core.storage)
-        return PricingPages(pages, self._campus.plan.directory, self._visitors, config.products, receipts)
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""

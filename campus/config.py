@@ -306,7 +306,7 @@ class Config(Settings):
     def features(self) -> list[OpenFeature]:
         """The features that are opened: those that have a table, and those that need none."""
         found = [OpenFeature(name, feature, getattr(self, name, None)) for name, feature in installed_features().items()]
-        return [one for one in found if one.settings is not None or one.feature.always]
+        return [one for one in found if one.feature.building and (one.settings is not None or one.feature.always)]
 
     @property
     def sells_calls(self) -> bool:

@@ -35,7 +35,8 @@ class Command:
 
     name: str
     function: str
-    help: str
+    help: str = ""
+    is_shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,14 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
+    A feature without one only adds commands.
     `settings` are its table [NAME] of campus.toml, which opens it. With `always` it is opened without the table too, and one without
     settings has no table. `commands` are there whether it is opened or not.
     `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
-    With `sells`, calls can be paid for where it is opened.
+    With `sells`, calls can be paid for where it is opened. `supervisor` is "module:name" of what serves with several processes:
+    `(count, file, read, words)`, as `campus serve --workers` asks it.
     """
 
     building: str | None = None
@@ -57,17 +60,19 @@ class Feature:
     commands: Sequence[Command] = ()
     always: bool = False
     sells: bool = False
+    supervisor: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("building", "tables"):
+        for name in ("building", "tables", "supervisor"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or ":" not in text):
                 raise TypeError(f'{name}= takes a text "module:name", which is imported when it is needed, not {text!r}')
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building; None if nothing of it runs."""
-        return self.building and named(self.building)
+        """Its Building."""
+        assert self.building is not None
+        return named(self.building)
 
     @cached_property
     def table_base(self) -> Any:

@@ -1,13 +1,17 @@
 """What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from starlette.types import ASGIApp
 
 from campus.app import Campus
 from campus.catalog.plan import Plan
+from campus.layout.renderer import Link
 from campus.site import Site
+from campus.visitors import Visitors
 from twins import RouteEntry
 
 
@@ -21,9 +25,16 @@ class HttpPart:
     more_urls: Collection[str] = ()
     """Further addresses that are served."""
 
+    navigation: Sequence[Link] = ()
+    """Its entries in the navigation of every page."""
+
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus
         self.site = site
+        self.directory = campus.plan.directory
+        self.visitors: Visitors = site.visitors
+        assert site.pages is not None
+        self.pages = site.pages
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""
@@ -33,11 +44,16 @@ class HttpPart:
         """The app of the service, or one before it."""
         return app
 
+    def outermost(self, app: ASGIApp) -> AbstractContextManager[ASGIApp]:
+        """The app with the edge around it, or one before that, while it is served."""
+        return nullcontext(app)
+
     def operators(self) -> dict[str, Any]:
         """What it adds to the operator's listener: arguments of `admin_app`."""
         return {}
 
 
-def http_parts(campus: Campus) -> list[HttpPart]:
-    """Those of this campus."""
-    return [http(campus, campus.sites[one.name]) for one in campus.parts if (http := one.loaded.building.http) is not None]
+def http_parts(campus: Campus, visitors: Visitors | None = None) -> list[HttpPart]:
+    """Those of this campus; on the operator's listener nobody is a visitor."""
+    makers = [(one.name, one.loaded.building.http) for one in campus.parts]
+    return [http(campus, replace(campus.sites[name], visitors=visitors)) for name, http in makers if http is not None]

@@ -18,8 +18,9 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, Config, ProductTable, ToolTable
-from campus.problems import EXPLANATIONS
+from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, ProductTable, ToolTable, config_model
+from campus.installed import installed_features
+from campus.problems import EXPLANATIONS, FIXED
 
 DOCS = Path(__file__).parents[1] / "docs"
 SUBJECTS = (
@@ -198,7 +199,7 @@ def table_of(title: str, model: type[BaseModel], text: str) -> str:
 
 def configuration() -> str:
     """Every key of campus.toml, and every secret."""
-    sections = {name: model for name, field in Config.model_fields.items() if (model := model_in(field.annotation))}
+    sections = {name: model for name, field in config_model().model_fields.items() if (model := model_in(field.annotation))}
     parts = [table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()]
     parts += [
         table_of("products.NAME", ProductTable, "A key that can be bought; `campus key issue NAME` makes one."),
@@ -248,14 +249,20 @@ def statuses() -> Mapping[str, str]:
                 match values:
                     case [int(status), str(code)] if 400 <= status <= 599:
                         found.setdefault(code, set()).add(str(status))
-    return STATUS | {code: ", ".join(sorted(values)) for code, values in found.items()}
+    fixed = {code: str(problem.status) for code, problem in FIXED.items()}
+    return STATUS | fixed | {code: ", ".join(sorted(values)) for code, values in found.items()}
+
+
+OF_FEATURES = [each.opened.problems for each in installed_features().values() if each.building]
+OWN_CODES = {**EXPLANATIONS, **{code: text for problems in OF_FEATURES for code, text in problems.items()}}
+"""Those of the core and of every feature."""
 
 
 def codes() -> str:
     """Every code of a problem, with its status and what to do."""
     status = statuses()
     parts = []
-    for name, problems in {"Every building": EXPLANATIONS, **{name: each.problems for name, each in BUILDINGS.items()}}.items():
+    for name, problems in {"Every building": OWN_CODES, **{name: each.problems for name, each in BUILDINGS.items()}}.items():
         if problems:
             rows = [row(f"`{code}`", status[code], one_line(text)) for code, text in sorted(problems.items())]
             parts.append(f"\n## {name}\n\n{head('code', 'status', 'meaning, and what to do')}{''.join(rows)}")

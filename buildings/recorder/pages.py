@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Row, case, func, select
 from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
-from buildings.recorder.monitors.credentials import lineage_of
-from buildings.recorder.monitors.examples import ways_to_beat
+from buildings.recorder.monitors.credentials import lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN

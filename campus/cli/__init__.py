@@ -10,8 +10,8 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
+from campus.cli.features import add_commands
 from campus.errors import CampusError
-from campus.installed import installed_features
 
 __all__ = ["main"]
 
@@ -42,11 +42,6 @@ ELSEWHERE = {
         "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
         "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
     ),
-    "dev": (
-        "campus.cli.dev:dev",
-        "Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.\n\n"
-        "No call is refused meanwhile. What cannot be loaded is one sentence, and the last good version is served on.",
-    ),
     "init": (
         "campus.cli.init:init",
         "Write a campus.toml with comments, which serves the directory, or also a FastMCP server in one file.",
@@ -68,12 +63,8 @@ def commands() -> App:
         app.command(f"campus.cli.running:{name}", name=name, help=text)
     for name, (function, text) in ELSEWHERE.items():
         app.command(function, name=name, help=text)
-    app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
-    app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
-    for feature in installed_features().values():
-        for command in feature.commands:
-            app.command(command.function, name=command.name, help=command.help)
+    add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command(
         "campus.cli.add:app",

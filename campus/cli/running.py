@@ -3,11 +3,10 @@
 import gc
 import inspect
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,6 @@ import anyio
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 from sqlmodel import SQLModel
-from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
@@ -31,7 +29,8 @@ from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
 from campus.config import Config
 from campus.core import feature_tables, open_databases
-from campus.errors import CampusError, JobRefused, LoadError
+from campus.errors import CampusError, ConfigError, JobRefused, LoadError
+from campus.feature import named
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
@@ -40,7 +39,6 @@ from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.metrics import Metrics
 from campus.storage.tables import CoreTables
 
-COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)
 
 NEW_OBJECTS = 10_000
@@ -75,9 +73,10 @@ def serve(
 
     logged = ("--log-level", log_level, "--log-format", log_format)
     if workers:
-        from campus.cli.workers import supervise  # not needed by one process
-
-        supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
+        supervisors = [each.supervisor for each in installed_features().values() if each.supervisor]
+        if not supervisors:
+            raise ConfigError("--workers needs a feature that supervises processes, and none is installed")
+        named(supervisors[0])(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
     served = partial(serve_campus, announces=True, closes_failed=True)
@@ -132,27 +131,15 @@ async def serve_campus(
                 proxies = settings.operators_proxies
                 served = partial(serve_app, trusted_proxies=proxies, name="operator", grace_seconds=1, takes_signals=False)
                 tasks.start_soon(served, open_admin(campus), operators)
-            with traced(app, settings.server.name) as outermost:
-                await serve_app(
-                    outermost,
-                    listener,
-                    trusted_proxies=settings.server.trusted_proxies,
-                    on_started=started,
-                    on_stopping=campus.stopping.set,
-                    requests=campus.metrics.requests,
-                )
+            await serve_app(
+                app,
+                listener,
+                trusted_proxies=settings.server.trusted_proxies,
+                on_started=started,
+                on_stopping=campus.stopping.set,
+                requests=campus.metrics.requests,
+            )
             tasks.cancel_scope.cancel()
-
-
-def traced(app: ASGIApp, name: str) -> AbstractContextManager[ASGIApp]:
-    """The app; with traces, if the environment names a collector of OpenTelemetry."""
-    if not os.environ.keys() & COLLECTORS:
-        return nullcontext(app)
-    try:
-        from campus.tracing import traced as with_traces  # the SDK, which few want
-    except ImportError:
-        raise CampusError("the environment names a collector of OpenTelemetry: `pip install 'mcp-campus[otel]'`, or unset it") from None
-    return with_traces(app, name, version("mcp-campus"))
 
 
 async def _settle(campus: Campus) -> None:
