@@ -3,8 +3,8 @@
 Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -40,6 +40,19 @@ class Command:
 
 
 @dataclass(frozen=True)
+class ServerForm:
+    """A form of `server = {…}` in [buildings.NAME], known by its `key`; `example` is how an operator is told to write it.
+
+    `opener` is "module:name" of a function that makes the LateServer of campus.catalog.loader, imported when a building has such a server:
+    `opener(name, target, *, folder, answer_limit, is_local)`. It raises ConfigError for what cannot be one.
+    """
+
+    key: str
+    example: str
+    opener: str
+
+
+@dataclass(frozen=True)
 class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
@@ -52,6 +65,8 @@ class Feature:
     name and `_`. They are made whether it is opened or not, for its commands.
     With `sells`, calls can be paid for where it is opened. `supervisor` is "module:name" of what serves with several processes:
     `(count, file, read, words)`, as `campus serve --workers` asks it.
+    `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
+    "module:name" of a function that takes the building's name and that server.
     """
 
     building: str | None = None
@@ -61,6 +76,8 @@ class Feature:
     always: bool = False
     sells: bool = False
     supervisor: str | None = None
+    servers: Sequence[ServerForm] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("building", "tables", "supervisor"):
@@ -70,9 +87,8 @@ class Feature:
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building."""
-        assert self.building is not None
-        return named(self.building)
+        """Its Building; None if nothing of it runs."""
+        return self.building and named(self.building)
 
     @cached_property
     def table_base(self) -> Any:

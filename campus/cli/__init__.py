@@ -46,11 +46,6 @@ ELSEWHERE = {
         "campus.cli.init:init",
         "Write a campus.toml with comments, which serves the directory, or also a FastMCP server in one file.",
     ),
-    "import": (
-        "campus.cli.init:import_servers",
-        "Write a table [buildings.NAME] into campus.toml for each server that an MCP client's configuration names.\n\n"
-        "A campus.toml is written if there is none. The values of env and headers are copied: keep the file private.",
-    ),
 }
 """The commands of other modules, each with its function and its help, which is the docstring."""
 
@@ -66,12 +61,6 @@ def commands() -> App:
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
     add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
-    app.command(
-        "campus.cli.add:app",
-        name="add",
-        help="Install a server of PyPI or npm in an environment of its own, start it, and write its table into campus.toml.\n\n"
-        "The environment is in servers/NAME beside campus.toml, with a lock, from which `campus add --locked` installs the same elsewhere.",
-    )
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",

@@ -20,8 +20,8 @@ sample = true
 [buildings.recorder]
 """
 OF_REMOTE_SERVERS = (
-    "campus.catalog.remotes",
-    "campus.catalog.sdk_servers",
+    "campus.features.foreign_servers.mirrored",
+    "campus.features.foreign_servers.watched",
     "fastmcp.client",
     "key_value",
     "beartype",

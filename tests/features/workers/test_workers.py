@@ -102,7 +102,7 @@ async def test_two_reloads_refuse_no_call_and_bring_new_code_and_configuration(t
             async def call(name: str, once: Call) -> None:
                 while True:
                     answers[name].append(await once())
-                    await anyio.sleep(0.005)  # the workers' start is not to wait for the callers
+                    await anyio.sleep(0.02)  # the workers' start is not to wait for the callers
 
             for name, once in (("kept", over_http), ("new", over_a_new_connection), ("mcp", over_mcp)):
                 tasks.start_soon(call, name, once)

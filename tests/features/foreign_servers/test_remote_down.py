@@ -25,7 +25,7 @@ from campus.tasks.runner import open_tasks
 from campus.tasks.store import TaskStore
 from campus.testing import open_campus
 from tests import patient
-from tests.service.test_remote_building import CONFIG, REMOTE, remote
+from tests.features.foreign_servers.test_remote_building import CONFIG, REMOTE, remote
 
 pytestmark = pytest.mark.anyio
 

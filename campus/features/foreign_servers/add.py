@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import anyio
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from fastmcp.tools import Tool
 
 from campus.catalog.loader import installed_buildings, load
 from campus.catalog.server import OpenBuilding, open_server, summary_of
-from campus.cli.environments import FOLDER, Environment, Package, environment_for, locked_in
-from campus.cli.init import append_tables, text_of, toml_key, toml_value
 from campus.cli.options import CAMPUS_TOML, ConfigFile, show
 from campus.cli.places import building_name
 from campus.config import NAME, RESERVED, config_of
 from campus.errors import CampusError, ConfigError, LoadError, Unreachable
+from campus.features.foreign_servers.environments import FOLDER, Environment, Package, environment_for, locked_in
+from campus.features.foreign_servers.written import append_tables, text_of, toml_key, toml_value
 from campus.pricing import Price
 from twins import is_read_only
 
@@ -35,8 +35,16 @@ VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 MCP_2 = re.compile(r"^mcp==[2-9]", re.MULTILINE)
 OF_MCP_1 = re.compile(r"\b(ImportError|ModuleNotFoundError|AttributeError|TypeError)\b")
 """How a server ends that was written for mcp 1 and does not say so in its requirements."""
+app = App(name="add", version_flags=[])
+app.command(
+    "campus.features.foreign_servers.add_openapi:openapi",
+    name="openapi",
+    help="Write the table of an API into campus.toml, whose operations become tools and routes, with a suggested price for each.\n\n"
+    "Its document is read, and no operation is called. No value of a secret is written.",
+)
 
 
+@app.default
 def add(
     package: Annotated[
         str | None,

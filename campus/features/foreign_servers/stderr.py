@@ -9,6 +9,7 @@ from itertools import pairwise
 from threading import Thread
 
 from campus.errors import one_line
+from campus.observability.logs import OF_COMMANDS
 from campus.secrets import HIDDEN, SECRET_NAME
 
 LONGEST_LINE = 4_000
@@ -25,7 +26,7 @@ SHAPED = re.compile(
     r"\b(?:(?:sk|pk|rk|glpat|xox[a-z])[_-]|gh[a-z]_|github_pat_|campus_|AKIA|eyJ)[\w.-]{12,}|\b(?=\w*\d)(?=\w*[A-Za-z])\w{32,}\b"
 )
 """Tokens of well-known services, JSON web tokens, and long runs of letters and digits."""
-log = logging.getLogger(__name__)
+log = logging.getLogger(OF_COMMANDS)
 
 
 def given_secrets(env: Mapping[str, str], args: Sequence[str]) -> Sequence[str]:

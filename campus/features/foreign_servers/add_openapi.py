@@ -9,12 +9,12 @@ from cyclopts import Parameter
 
 from campus.catalog.loader import installed_buildings, load
 from campus.catalog.server import OpenBuilding, open_server
-from campus.cli.add_package import check_is_new, prices_of, read_price, tools_table
-from campus.cli.init import append_tables, text_of, toml_value
 from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import building_name
 from campus.config import Config, config_of
 from campus.errors import ConfigError
+from campus.features.foreign_servers.add import check_is_new, prices_of, read_price, tools_table
+from campus.features.foreign_servers.written import append_tables, text_of, toml_value
 
 READ_SECONDS = 60.0
 

@@ -16,8 +16,8 @@ import pytest
 from commands import Command, command_of
 from patience import patience
 
-from campus.cli.environments import Package
 from campus.errors import CampusError
+from campus.features.foreign_servers.environments import Package
 
 TINY = """
 import json, os, sys

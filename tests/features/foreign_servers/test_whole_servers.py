@@ -17,7 +17,7 @@ from listening import listening
 from patience import patience
 
 from campus.testing import TestCampus, open_campus
-from tests.service import whole_servers
+from tests.features.foreign_servers import whole_servers
 
 pytestmark = pytest.mark.anyio
 SOURCE = str(Path(whole_servers.__file__))

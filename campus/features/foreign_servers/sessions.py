@@ -1,17 +1,31 @@
-"""Sessions with servers that were not written for campus: each claims to be able only what the caller of the moment is able to do."""
+"""Sessions with servers that were not written for campus: each claims to be able only what the caller of the moment is able to do.
+
+A server of the mcp SDK itself (MCPServer) is served by such sessions, in memory.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import anyio
 import mcp_types
+from fastmcp import FastMCP
 from fastmcp.client.transports import ClientTransport, StdioTransport
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from fastmcp.server.dependencies import get_context
+from fastmcp.server.providers.proxy import ProxyClient
 from mcp import ClientSession
+from mcp.server.mcpserver import MCPServer
+from mcp.server.runner import serve_dual_era_loop
+from mcp.shared.memory import create_client_server_memory_streams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from typing_extensions import Unpack
+
+from campus.errors import LoadError, unwrapped_errors
+from campus.features.foreign_servers.mirrored import Described, ForeignComponents, mirrored
+from campus.features.foreign_servers.watched import Upstream
 
 ABILITIES = frozenset(("elicitation", "roots", "sampling"))
 """By which a server asks its client; campus itself can do none of them."""
@@ -31,7 +45,6 @@ class CallersSession(ClientSession):
         return callers_capabilities(version)
 
     def adopt(self, result: mcp_types.InitializeResult | mcp_types.DiscoverResult) -> None:
-        """Begin the session in the version that was negotiated."""
         super().adopt(result)
         stamp, version = getattr(self, "_stamp", None), self.protocol_version
         if stamp is None:
@@ -79,11 +92,49 @@ class ForeignTransport(ClientTransport):
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Unpack[SessionKwargs]
     ) -> AsyncIterator[ClientSession]:
-        """A new session, or that of a command that runs."""
         options = replace(transport_options or TransportOptions(), session_class=self._kind)
         async with self._transport.connect_session(transport_options=options, **session_kwargs) as session:
             yield session
 
     async def close(self) -> None:
-        """End what the transport keeps open."""
         await self._transport.close()  # type: ignore[no-untyped-call]  # FastMCP's
+
+
+class SessionsInMemory(ClientTransport):
+    """Sessions with a server in this process. Each call has one; the server's lifespan is entered once, while campus serves.
+
+    `_lowlevel_server`: the SDK offers no other way to the server that a session needs.
+    """
+
+    def __init__(self, server: MCPServer[Any]) -> None:
+        self.low = server._lowlevel_server
+        self._state: Any = None
+
+    @asynccontextmanager
+    async def lifespan(self, _: object) -> AsyncIterator[None]:
+        async with self.low.lifespan(self.low) as self._state:
+            yield
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Unpack[SessionKwargs]
+    ) -> AsyncIterator[ClientSession]:
+        kind = (transport_options or TransportOptions()).session_class
+        with unwrapped_errors():
+            async with create_client_server_memory_streams() as (client, server), anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(serve_dual_era_loop, self.low, *server, lifespan_state=self._state))
+                async with kind(*client, **session_kwargs) as session:
+                    yield session
+                tasks.cancel_scope.cancel()
+
+
+def over_sdk_server(name: str, author: MCPServer[Any]) -> FastMCP[Any]:
+    """A FastMCP server that is to clients what an SDK server is. LoadError if it has a login of its own."""
+    if author.settings.auth is not None:
+        raise LoadError(f"building {name!r} has auth=, which campus does not ask; remove it: campus controls the access to its tools")
+    sessions = SessionsInMemory(author)
+    backend: ProxyClient[Any] = ProxyClient(ForeignTransport(sessions), mode="auto", forward_incoming_headers=False)
+    low = sessions.low
+    completes = low.get_request_handler("completion/complete") is not None
+    described = Described(low.server_info, low.instructions, completes=completes)
+    return mirrored(name, described, ForeignComponents(backend.new, Upstream()), lifespan=sessions.lifespan)

@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from math import inf
 
 import anyio
 
@@ -19,20 +19,22 @@ ANSWER_MILLISECONDS = 120_000
 log = logging.getLogger(__name__)
 
 
-class Listed(Protocol):
-    """What such a server offers, as it was when it was asked."""
+class Upstream:
+    """Behind what is mirrored: how much and how long it may answer, and who notes whether it does. As it is, one in this process."""
 
-    async def refresh(self) -> None:
-        """Ask for it. LoadError for what cannot be served."""
-        ...
+    subject = "a server of the SDK"
+    answer_limit: float = inf
+    seconds: float | None = None
 
-    async def has_changed(self) -> bool:
-        """True if it is another by now."""
-        ...
+    def mark_unreachable(self, error: BaseException) -> None:
+        """Note that it did not answer."""
+
+    def mark_reachable(self) -> None:
+        """Note that it answered."""
 
 
-class WatchedServer(ABC):
-    """One such server, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
+class WatchedServer(Upstream, ABC):
+    """One outside, and whether it answered the last time. `address` is where it is, without parts that may be secret."""
 
     between = BETWEEN_PROBES
     """Seconds from one probe to the next while it answers."""
@@ -41,16 +43,23 @@ class WatchedServer(ABC):
     def __init__(self, name: str, address: str, *, answer_limit: int, milliseconds: int | None) -> None:
         self.name = name
         self.address = address
+        self.subject = f"building {name!r}: {address}"
         self.answer_limit = answer_limit
+        self.seconds: float = (milliseconds or ANSWER_MILLISECONDS) / 1000
         self.failure: str | None = None
         self._fails = anyio.Event()
         self.rejection: str | None = None
         """Why its tools cannot be served although it answers."""
-        self.seconds: float = (milliseconds or ANSWER_MILLISECONDS) / 1000
-        self.components: Listed
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Ask what it offers, and keep that. LoadError for what cannot be served."""
+
+    @abstractmethod
+    async def has_changed(self) -> bool:
+        """True if it offers something else by now than was kept."""
 
     def findings(self) -> Sequence[str]:
-        """Why it cannot be reached, or why its tools cannot be served; empty while all is well."""
         found = [f"{self.address} cannot be reached ({self.failure}{self._last_words()}); campus keeps trying"] if self.failure else []
         return [*found, *([self.rejection] if self.rejection else [])]
 
@@ -58,12 +67,7 @@ class WatchedServer(ABC):
         """More about why it cannot be reached."""
         return ""
 
-    @abstractmethod
-    def fresh(self) -> Listed:
-        """What it offers, before it is asked."""
-
     def reject(self, error: Exception) -> str:
-        """Note why its tools cannot be served, log it if it is new, and return it."""
         foreseen = isinstance(error, CampusError)
         fault = f"its tools cannot be served ({type(error).__name__}); the log has the cause"
         reason = str(error) if foreseen else f"building {self.name!r}: {fault}"
@@ -74,14 +78,12 @@ class WatchedServer(ABC):
         return reason
 
     def mark_unreachable(self, error: BaseException) -> None:
-        """Note that it did not answer, and log the change."""
         if self.failure is None:
             log.warning("server cannot be reached", extra={"building": self.name, "address": self.address})
         self.failure = reason_of(error)
         self._fails.set()
 
     def mark_reachable(self) -> None:
-        """Note that it answered, and log the change."""
         if self.failure is not None:
             log.info("server answers again", extra={"building": self.name, "address": self.address})
             self._fails = anyio.Event()
@@ -89,17 +91,15 @@ class WatchedServer(ABC):
 
     async def open(self, *, seconds: float) -> None:
         """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
-        components = self.fresh()
         try:
             with anyio.fail_after(seconds):
-                await components.refresh()
+                await self.refresh()
         except CampusError:
             self.mark_reachable()
             raise
         except Exception as error:  # transports may raise any exception of their libraries
             self.mark_unreachable(error)
-            raise Unreachable(f"building {self.name!r}: {self.address} cannot be reached ({self.failure}{self._last_words()})") from error
-        self.components = components
+            raise Unreachable(f"{self.subject} cannot be reached ({self.failure}{self._last_words()})") from error
         self.mark_reachable()
 
     async def changed(self) -> None:
@@ -114,7 +114,7 @@ class WatchedServer(ABC):
             if self.failure or self.is_probed:
                 try:
                     with anyio.fail_after(PROBE_SECONDS):
-                        has_changed = await self.components.has_changed()
+                        has_changed = await self.has_changed()
                     self.mark_reachable()
                     if has_changed:
                         return

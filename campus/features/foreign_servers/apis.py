@@ -13,12 +13,13 @@ from fastmcp.server.providers.openapi import MCPType, OpenAPIProvider
 from fastmcp.tools import Tool
 from fastmcp.utilities.openapi import HTTPRoute
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from campus.addresses import is_web_address
-from campus.catalog.api_client import ApiClient, guarded_network
-from campus.catalog.watched import WatchedServer, reason_of
-from campus.errors import LoadError, TargetRefused
+from campus.config import sentence_of
+from campus.errors import ConfigError, LoadError, TargetRefused
+from campus.features.foreign_servers.api_client import ApiClient, guarded_network
+from campus.features.foreign_servers.watched import WatchedServer, reason_of
 from campus.observability import origin_of
 from twins import Problem, operation_of, resolve_reference, route
 
@@ -51,81 +52,70 @@ class ApiTable(BaseModel):
         return is_web_address(self.openapi)
 
 
-class ApiServer(WatchedServer):
-    """One API. It counts as reached while its document can be read."""
+def open_api(name: str, target: Mapping[str, Any], *, folder: Path, answer_limit: int, is_local: bool) -> "ApiServer":
+    """The server of an API."""
+    try:
+        table = ApiTable.model_validate(target)
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error.errors(include_url=False)[0], ApiTable, ("buildings", name, "server"))) from None
+    if table.base_url and not is_web_address(table.base_url):
+        raise ConfigError(f"buildings.{name}.server.base_url is not the address of an API; write https://…")
+    return ApiServer(name, table, folder=folder, answer_limit=answer_limit, is_local=is_local)
 
-    components: "ApiTools"
+
+class ApiServer(WatchedServer):
+    """One API, as its document said when it was read. It counts as reached while the document can be read."""
 
     def __init__(self, name: str, table: ApiTable, *, folder: Path, answer_limit: int, is_local: bool) -> None:
         """`answer_limit` are the bytes of an answer and of the document; on a local campus the API may be on the same machine."""
         self.table = table
         self.file = folder / table.openapi
-        self.hosts = frozenset(urlsplit(url).hostname or "" for url in (table.openapi, table.base_url or "")) | (
-            LOOPBACK if is_local else frozenset()
-        )
+        named = {urlsplit(url).hostname or "" for url in (table.openapi, table.base_url or "")}
+        self.hosts = frozenset(named) | (LOOPBACK if is_local else frozenset())
+        self.limit = answer_limit
         address = origin_of(table.openapi) if table.is_at_an_address else table.openapi
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=table.timeout)
         self.between = BETWEEN_READS if table.is_at_an_address else self.between
-        self.components = self.fresh()
-
-    def fresh(self) -> "ApiTools":
-        """Its tools, before its document is read."""
-        return ApiTools(self)
+        self._known: bytes | None = None
+        self._server: FastMCP[Any] = FastMCP(name)
 
     def server(self) -> FastMCP[Any]:
-        """A server of the operations in its document as it was read last."""
-        return self.components.server
-
-    def client(self, base_url: str = "", headers: Mapping[str, str] | None = None) -> ApiClient:
-        """A client of the API, or of the host of its document."""
-        network = guarded_network(self.hosts)
-        return ApiClient(base_url, network=network, limit=self.answer_limit, seconds=self.seconds, headers=dict(headers or {}))
-
-
-class ApiTools:
-    """The operations of an API as its document said when it was read."""
-
-    def __init__(self, api: ApiServer) -> None:
-        self._api = api
-        self._known: bytes | None = None
-        self.server: FastMCP[Any] = FastMCP(api.name)
+        return self._server
 
     async def refresh(self) -> None:
-        """Read the document. LoadError for one that cannot be served."""
         text = await self._read()
         try:
             document = read_document(text)
             base_url = self._base_url(document)
             await self._check_host(base_url)
-            self.server = await anyio.to_thread.run_sync(self._made, document, base_url)  # seconds for the largest
+            server = await anyio.to_thread.run_sync(self._made, document, base_url)  # seconds for the largest
         except LoadError as error:
-            raise LoadError(f"{self._subject}: {error}") from None
+            raise LoadError(f"{self.subject}: {error}") from None
         except Exception as error:  # the border to another's document, which may be anything
-            raise LoadError(f"{self._subject}: its OpenAPI document cannot be served: {reason_of(error)}") from error
-        self._known = text
+            raise LoadError(f"{self.subject}: its OpenAPI document cannot be served: {reason_of(error)}") from error
+        self._known, self._server = text, server
 
     async def has_changed(self) -> bool:
-        """True if the document is another one than was read."""
         return await self._read() != self._known
 
-    @property
-    def _subject(self) -> str:
-        return f"building {self._api.name!r}: {self._api.address}"
+    def client(self, base_url: str = "", headers: Mapping[str, str] | None = None) -> ApiClient:
+        """A client of the API, or of the host of its document."""
+        network = guarded_network(self.hosts)
+        return ApiClient(base_url, network=network, limit=self.limit, seconds=self.seconds, headers=dict(headers or {}))
 
     async def _read(self) -> bytes:
-        limit = self._api.answer_limit
-        too_long = LoadError(f"{self._subject} is longer than {limit:,} bytes; raise answer_limit of the building")
-        if not self._api.table.is_at_an_address:
+        too_long = LoadError(f"{self.subject} is longer than {self.limit:,} bytes; raise answer_limit of the building")
+        if not self.table.is_at_an_address:
             try:
-                text = await anyio.Path(self._api.file).read_bytes()
+                text = await anyio.Path(self.file).read_bytes()
             except OSError as error:
-                raise LoadError(f"{self._subject} cannot be read: {error.strerror}") from None
-            if len(text) > limit:
+                raise LoadError(f"{self.subject} cannot be read: {error.strerror}") from None
+            if len(text) > self.limit:
                 raise too_long
             return text
-        client = self._api.client()
+        client = self.client()
         try:
-            response = await client.get(self._api.table.openapi)
+            response = await client.get(self.table.openapi)
         except Problem:
             raise too_long from None
         finally:
@@ -133,7 +123,7 @@ class ApiTools:
         return response.raise_for_status().content
 
     def _base_url(self, document: Mapping[str, Any]) -> str:
-        table = self._api.table
+        table = self.table
         if table.base_url:
             return table.base_url
         server: Mapping[str, Any] = next(iter(document.get("servers") or ()), {"url": "/"})
@@ -148,7 +138,7 @@ class ApiTools:
     async def _check_host(self, base_url: str) -> None:
         parts = urlsplit(base_url)
         try:
-            await guarded_network(self._api.hosts).public_addresses(parts.hostname or "", parts.port or 443)
+            await guarded_network(self.hosts).public_addresses(parts.hostname or "", parts.port or 443)
         except TargetRefused:
             where = f"the API is at {origin_of(base_url)}, which is no public address"
             raise LoadError(f"{where}; if that is meant, write it beside openapi: base_url = …") from None
@@ -156,10 +146,10 @@ class ApiTools:
             return
 
     def _made(self, document: dict[str, Any], base_url: str) -> FastMCP[Any]:
-        headers = self._api.table.headers
-        client = self._api.client(base_url, headers)
+        headers = self.table.headers
+        client = self.client(base_url, headers)
         prepare(document, without=SENT_BY_CLIENTS | {name.lower() for name in headers})
-        routes = Routes(self._api.name)
+        routes = Routes(self.name)
         provider = OpenAPIProvider(document, client=client, route_map_fn=only_routes, mcp_component_fn=routes.finish)
         info = document.get("info") or {}
 
@@ -171,7 +161,7 @@ class ApiTools:
                 await client.disconnect()
 
         title, about, version = (str(info[name]) if info.get(name) else None for name in ("title", "description", "version"))
-        return FastMCP(title or self._api.name, about, version=version, lifespan=lifespan, providers=[provider])
+        return FastMCP(title or self.name, about, version=version, lifespan=lifespan, providers=[provider])
 
 
 class Routes:

@@ -22,11 +22,11 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.versions import VersionSpec
 from mcp import MCPError
 from mcp_types import CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from campus.catalog.bounded_lines import TOO_LONG
-from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError
+from campus.features.foreign_servers.bounded_lines import TOO_LONG
+from campus.features.foreign_servers.watched import Upstream, reason_of
 from campus.problems import fixed_problem
 from twins import Problem, invalid_result, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
@@ -86,7 +86,7 @@ def mirrored(name: str, described: Described, components: "ForeignComponents", *
 class ForeignComponents(ProxyProvider):
     """What a server offers that was not written for campus. Its tools are as they were when they were listed: campus has priced these."""
 
-    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: WatchedServer | None = None) -> None:
+    def __init__(self, connect: Callable[[], Client[Any] | Awaitable[Client[Any]]], upstream: Upstream) -> None:
         super().__init__(connect)  # type: ignore[arg-type]  # the same two forms
         self.described: Described | None = None
         self._upstream = upstream
@@ -105,7 +105,7 @@ class ForeignComponents(ProxyProvider):
                 raise self._too_long() from error
             raise
         except ValidationError as error:
-            raise LoadError(f"{self._subject} does not list its tools as MCP says: {reason_of(error)}") from error
+            raise LoadError(f"{self._upstream.subject} does not list its tools as MCP says: {reason_of(error)}") from error
 
     async def _pages(self, client: Client[Any]) -> Sequence[mcp_types.Tool]:
         tools: list[mcp_types.Tool] = []
@@ -121,24 +121,20 @@ class ForeignComponents(ProxyProvider):
             size += EMPTY_PAGE
             for tool in page.tools:
                 size += len(tool.model_dump_json())
-                if self._upstream is not None and size > self._upstream.answer_limit:
+                if size > self._upstream.answer_limit:
                     raise self._too_long()
                 if not NAME.fullmatch(tool.name) or tool.name in names:
                     fault = "is listed twice" if tool.name in names else "is no name: it has 1 to 128 characters, none of them a control"
-                    raise LoadError(f"{self._subject} lists a tool {tool.name[:40]!r}, which {fault}; its server has to rename it")
+                    raise LoadError(f"{self._upstream.subject} lists a tool {tool.name[:40]!r}, which {fault}; its server has to rename it")
                 names.add(tool.name)
             tools += page.tools
             if page.next_cursor is None:
                 return tools
             cursor = page.next_cursor
 
-    @property
-    def _subject(self) -> str:
-        return "a server of the SDK" if self._upstream is None else f"building {self._upstream.name!r}: {self._upstream.address}"
-
     def _too_long(self) -> LoadError:
-        limit = self._upstream.answer_limit if self._upstream else 0
-        return LoadError(f"{self._subject} sends more than {limit:,} bytes for its list of tools; raise answer_limit, or hide tools there")
+        most = f"{self._upstream.answer_limit:,} bytes for its list of tools"
+        return LoadError(f"{self._upstream.subject} sends more than {most}; raise answer_limit, or hide tools there")
 
     async def refresh(self) -> None:
         """Store what the server says now."""
@@ -214,72 +210,63 @@ class ForeignComponents(ProxyProvider):
 
 
 @contextmanager
-def reaching(upstream: WatchedServer | None) -> Iterator[None]:
+def reaching(upstream: Upstream) -> Iterator[None]:
     """What is not a tool of a server: an error of the protocol if it cannot be reached, or not in time."""
     try:
-        with anyio.fail_after(upstream.seconds if upstream else None):
+        with anyio.fail_after(upstream.seconds):
             yield
     except (MCPError, FastMCPError):
         raise
     except Exception as error:  # transports may raise any exception of their libraries
-        if upstream is not None:
-            upstream.mark_unreachable(error)
+        upstream.mark_unreachable(error)
         raise MCPError(code=mcp_types.INTERNAL_ERROR, message="the server behind this one cannot be reached at the moment") from error
 
 
-class ForeignPrompt(ProxyPrompt):
-    """A prompt of the server, listed as the server lists it."""
+class Mirrored(BaseModel):
+    """What a server lists, shown as the server lists it."""
 
-    _listed: mcp_types.Prompt
-    _upstream: WatchedServer | None = None
+    _listed: Any
+    _upstream: Upstream
+
+
+class ForeignPrompt(Mirrored, ProxyPrompt):
+    """A prompt, with the server's own messages."""
 
     def to_mcp_prompt(self, **_: Any) -> mcp_types.Prompt:
-        """As it was listed."""
-        return self._listed
+        listed: mcp_types.Prompt = self._listed
+        return listed
 
     async def render(self, arguments: Any = None) -> PromptResult:
-        """The server's own messages."""
         with reaching(self._upstream):
             return await super().render(arguments)
 
 
-class ForeignResource(ProxyResource):
-    """A resource of the server, listed as the server lists it."""
-
-    _listed: mcp_types.Resource
-    _upstream: WatchedServer | None = None
+class ForeignResource(Mirrored, ProxyResource):
+    """A resource, with the server's own contents."""
 
     def to_mcp_resource(self, **_: Any) -> mcp_types.Resource:
-        """As it was listed."""
-        return self._listed
+        listed: mcp_types.Resource = self._listed
+        return listed
 
     async def read(self) -> ResourceResult:
-        """The server's own contents."""
         with reaching(self._upstream):
             return await super().read()
 
 
-class ForeignTemplate(ProxyTemplate):
-    """A resource template of the server, listed as the server lists it."""
-
-    _listed: mcp_types.ResourceTemplate
-    _upstream: WatchedServer | None = None
+class ForeignTemplate(Mirrored, ProxyTemplate):
+    """A resource template, of resources with the server's own contents."""
 
     def to_mcp_template(self, **_: Any) -> mcp_types.ResourceTemplate:
-        """As it was listed."""
-        return self._listed
+        listed: mcp_types.ResourceTemplate = self._listed
+        return listed
 
     async def create_resource(self, uri: str, params: dict[str, Any], context: Context | None = None) -> ProxyResource:
-        """A resource with the server's own contents."""
         with reaching(self._upstream):
             return await super().create_resource(uri, params, context)
 
 
-class ForeignTool(ProxyTool):
+class ForeignTool(Mirrored, ProxyTool):
     """A tool that is called through a session. Every failure becomes a problem."""
-
-    _listed: mcp_types.Tool
-    _upstream: WatchedServer | None = None
 
     def to_mcp_tool(self, **overrides: Any) -> mcp_types.Tool:
         """As it was listed, but for what campus says of it; FastMCP would add a title and tags."""
@@ -288,11 +275,11 @@ class ForeignTool(ProxyTool):
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None) -> ToolResult:
         try:
-            with anyio.fail_after(self._upstream.seconds if self._upstream else None) as limit:  # also one that never stops to send
+            with anyio.fail_after(self._upstream.seconds) as limit:  # also one that never stops to send
                 result = await super().run(arguments, context)
         except TimeoutError as error:
             if not limit.cancelled_caught:
-                self._mark_unreachable(error)
+                self._upstream.mark_unreachable(error)
                 raise fixed_problem("upstream_unavailable") from error
             raise upstream_late() from error
         except MCPError as error:
@@ -302,17 +289,12 @@ class ForeignTool(ProxyTool):
         except Exception as error:  # transports may raise any exception of their libraries
             if isinstance(error, RuntimeError) and NOT_AS_LISTED.match(str(error)):
                 raise invalid_result(self, "its server sent what it does not list as its output schema") from None
-            self._mark_unreachable(error)
+            self._upstream.mark_unreachable(error)
             raise fixed_problem("upstream_unavailable") from error
-        if self._upstream is not None:
-            self._upstream.mark_reachable()
+        self._upstream.mark_reachable()
         if result.is_error:
             raise problem_of_result(result, self)
         return result
-
-    def _mark_unreachable(self, error: Exception) -> None:
-        if self._upstream is not None:
-            self._upstream.mark_unreachable(error)
 
     def _problem_of(self, error: MCPError) -> Problem:
         code = error.error.code
@@ -327,7 +309,7 @@ class ForeignTool(ProxyTool):
         if LONGER in error.error.message or "SSE stream failed" in error.error.message:
             return upstream_too_long()
         if code == mcp_types.CONNECTION_CLOSED:
-            self._mark_unreachable(error)
+            self._upstream.mark_unreachable(error)
             return fixed_problem("upstream_unavailable")
         if code == mcp_types.REQUEST_TIMEOUT:
             return upstream_late()

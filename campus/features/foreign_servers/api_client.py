@@ -9,8 +9,8 @@ import httpcore
 import httpx2
 from pydantic_core import from_json
 
-from campus.catalog.bounds import PLAIN, AnswerTooLong, bound
 from campus.errors import TargetRefused
+from campus.features.foreign_servers.bounds import PLAIN, AnswerTooLong, bound
 from campus.observability import origin_of
 from campus.outbound.public_hosts import GuardedNetwork, Resolver
 from twins import upstream_failed, upstream_too_long

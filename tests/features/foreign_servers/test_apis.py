@@ -16,11 +16,11 @@ from fastmcp.exceptions import ResourceError, ToolError
 from fastmcp.server.middleware.timing import TimingMiddleware
 from fastmcp.tools import Tool
 from fastmcp.tools.tool_transform import ArgTransform
+from features.foreign_servers.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from listening import listening
-from service.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from serving import write_config
 
-from campus.catalog.apis import ApiServer, ApiTable
+from campus.features.foreign_servers.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 

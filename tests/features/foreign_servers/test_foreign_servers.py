@@ -15,9 +15,9 @@ from serving import Served, free_port, serving
 
 from campus.config import read_config
 from tests import patient
-from tests.service import foreign_sdk
-from tests.service.test_remote_building import CONFIG, REMOTE, remote
-from tests.service.test_remote_down import until
+from tests.features.foreign_servers import foreign_sdk
+from tests.features.foreign_servers.test_remote_building import CONFIG, REMOTE, remote
+from tests.features.foreign_servers.test_remote_down import until
 
 pytestmark = pytest.mark.anyio
 SDK = Path(foreign_sdk.__file__)

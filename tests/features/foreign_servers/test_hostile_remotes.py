@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from features.foreign_servers.hostile_server import Hostile, hostile, text, tool
 from patience import patience
-from service.hostile_server import Hostile, hostile, text, tool
 from serving import Served, serving
 
 from tests import patient
-from tests.service.test_remote_down import until
+from tests.features.foreign_servers.test_remote_down import until
 from twins.tool.schemas import PublishedSchema
 
 pytestmark = pytest.mark.anyio
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 OTHERS = '[buildings.gateway]\npath = "/"\n'
 REMOTE = '[buildings.{name}]\nserver = {{ url = "http://127.0.0.1:{port}/mcp"{more} }}\ntools = {{ "*" = {{ free = true }} }}\n'
 EXPONENTIAL = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(30)}
@@ -252,7 +252,7 @@ async def test_a_command_that_answers_too_much_loses_this_answer_and_no_other(tm
 COMMAND = """
 import os, sys
 sys.path.insert(0, {tests!r})
-from service.hostile_server import Hostile, over_stdio, text, tool
+from features.foreign_servers.hostile_server import Hostile, over_stdio, text, tool
 answers = {{"pid": lambda: str(os.getpid()), "flood": lambda: "x" * 30_000_000}}
 over_stdio(Hostile([tool("pid"), tool("flood")], lambda name, arguments: text(answers[name]())))
 """
@@ -263,7 +263,7 @@ print("options " + " ".join(sys.argv[1:]) + " GREETING=" + os.environ["GREETING"
 print('{{"api_key": "0123456789"}} token=s3cr3tt0ken sk-proj-abcdefghijklmnop eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig', file=sys.stderr)
 print("tokens are counted; the key is missing; 12 files read", file=sys.stderr, flush=True)
 sys.path.insert(0, {tests!r})
-from service.hostile_server import Hostile, over_stdio, tool
+from features.foreign_servers.hostile_server import Hostile, over_stdio, tool
 over_stdio(Hostile([tool("fine")]))
 """
 

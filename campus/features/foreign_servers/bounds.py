@@ -5,7 +5,7 @@ from typing import Any
 
 from httpx2 import AsyncByteStream, AsyncClient, Response, SSEError, StreamError, Timeout
 
-from campus.catalog.bounded_lines import TOO_LONG
+from campus.features.foreign_servers.bounded_lines import TOO_LONG
 
 TIMEOUT = Timeout(30.0, read=300.0)
 """mcp's own, where its caller names none."""
