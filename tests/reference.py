@@ -25,6 +25,9 @@ from campus.problems import EXPLANATIONS, FIXED
 DOCS = Path(__file__).parents[1] / "docs"
 SUBJECTS = (
     "campus.building",
+    "campus.feature",
+    "campus.steps",
+    "campus.core",
     "campus.storage",
     "campus.caller",
     "campus.keys.makers",
@@ -37,7 +40,7 @@ SUBJECTS = (
     "campus.observability",
     "campus.errors",
 )
-"""What buildings import beside `campus` itself, on its page."""
+"""What buildings and features import beside `campus` itself, on its page."""
 DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
