@@ -45,7 +45,7 @@ from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
-from campus.payments.payment import PaymentService
+from campus.payments.setup import Payments, open_payments
 from campus.paywall.limits import CallLimits
 from campus.site import Site
 from campus.storage import in_snapshot
@@ -80,7 +80,7 @@ class Campus:
     layout: Layout
     web: GuardedClient
     limits: CallLimits
-    payments: PaymentService | None = None
+    payments: Payments | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -283,12 +283,10 @@ async def assemble(
 
 def payment_service(
     config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
-) -> AbstractAsyncContextManager[PaymentService | None]:
+) -> AbstractAsyncContextManager[Payments | None]:
     """A context manager that opens the payments; its value is None where campus.toml has no [payments]."""
     if config.payments is None:
         return nullcontext()
-    from campus.payments.setup import open_payments  # 30 ms, spared where campus.toml has no [payments]
-
     return open_payments(
         config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust
     )

@@ -32,7 +32,7 @@ from campus.errors import CampusError
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
-from campus.payments.payment import PaymentService
+from campus.payments.setup import Payments
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
@@ -98,9 +98,7 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
 
 
-async def campus_findings(
-    plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, payments: PaymentService | None
-) -> Findings:
+async def campus_findings(plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, payments: Payments | None) -> Findings:
     """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed.
 
     `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
@@ -320,7 +318,7 @@ def readiness(
     storage: Storage,
     scheduler: Scheduler,
     services: ServiceRunner,
-    payments: PaymentService | None = None,
+    payments: Payments | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
     """The checks of /readyz: every database accepts a write and has its tables, jobs and services run, and the buildings' own checks.
 

@@ -19,8 +19,9 @@ from campus.config import Config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.observability import utc_text
-from campus.payments.findings import Reconciliation
+from campus.payments.audit import Findings
 from campus.payments.ledger import Accounts, Period, Revenue
+from campus.payments.reconciler import Resolution
 from campus.payments.setup import Payments, open_payments
 from campus.payments.tables import LedgerRow
 from campus.pricing import Price
@@ -91,19 +92,8 @@ def sum_revenue(
 ) -> None:
     """Sum what was earned, by UTC day, tool and network."""
     revenue = ask(config, lambda accounts: accounts.revenue(_period(since, until)), own=own)
-    rows = [
-        {
-            "day": one.day,
-            "building": one.building,
-            "tool": one.tool,
-            "network": one.network,
-            "payments": one.payments,
-            "usd": one.usd,
-            **({"amount": one.amount} if as_json else {}),
-        }
-        for one in revenue
-    ]
-    show(rows, as_json=as_json)
+    shown = ("day", "building", "tool", "network", "payments", "usd", *(["amount"] if as_json else []))
+    show([_columns(one, shown) for one in revenue], as_json=as_json)
     for line in () if as_json else totals(revenue):
         print(line)
 
@@ -119,10 +109,7 @@ def totals(revenue: Sequence[Revenue]) -> Iterator[str]:
 def states(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Count and sum the payments by state, own wallets included; `unproven` ones count as settled, and the chain does not show them."""
     found = ask(config, lambda accounts: accounts.states())
-    show(
-        [{"state": one.state, "payments": one.payments, "usd": one.usd, "oldest_at": utc_text(one.oldest_at)} for one in found],
-        as_json=as_json,
-    )
+    show([{**_columns(one, ("state", "payments", "usd")), "oldest_at": utc_text(one.oldest_at)} for one in found], as_json=as_json)
 
 
 @app.command
@@ -133,19 +120,7 @@ def funnel(*, since: Since = None, until: Until = None, config: ConfigFile = CAM
     Terms appear here up to a minute after they were shown.
     """
     found = ask(config, lambda accounts: accounts.funnel(_period(since, until)))
-    rows = [
-        {
-            "day": one.day,
-            "building": one.building,
-            "tool": one.tool,
-            "shown": one.shown,
-            "paid": one.paid,
-            "conversion": one.conversion,
-            "payers": one.payers,
-        }
-        for one in found
-    ]
-    show(rows, as_json=as_json)
+    show([_columns(one, ("day", "building", "tool", "shown", "paid", "conversion", "payers")) for one in found], as_json=as_json)
     if not as_json:
         print(COUNTED_LATE)
 
@@ -179,17 +154,10 @@ def reconcile(
     Shows every charge that is not on the chain, and every transfer to the wallet that no payment of this ledger claims. A payment in
     doubt whose answer is stored is submitted again, as a job does by itself: its authorization is charged once at most.
     """
-    reconciled = anyio.run(_reconcile, read_place(config), since)
-    found = reconciled.findings
-    rows = [_finding(one.payment_id, one.before, one.after, one.transaction, one.reason) for one in reconciled.resolutions]
-    rows += [
-        _finding(one.payment_id, "settled", "not on the chain", one.transaction, one.reason, payer=one.payer, amount=one.amount)
-        for one in found.missing
-    ]
-    rows += [
-        _finding(one.payment_id, None, "unclaimed", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.at)
-        for one in found.unclaimed
-    ]
+    resolutions, found = anyio.run(_reconcile, read_place(config), since)
+    rows = [_finding(one, one.payment_id, one.before, one.after) for one in resolutions]
+    rows += [_finding(one, one.payment_id, "settled", "not on the chain") for one in found.missing]
+    rows += [_finding(one, one.payment_id, None, "unclaimed", at=one.at) for one in found.unclaimed]
     if rows or as_json:
         show(rows, as_json=as_json)
     else:
@@ -197,7 +165,7 @@ def reconcile(
     sys.exit(1 if found.missing or found.unclaimed else 0)
 
 
-async def _reconcile(config: Config, since: date | None) -> Reconciliation:
+async def _reconcile(config: Config, since: date | None) -> tuple[Sequence[Resolution], Findings]:
     day = since or (utc_now() - LOOKED_BACK).date()
     async with _payments(config) as payments:
         return await payments.reconcile(datetime.combine(day, time(), UTC))
@@ -212,10 +180,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 
     async def accepted() -> Sequence[dict[str, Any]]:
         async with _payments(read_place(config)) as payments:
-            return [
-                _finding(one.id, one.state, "accepted", one.transaction, one.reason, payer=one.payer, amount=one.amount, at=one.reserved_at)
-                for one in await payments.accept_unproven()
-            ]
+            return [_finding(one, one.id, one.state, "accepted", at=one.reserved_at) for one in await payments.accept_unproven()]
 
     show(anyio.run(accepted), as_json=as_json)
 
@@ -231,28 +196,14 @@ async def _payments(config: Config) -> AsyncIterator[Payments]:
         yield payments
 
 
-def _finding(
-    payment: str | None,
-    was: str | None,
-    now: str,
-    transaction: str | None,
-    reason: str,
-    *,
-    payer: str | None = None,
-    amount: int | None = None,
-    at: datetime | None = None,
-) -> dict[str, Any]:
-    return {
-        "payment": payment,
-        "was": was,
-        "is": now,
-        "transaction": transaction,
-        "payer": payer,
-        "amount": amount,
-        "usd": usd(amount),
-        "at": at and utc_text(at),
-        "reason": reason,
-    }
+def _columns(row: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
+
+
+def _finding(one: Any, payment: str | None, was: str | None, now: str, *, at: datetime | None = None) -> dict[str, Any]:
+    amount = getattr(one, "amount", None)  # a resolution has neither amount nor payer
+    who = {"transaction": one.transaction, "payer": getattr(one, "payer", None), "amount": amount, "usd": usd(amount)}
+    return {"payment": payment, "was": was, "is": now, **who, "at": at and utc_text(at), "reason": one.reason}
 
 
 async def _write_csv(entries: AsyncIterator[LedgerRow]) -> None:

@@ -15,7 +15,7 @@ from campus.errors import CampusError, StorageUnavailable
 from campus.layout.renderer import Pages
 from campus.operator.overview import income_by_day, read_sections, rendered
 from campus.payments.ledger import Accounts, Funnel, Period
-from campus.payments.payment import PaymentService
+from campus.payments.setup import Payments
 from campus.pricing import Price
 
 ENTRIES_SHOWN = 30
@@ -87,7 +87,7 @@ class PaymentPages:
             return await self.show(request, {}, str(error))
         return await self.show(request, {}, reconciled=reconciled)
 
-    def _payment_service(self) -> PaymentService:
+    def _payment_service(self) -> Payments:
         if self.campus.payments is None:
             raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
         return self.campus.payments

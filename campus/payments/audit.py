@@ -17,10 +17,10 @@ from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from campus.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
-from campus.payments.findings import Findings, Missing, Unclaimed
 from campus.payments.node import Log, RpcUnavailable
 from campus.payments.reconciler import UnprovenPayments
 from campus.payments.tables import PaymentRow
+from campus.pricing import Price
 from campus.storage import Storage
 
 WALLET_BLOCKS_PER_QUERY = 10_000
@@ -28,6 +28,8 @@ WALLET_BLOCKS_PER_QUERY = 10_000
 HASHES_PER_QUERY = 500
 UNCLAIMED_EXPLAINED = 100
 """How many unclaimed transfers an audit explains that nobody waits for, at two calls to the node each."""
+NOT_EXPLAINED = "not looked into, because there are many"
+LISTED = "`campus ledger reconcile` lists them"
 log = logging.getLogger(__name__)
 
 
@@ -40,18 +42,48 @@ class WalletTransfer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
-    """A transfer to the wallet; `amount` is in the token's smallest unit."""
+class Difference:
+    """A payment that counts as charged, and that the chain does not show; or a transfer to the wallet that no payment claims.
 
-    transaction: str
+    `payment_id` of a transfer is the payment that it was signed for, if known; `at` is its time, None if it was not looked into.
+    """
+
+    transaction: str | None
     payer: str
     amount: int
-    block: int
+    reason: str
+    payment_id: str | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The payments that are missing on the chain, and the transfers that are unclaimed."""
+
+    missing: Sequence[Difference] = ()
+    unclaimed: Sequence[Difference] = ()
 
     @property
-    def transfer(self) -> WalletTransfer:
-        """What a claim names of it."""
-        return WalletTransfer(self.transaction, self.payer, self.amount)
+    def sentences(self) -> list[str]:
+        """A sentence for the operator for each kind of finding, with what to do."""
+        found = []
+        if self.missing:
+            total = Price(sum(one.amount for one in self.missing))
+            found.append(f"payments count as charged and are not on the chain ({len(self.missing)}, ${total}); {LISTED}")
+        if self.unclaimed:
+            total = Price(sum(one.amount for one in self.unclaimed))
+            found.append(
+                f"transfers reached the wallet that no payment of this ledger claims ({len(self.unclaimed)}, ${total}); {LISTED}. "
+                "Let one database alone take payments to a wallet, and name your own wallets in own_wallets"
+            )
+        return found
+
+
+class Received(NamedTuple):
+    """A transfer to the wallet, in a block."""
+
+    transfer: WalletTransfer
+    block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +109,6 @@ class Claim(NamedTuple):
 
     @property
     def transfer(self) -> WalletTransfer:
-        """The transfer to the wallet that it claims."""
         return WalletTransfer(self.transaction, self.payer, self.amount)
 
 
@@ -110,14 +141,14 @@ class Audit:
 
     async def _unclaimed(
         self, received: Sequence[Received], unmatched: Counter[WalletTransfer], *, most: int | None
-    ) -> tuple[Unclaimed, ...]:
+    ) -> tuple[Difference, ...]:
         """The transfers that no claim matches, as many as `unmatched` counts of each."""
         left = Counter(unmatched)
-        found: list[Unclaimed | None] = []
+        found: list[Difference | None] = []
         for one in received:
             if left[one.transfer] > 0:
                 left[one.transfer] -= 1
-                found.append(await self._explained(one) if most is None or len(found) < most else _unexplained(one))
+                found.append(await self._explained(one) if most is None or len(found) < most else Difference(*one.transfer, NOT_EXPLAINED))
         return tuple(one for one in found if one is not None)
 
     async def _received(self, since: datetime) -> AsyncIterator[Received]:
@@ -140,12 +171,12 @@ class Audit:
             query = select_columns(*columns).where(*claimed).order_by(col(row.settled_at))
             return [Claim(*found) for found in (await (await session.connection()).execute(query)).all()]
 
-    async def _missing(self, claim: Claim) -> Missing | None:
+    async def _missing(self, claim: Claim) -> Difference | None:
         transfer = Transfer(self._wallet.asset, claim.payer, claim.pay_to, claim.amount, claim.nonce, claim.valid_before)
         if (doubt := await self._chain.doubt_of(claim.transaction, transfer)) is None:
             return None
         await self._unproven.mark_unproven(claim.payment_id, doubt)
-        return Missing(claim.payment_id, claim.transaction, claim.payer, claim.amount, doubt)
+        return Difference(*claim.transfer, doubt, claim.payment_id)
 
     async def _remove_earlier(self, unmatched: Counter[WalletTransfer], since: datetime) -> None:
         """Remove the transfers that payments settled before `since` claim."""
@@ -157,22 +188,23 @@ class Audit:
                 rows = await session.exec(select(PaymentRow.transaction, PaymentRow.payer, PaymentRow.amount).where(among, *earlier))
                 unmatched.subtract(WalletTransfer(*row) for row in rows)
 
-    async def _explained(self, one: Received) -> Unclaimed | None:
+    async def _explained(self, one: Received) -> Difference | None:
         """What is known about an unclaimed transfer; None if its payment is not concluded yet."""
         node = self._chain.node
         wallet = self._wallet
-        receipt = await node.receipt(one.transaction)
-        nonce = None if receipt is None else nonce_of(receipt, wallet.asset, payer=one.payer, pay_to=wallet.address, amount=one.amount)
+        transaction, payer, amount = one.transfer
+        receipt = await node.receipt(transaction or "")
+        nonce = None if receipt is None else nonce_of(receipt, wallet.asset, payer=payer, pay_to=wallet.address, amount=amount)
         at = datetime.fromtimestamp((await node.block(one.block)).timestamp, UTC)
         if nonce is None:
-            return Unclaimed(one.transaction, one.payer, one.amount, at, None, "somebody sent it without an x402 payment")
-        row = await self._signed(one.payer, nonce)
+            return Difference(*one.transfer, "somebody sent it without an x402 payment", at=at)
+        row = await self._signed(payer, nonce)
         if row is None:
             reason = "it was paid by x402, but not to this database; does another database take payments to this wallet?"
-            return Unclaimed(one.transaction, one.payer, one.amount, at, None, reason)
+            return Difference(*one.transfer, reason, at=at)
         if row.state in ("reserved", "settling", "unknown"):
             return None
-        return Unclaimed(one.transaction, one.payer, one.amount, at, row.id, f"its payment is {row.state}, and was charged by this")
+        return Difference(*one.transfer, f"its payment is {row.state}, and was charged by this", row.id, at)
 
     async def _signed(self, payer: str, nonce: str) -> PaymentRow | None:
         row = PaymentRow
@@ -199,8 +231,4 @@ def _received(log: Log, wallet: Wallet) -> Received | None:
     if (amount := amount_of(log)) is None:
         raise RpcUnavailable(f"the chain's node shows a transfer without an amount, in the transaction {log.transaction}")
     payer = f"0x{log.topics[1][-40:]}"
-    return None if amount == 0 or payer in wallet.own else Received(log.transaction, payer, amount, log.block)
-
-
-def _unexplained(one: Received) -> Unclaimed:
-    return Unclaimed(one.transaction, one.payer, one.amount, None, None, "not looked into, because there are many")
+    return None if amount == 0 or payer in wallet.own else Received(WalletTransfer(log.transaction, payer, amount), log.block)

@@ -35,6 +35,8 @@ reversed: it counted as charged, and the chain does not show it, or no longer. a
 CHARGED: Mapping[Event, int] = {"settled": 1, "reversed": -1}
 """Which events say that an amount was charged, and with which sign: their sum is what the chain shows."""
 ROWS_PER_PAGE = 1_000
+SAME = ("building", "tool", "frame", "network", "asset", "payer", "amount", "transaction")
+"""The members that an entry has from its payment."""
 
 
 class Ledger:
@@ -85,21 +87,8 @@ class Ledger:
 
 def entry(row: PaymentRow, event: Event, detail: str = "", *, at: datetime, quantity: int = 1) -> LedgerRow:
     """The ledger's row for an event of a payment."""
-    return LedgerRow(
-        at=at,
-        event=event,
-        building=row.building,
-        tool=row.tool,
-        frame=row.frame,
-        quantity=quantity,
-        payment_id=row.id,
-        network=row.network,
-        asset=row.asset,
-        payer=row.payer,
-        amount=row.amount,
-        transaction=row.transaction,
-        detail=detail,
-    )
+    same = {name: getattr(row, name) for name in SAME}
+    return LedgerRow(at=at, event=event, quantity=quantity, payment_id=row.id, detail=detail, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +106,7 @@ class Period:
         return (*after, *before)
 
 
-@dataclass(frozen=True, slots=True)
-class Revenue:
+class Revenue(NamedTuple):
     """What one tool earned on one UTC day and network; `amount` is in the token's smallest unit."""
 
     day: str
@@ -130,12 +118,10 @@ class Revenue:
 
     @property
     def usd(self) -> str:
-        """US dollars."""
         return str(Price(self.amount))
 
 
-@dataclass(frozen=True, slots=True)
-class Funnel:
+class Funnel(NamedTuple):
     """How often the terms of one tool were shown on one UTC day, and how often they were paid.
 
     `shown` counts 402 answers, `paid` settled payments, `payers` the addresses that paid. A caller may pay without asking for the terms
@@ -165,7 +151,6 @@ class StateTotal(NamedTuple):
 
     @property
     def usd(self) -> str:
-        """US dollars."""
         return str(Price(self.amount))
 
 
@@ -214,10 +199,7 @@ class Accounts:
             .order_by(*keys)
         )
         rows = await self._rows(query)
-        return tuple(
-            Revenue(str(day), building, tool, network, int(payments), int(amount))
-            for day, building, tool, network, payments, amount in rows
-        )
+        return tuple(Revenue._make((str(day), *of_tool, int(payments), int(amount))) for day, *of_tool, payments, amount in rows)
 
     async def funnel(self, period: Period) -> Sequence[Funnel]:
         """How often terms were shown and paid, by day and tool."""
@@ -236,7 +218,7 @@ class Accounts:
             .order_by(*keys)
         )
         rows = await self._rows(query)
-        return tuple(Funnel(str(day), building, tool, int(shown), paid, payers) for day, building, tool, shown, paid, payers in rows)
+        return tuple(Funnel._make((str(day), *of_tool, int(shown), paid, payers)) for day, *of_tool, shown, paid, payers in rows)
 
     async def states(self) -> Sequence[StateTotal]:
         """The payments by state, own wallets included; `unproven` are those that count as settled and that the chain does not show."""

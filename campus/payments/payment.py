@@ -1,16 +1,10 @@
-"""A payment as its caller sent it, the sale that it pays for, its outcome, and the interfaces of the parts that handle them."""
+"""A payment as its caller sent it, the sale that it pays for, its outcome, and what a facilitator is."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
-from sqlmodel.ext.asyncio.session import AsyncSession
-
-from campus.jobs import Task
-from campus.payments.findings import Reconciliation
-from campus.payments.ledger import Ledger
 from campus.payments.tables import PaymentRow
 from twins import Problem
 
@@ -164,81 +158,6 @@ class Facilitator(Protocol):
 
         Harmless when repeated: the chain accepts a nonce once.
         """
-        ...
-
-
-class Processor(Protocol):
-    """Takes a payment, runs the tool and charges: see PaymentProcessor."""
-
-    async def process(self, payment: Payment, sale: Sale, run: Callable[[str], Awaitable[StoredAnswer]]) -> PaidAnswer:
-        """One charge and one answer for a payment; otherwise Problem 402 or 409."""
-        ...
-
-    async def recall(self, sale: Sale) -> PaidAnswer | None:
-        """What the sale's Idempotency-Key bought before."""
-        ...
-
-
-class Purchases(Protocol):
-    """What payments buy besides an answer, such as keys. Each method works in the transaction that gives the payment its new state."""
-
-    async def objection(self, session: AsyncSession, payment: str) -> str | None:
-        """Why what the payment of this id would buy cannot be delivered any more, so that it must not be charged; None if it can."""
-        ...
-
-    async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """The payment of this id settled."""
-        ...
-
-    async def drop(self, session: AsyncSession, payment: str) -> None:
-        """It was released: it was not charged."""
-        ...
-
-    async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """It was reversed: it counted as charged, and the chain does not show it."""
-        ...
-
-
-class PaymentService(Protocol):
-    """Open payments as the rest of campus sees them: see Payments in setup.py, which is loaded only where campus.toml takes payments."""
-
-    @property
-    def processor(self) -> Processor:
-        """Takes payments."""
-        ...
-
-    @property
-    def ledger(self) -> Ledger:
-        """Counts offers."""
-        ...
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The jobs of payments."""
-        ...
-
-    async def warm(self) -> None:
-        """Load what would make the first payment slow."""
-        ...
-
-    async def findings(self) -> Sequence[str]:
-        """The last failure of the facilitator and of the chain's node, unless each has worked since; and charges without a proof."""
-        ...
-
-    async def overdue(self) -> Sequence[PaymentRow]:
-        """The unproven and reversed payments that the operator has to look into, the oldest first."""
-        ...
-
-    async def accept_unproven(self) -> Sequence[PaymentRow]:
-        """Accept them all as they are; returns them."""
-        ...
-
-    async def reconcile(self, since: datetime) -> Reconciliation:
-        """Resolve payments in doubt, then compare the ledger with the chain since then."""
-        ...
-
-    async def check(self) -> Sequence[str]:
-        """Ask both now; each finding says what is wrong and what to do."""
         ...
 
 

@@ -19,6 +19,7 @@ last answer was complete, with a head at least 64 blocks past the block where it
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -27,10 +28,10 @@ import anyio
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.keys.sales import KeySales
 from campus.payments.chain import Chain
-from campus.payments.findings import Resolution
 from campus.payments.ledger import entry
-from campus.payments.payment import PaymentOutcome, Purchases
+from campus.payments.payment import PaymentOutcome
 from campus.payments.reservations import Reservations, transfer_of
 from campus.payments.tables import PaymentRow
 from campus.shares import FairQueue
@@ -52,10 +53,21 @@ ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A payment that was looked for: its state before and after, and why. `transaction` is None unless it was charged."""
+
+    payment_id: str
+    before: str
+    after: str
+    transaction: str | None
+    reason: str
+
+
 class UnprovenPayments:
     """The settled payments without a proof. Every change is on disk when its method returns."""
 
-    def __init__(self, storage: Storage, purchases: Purchases, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, storage: Storage, purchases: KeySales, *, now: Callable[[], datetime]) -> None:
         self._storage = storage
         self._purchases = purchases
         self._now = now

@@ -15,11 +15,12 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.backoff import Backoff
 from campus.errors import StorageError
+from campus.keys.sales import KeySales
 from campus.keys.tables import SecretRow
 from campus.payments.chain import Transfer
 from campus.payments.ledger import Event, entry
 from campus.payments.networks import with_checksum
-from campus.payments.payment import Payment, Purchases, Sale, StoredAnswer
+from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.payments.tables import PaymentRow
 from campus.secrets import Entropy, seal, unseal
@@ -115,7 +116,7 @@ class Reservations:
         self,
         storage: Storage,
         leases: Leases,
-        purchases: Purchases,
+        purchases: KeySales,
         *,
         now: Callable[[], datetime],
         entropy: Entropy = secrets.token_bytes,

@@ -19,16 +19,16 @@ from campus.config_tables import PaymentsTable
 from campus.errors import CampusError, StorageError, one_line
 from campus.jobs import Task
 from campus.jobs.scheduler import process_name
+from campus.keys.sales import KeySales
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
-from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Wallet
+from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
 from campus.payments.chain import Chain
-from campus.payments.findings import Reconciliation
 from campus.payments.jobs import ClockSteps, tasks_of
 from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
-from campus.payments.payment import Facilitator, Purchases
+from campus.payments.payment import Facilitator
 from campus.payments.processor import PaymentProcessor
-from campus.payments.reconciler import Reconciler, UnprovenPayments
+from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
 from campus.payments.reservations import LEASE, Leases, Reservations
 from campus.payments.settlement import ChainTimeouts, Settlement
 from campus.payments.tables import PaymentRow
@@ -128,10 +128,10 @@ class Payments:
         """Accept them all as they are; returns them."""
         return await self.unproven.accept()
 
-    async def reconcile(self, since: datetime) -> Reconciliation:
+    async def reconcile(self, since: datetime) -> tuple[Sequence[Resolution], Findings]:
         """Resolve payments in doubt, then compare the ledger with the chain since then."""
         resolutions = await self.reconciler.resolve()
-        return Reconciliation(resolutions, await self.audit.run(since))
+        return resolutions, await self.audit.run(since)
 
     async def check(self) -> list[str]:
         """Ask the facilitator and the node whether they serve the network, and compare a day of income with the ledger's claims."""
@@ -197,7 +197,7 @@ class Payments:
 async def open_payments(
     settings: PaymentsTable,
     storage: Storage,
-    purchases: Purchases,
+    purchases: KeySales,
     *,
     now: Callable[[], datetime],
     token: str | None = None,

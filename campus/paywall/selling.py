@@ -10,7 +10,8 @@ from campus.addresses import network_of
 from campus.caller import Caller, Frame
 from campus.context import context_of
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
-from campus.payments.payment import PaidAnswer, Payment, Processor, Sale, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.payments.processor import PaymentProcessor
 from campus.payments.terms import Pricing
 from campus.pricing import Offer
 from twins import Problem
@@ -31,7 +32,7 @@ class Selling:
     """Payments per call. `offered` is called for every 402 that is shown: building, tool, frame."""
 
     pricing: Pricing
-    processor: Processor
+    processor: PaymentProcessor
     offered: Callable[[str, str, str], None]
 
     async def bought_before(self, refusal: Problem, offer: Offer, arguments: Mapping[str, Any] | None, request: PaidRequest) -> PaidAnswer:

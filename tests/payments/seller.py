@@ -14,7 +14,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config_tables import PaymentsTable
 from campus.keys.keyring import KeyRing
-from campus.payments.findings import Findings
+from campus.payments.audit import Findings
 from campus.payments.ledger import CHARGED
 from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.payments.reservations import LEASE

@@ -11,7 +11,7 @@ from payments.seller import PRICE, Seller, open_seller
 from sqlalchemy import update
 from sqlmodel import col
 
-from campus.payments.findings import Findings
+from campus.payments.audit import Findings
 from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.payments.reservations import Leases, Reservations
 from campus.payments.settlement import ChainTimeouts
