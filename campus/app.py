@@ -114,7 +114,7 @@ class Campus:
         if self.payments is None:
             return
         try:
-            await self.payments.warm()
+            await self.payments.facilitator.loaded()
         except ImportError:
             log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
 

@@ -40,14 +40,12 @@ app = App(name="ledger", version_flags=[])
 
 @asynccontextmanager
 async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
-    """The accounts of a campus; `own` includes the operator's own wallets."""
     wallets = config.payments.own_wallets if config.payments and not own else ()
     async with open_core(config, reading=True) as core:
         yield Accounts(core.storage, own_wallets=wallets)
 
 
 def ask(config: ConfigFile, question: Callable[[Accounts], Awaitable[T]], *, own: bool = False) -> T:
-    """Open the accounts, return what `question` asks, and close them."""
 
     async def run() -> T:
         async with accounts_of(read_place(config), own=own) as accounts:
@@ -180,7 +178,7 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 
     async def accepted() -> Sequence[dict[str, Any]]:
         async with _payments(read_place(config)) as payments:
-            return [_finding(one, one.id, one.state, "accepted", at=one.reserved_at) for one in await payments.accept_unproven()]
+            return [_finding(one, one.id, one.state, "accepted", at=one.reserved_at) for one in await payments.unproven.accept()]
 
     show(anyio.run(accepted), as_json=as_json)
 
@@ -229,7 +227,6 @@ def as_data(entry: LedgerRow) -> dict[str, Any]:
 
 
 def usd(amount: int | None) -> str | None:
-    """The token's smallest unit, a millionth, as US dollars."""
     return None if amount is None else str(Price(amount))
 
 

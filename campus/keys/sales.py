@@ -63,7 +63,6 @@ class Term:
         return moment.replace(year=year, month=month + 1, day=min(moment.day, monthrange(year, month + 1)[1]))
 
     def __str__(self) -> str:
-        """As in campus.toml: 30 days, 12 months."""
         return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
 
 

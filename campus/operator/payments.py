@@ -45,7 +45,7 @@ class PaymentPages:
             return tuple(reversed(await accounts.last(ENTRIES_SHOWN, Period())))
 
         async def overdue() -> object:
-            return await service.overdue() if service else ()
+            return await service.unproven.overdue() if service else ()
 
         async def findings() -> object:
             return await service.findings() if service else ()
@@ -64,7 +64,7 @@ class PaymentPages:
     async def accept_unproven(self, request: Request, form: Mapping[str, str]) -> Response:
         """Accept the unproven payments, as `campus ledger accept-unproven` does."""
         try:
-            accepted = await self._payment_service().accept_unproven()
+            accepted = await self._payment_service().unproven.accept()
         except StorageUnavailable:
             raise
         except CampusError as error:

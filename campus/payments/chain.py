@@ -99,7 +99,6 @@ class Chain:
             return None
 
     async def chain_id(self) -> int:
-        """The chain's number. JobFailed if the node cannot be asked."""
         return await self.node.chain_id()
 
     async def _noting_trouble(self, search: Awaitable[PaymentOutcome]) -> PaymentOutcome:
@@ -172,12 +171,10 @@ class Chain:
 
 
 def nonce_state_call(transfer: Transfer) -> dict[str, Any]:
-    """The eth_call that asks the token whether the nonce is used."""
     return {"to": transfer.asset, "data": STATE_SELECTOR + topic_of(transfer.payer)[2:] + transfer.nonce[2:]}
 
 
 def nonce_filter(transfer: Transfer) -> dict[str, Any]:
-    """The log filter for events that used the nonce."""
     return {"address": transfer.asset, "topics": [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topic_of(transfer.payer), transfer.nonce]}
 
 
@@ -238,7 +235,6 @@ def amount_of(moved: Log) -> int | None:
 
 
 def income_filter(asset: str, pay_to: str) -> dict[str, Any]:
-    """The log filter for every transfer of the token to an address."""
     return {"address": asset, "topics": [TRANSFER, None, topic_of(pay_to)]}
 
 

@@ -117,7 +117,6 @@ class X402Facilitator:
         self.trouble: str | None = None
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """See Facilitator."""
         if payment.accepted is None:
             return None
         try:
@@ -129,11 +128,10 @@ class X402Facilitator:
         return None
 
     async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
-        """See Facilitator. In a thread: where eth-keys has no library in C, it takes 20 ms."""
+        """In a thread: where eth-keys has no library in C, it takes 20 ms."""
         return await run_sync(is_signed_by_payer, payment, sale)
 
     async def verify(self, payment: Payment, sale: Sale) -> Verification:
-        """See Facilitator."""
         try:
             with anyio.fail_after(self._verify_seconds):
                 answer = await self._server.verify_payment(_payload(payment, sale), _requirements(sale))
@@ -147,11 +145,9 @@ class X402Facilitator:
         return Verification(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
     def signed(self, payment: Payment, sale: Sale) -> bytes:
-        """See Facilitator."""
         return _payload(payment, sale).model_dump_json(by_alias=True, exclude_none=True).encode()
 
     async def settle(self, signed: bytes) -> PaymentOutcome:
-        """See Facilitator."""
         payload = PaymentPayload.model_validate_json(signed)
         answer: SettleResponse | None = None
         with anyio.move_on_after(self._settle_seconds):

@@ -100,7 +100,6 @@ class Period:
 
     @property
     def conditions(self) -> tuple[ColumnElement[bool], ...]:
-        """The SQL conditions for an entry of the period."""
         after = [] if self.since is None else [col(LedgerRow.at) >= datetime.combine(self.since, time(), UTC)]
         before = [] if self.until is None else [col(LedgerRow.at) <= datetime.combine(self.until, time.max, UTC)]
         return (*after, *before)
@@ -137,7 +136,6 @@ class Funnel(NamedTuple):
 
     @property
     def conversion(self) -> float | None:
-        """Paid ÷ shown, to four decimals."""
         return round(self.paid / self.shown, 4) if self.shown else None
 
 

@@ -18,7 +18,6 @@ class Network:
 
     @property
     def chain_id(self) -> int:
-        """The number that the network's nodes return for eth_chainId."""
         return int(self.id.removeprefix("eip155:"))
 
 

@@ -82,11 +82,9 @@ class Node:
         return f"the chain's node at {urlsplit(self._url).hostname}"
 
     async def chain_id(self) -> int:
-        """The chain's number."""
         return self._number(await self.ask("eth_chainId"))
 
     async def block(self, number: int | None = None) -> Block:
-        """A block, by default the latest."""
         return self._read(Block, await self.ask("eth_getBlockByNumber", "latest" if number is None else hex(number), False))
 
     async def receipt(self, transaction: str) -> Receipt | None:
@@ -137,7 +135,6 @@ class Node:
         return low, high
 
     async def ask(self, method: str, *params: Any) -> Any:
-        """The result of any JSON-RPC call, unread."""
         try:
             response = await self._client.post(self._url, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
             answer = response.json()

@@ -25,6 +25,7 @@ kept with the answer, sealed.
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from campus.backoff import Backoff, Tries
@@ -63,31 +64,20 @@ Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswe
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class PaymentProcessor:
     """Takes payments and runs paid tools. Any number of processors, in any number of processes, can share one database."""
 
-    def __init__(
-        self,
-        reservations: Reservations,
-        ledger: Ledger,
-        facilitator: Load,
-        settlement: Settlement,
-        reconciler: Reconciler,
-        chain: Chain,
-        *,
-        now: Callable[[], datetime],
-        wait_seconds: float,
-    ) -> None:
-        self._reservations = reservations
-        self._ledger = ledger
-        self._facilitator = facilitator
-        self._settlement = settlement
-        self._reconciler = reconciler
-        self._chain = chain
-        self._now = now
-        self._wait_seconds = wait_seconds
-        self._queue = PaymentQueue()
-        self._worthless = WorthlessPayments(now)
+    reservations: Reservations
+    ledger: Ledger
+    facilitator: Load
+    settlement: Settlement
+    reconciler: Reconciler
+    chain: Chain
+    now: Callable[[], datetime]
+    wait_seconds: float
+    worthless: WorthlessPayments
+    queue: PaymentQueue = field(default_factory=PaymentQueue)
 
     async def process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
         """Return the answer that the payment buys, and its receipt. `run(payment_id)` runs the tool; it is called at most once.
@@ -96,27 +86,27 @@ class PaymentProcessor:
         nothing was charged. Problem 409: the payment was used before, or it is not known yet whether it was charged. Problem 429 or 503:
         too many payments are being processed.
         """
-        with self._queue.call(sale.client, payment.authorization):
+        with self.queue.call(sale.client, payment.authorization):
             return await self._process(payment, sale, run)
 
     async def _process(self, payment: Payment, sale: Sale, run: Run) -> PaidAnswer:
-        async for _ in Tries(PAUSES, seconds=self._wait_seconds):
+        async for _ in Tries(PAUSES, seconds=self.wait_seconds):
             step, row = await self._step(payment, sale)
             match step:
                 case "reserve":
                     if (late := await self._charged_late(payment, sale)) is not None:
-                        return await self._serve(late, payment, sale, run, self._settlement.resolve)
+                        return await self._serve(late, payment, sale, run, self.settlement.resolve)
                     await self._refuse_mismatch(payment, sale)
                     if (reserved := await self._admitted(payment, sale)) is not None:
-                        return await self._serve(reserved, payment, sale, run, self._settlement.settle)
+                        return await self._serve(reserved, payment, sale, run, self.settlement.settle)
                 case "replay" if row is not None:
                     return self._replay(row, sale)
                 case "resolve" if row is not None:
                     answer = _answer_in(row, sale)
-                    if (taken_up := await self._reservations.take_up(row.id)) is not None:
+                    if (taken_up := await self.reservations.take_up(row.id)) is not None:
                         return await self._resolve(taken_up, answer, payment, sale)
                 case "look" if row is not None:
-                    await self._reconciler.look(row)
+                    await self.reconciler.look(row)
                 case "refuse":
                     raise already_used()
                 case "elsewhere":
@@ -132,7 +122,7 @@ class PaymentProcessor:
         """
         step, row = await self._step(None, sale)
         if row is not None and step in ("wait", "look"):
-            with self._queue.call(sale.client, (row.payer, row.nonce)):
+            with self.queue.call(sale.client, (row.payer, row.nonce)):
                 step, row = await self._step_after_another(sale)
         match step:
             case "replay" if row is not None:
@@ -148,29 +138,29 @@ class PaymentProcessor:
 
     async def _step_after_another(self, sale: Sale) -> tuple[Step, PaymentRow | None]:
         """The next step of a purchase once the call that pays for it is answered, or after the time that this one may wait."""
-        async for _ in Tries(PAUSES, seconds=self._wait_seconds):
+        async for _ in Tries(PAUSES, seconds=self.wait_seconds):
             step, row = await self._step(None, sale)
             if step == "look" and row is not None:
-                await self._reconciler.look(row)
+                await self.reconciler.look(row)
             elif step != "wait":
                 break
         return step, row
 
     async def _step(self, payment: Payment | None, sale: Sale) -> tuple[Step, PaymentRow | None]:
-        return next_step(await self._reservations.find(payment, sale), payment, sale, now=self._now())
+        return next_step(await self.reservations.find(payment, sale), payment, sale, now=self.now())
 
     async def _refuse_mismatch(self, payment: Payment, sale: Sale) -> None:
-        reason = mismatch_of(payment, sale, now=self._now()) or await (await self._facilitator()).mismatch(payment, sale)
+        reason = mismatch_of(payment, sale, now=self.now()) or await (await self.facilitator()).mismatch(payment, sale)
         if reason is not None:
-            self._ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
+            self.ledger.turned_away("refused", sale.building, sale.tool, sale.frame)
             raise refused(sale, await self._with_clocks(reason, payment, sale))
 
     async def _with_clocks(self, reason: str, payment: Payment, sale: Sale) -> str:
         """The reason of a refusal; for one that names the payment's times, with what they say of the payer's clock."""
         if not TIMES.search(reason):
             return reason
-        now = self._now()
-        advice = clock_advice(payment, sale, own=int(now.timestamp()), chain=await self._chain.clock(now))
+        now = self.now()
+        advice = clock_advice(payment, sale, own=int(now.timestamp()), chain=await self.chain.clock(now))
         return reason if advice is None else f"{reason}. {advice}"
 
     async def _charged_late(self, payment: Payment, sale: Sale) -> PaymentRow | None:
@@ -178,58 +168,58 @@ class PaymentProcessor:
 
         Its payer gets what he paid for. Problem 409 if the chain cannot be asked now.
         """
-        if payment.valid_before > int(self._now().timestamp()):
+        if payment.valid_before > int(self.now().timestamp()):
             return None
-        rows = [row for row in await self._reservations.find(payment, sale) if is_released_resend(row, payment, sale)]
+        rows = [row for row in await self.reservations.find(payment, sale) if is_released_resend(row, payment, sale)]
         if not rows:
             return None
-        self._worthless.check(sale.client)
-        outcome = await self._chain.outcome_of(transfer_of(rows[0]), since=rows[0].reserved_at, now=self._now())
+        self.worthless.check(sale.client)
+        outcome = await self.chain.outcome_of(transfer_of(rows[0]), since=rows[0].reserved_at, now=self.now())
         if outcome.state == "unknown":
             raise in_flight()
         if outcome.state == "refused":
-            self._worthless.count(sale.client)
+            self.worthless.count(sale.client)
             return None
         log.warning("payment charged after it was released", extra={"payment": rows[0].id, "transaction": outcome.transaction})
-        return await self._reservations.reserve(payment, as_sold(rows[0], sale), since=rows[0].reserved_at)
+        return await self.reservations.reserve(payment, as_sold(rows[0], sale), since=rows[0].reserved_at)
 
     async def _admitted(self, payment: Payment, sale: Sale) -> PaymentRow | None:
         """The reservation of a payment that is valid; None if another call came first. Others are counted and refused."""
-        if self._queue.is_in_check(payment.authorization):
+        if self.queue.is_in_check(payment.authorization):
             return None
-        async with self._queue.turn(sale.client, payment.authorization):
+        async with self.queue.turn(sale.client, payment.authorization):
             try:
                 await self._verify(payment, sale)
             except Problem as refusal:
                 if (await self._step(payment, sale))[0] != "reserve":
                     return None  # a payment that another process charged meanwhile is not valid any more
                 event, reason = _failure(refusal)
-                self._ledger.turned_away(event, sale.building, sale.tool, sale.frame)
+                self.ledger.turned_away(event, sale.building, sale.tool, sale.frame)
                 log.info("payment not admitted: %s", reason, extra={"payer": payment.payer})
                 raise
             if sale.check is not None:
                 await sale.check()
-            return await self._reservations.reserve(payment, sale)
+            return await self.reservations.reserve(payment, sale)
 
     async def _verify(self, payment: Payment, sale: Sale) -> None:
-        self._worthless.check(sale.client)
-        facilitator = await self._facilitator()
+        self.worthless.check(sale.client)
+        facilitator = await self.facilitator()
         is_signed = await facilitator.is_signed(payment, sale)
-        if is_signed is False and await self._chain.is_contract(payment.payer) is False:
-            self._worthless.count(sale.client)
+        if is_signed is False and await self.chain.is_contract(payment.payer) is False:
+            self.worthless.count(sale.client)
             raise refused(sale, "its signature is not that of its payer; sign these terms with the wallet that the payment names")
         payer = payment.payer if is_signed else None
-        self._worthless.check(sale.client, payer)
+        self.worthless.check(sale.client, payer)
         verdict = await facilitator.verify(payment, sale)
         if not verdict.reachable:
             raise unverified(sale)
         if not verdict.valid:
-            self._worthless.count(sale.client, payer)
+            self.worthless.count(sale.client, payer)
             raise refused(sale, await self._with_clocks(verdict.reason, payment, sale))
 
     async def _serve(self, row: PaymentRow, payment: Payment, sale: Sale, run: Run, settle: Settle) -> PaidAnswer:
         """Everything after the reservation. Once the answer is made, a cancellation takes effect only after the settlement."""
-        with self._reservations.leases.kept(row):
+        with self.reservations.leases.kept(row):
             answer = await self._make_answer(row, payment, sale, run)
             return await uninterrupted(settle(row, answer, payment, sale))
 
@@ -237,22 +227,21 @@ class PaymentProcessor:
         """Run the tool and store its answer. If either fails, release the reservation: nothing was charged."""
         try:
             answer = await run(row.id)
-            signed = (await self._facilitator()).signed(payment, sale)
-            if await uninterrupted(self._reservations.store(row.id, answer, sale, signed)) is None:
+            signed = (await self.facilitator()).signed(payment, sale)
+            if await uninterrupted(self.reservations.store(row.id, answer, sale, signed)) is None:
                 raise in_flight()  # another call took the lease while the tool ran
         except BaseException as error:  # a cancellation too
-            await uninterrupted(self._undo(self._reservations.release(row.id, *_failure(error)), row.id))
+            await uninterrupted(self._undo(self.reservations.release(row.id, *_failure(error)), row.id))
             raise
         return answer
 
     async def _resolve(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
-        """Continue with a payment that was sent to be charged, and of which the outcome is unknown."""
-        with self._reservations.leases.kept(row):
-            return await uninterrupted(self._settlement.resolve(row, answer, payment, sale))
+        with self.reservations.leases.kept(row):
+            return await uninterrupted(self.settlement.resolve(row, answer, payment, sale))
 
     def _replay(self, row: PaymentRow, sale: Sale) -> PaidAnswer:
         answer = _answer_in(row, sale)
-        self._ledger.replayed(row, sale.frame)
+        self.ledger.replayed(row, sale.frame)
         return PaidAnswer(row.id, answer, receipt_of(row), replayed=True)
 
     async def _undo(self, change: Awaitable[object], payment_id: str) -> None:

@@ -109,7 +109,6 @@ class WorthlessPayments:
 
 
 def too_many_worthless(seconds: int) -> Problem:
-    """429: too many payments of this address or wallet were worthless."""
     return Problem(
         429,
         "too_many_worthless_payments",
@@ -120,7 +119,6 @@ def too_many_worthless(seconds: int) -> Problem:
 
 
 def too_many_of_one() -> Problem:
-    """429: too many calls with a payment from one client address are being answered."""
     return Problem(
         429,
         "too_many_payments",
@@ -131,7 +129,6 @@ def too_many_of_one() -> Problem:
 
 
 def too_many_payments() -> Problem:
-    """503: the payment could not be checked in time."""
     return Problem(
         503,
         "payments_busy",

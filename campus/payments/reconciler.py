@@ -19,7 +19,7 @@ last answer was complete, with a head at least 64 blocks past the block where it
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -64,53 +64,53 @@ class Resolution:
     reason: str
 
 
+@dataclass(frozen=True)
 class UnprovenPayments:
     """The settled payments without a proof. Every change is on disk when its method returns."""
 
-    def __init__(self, storage: Storage, purchases: KeySales, *, now: Callable[[], datetime]) -> None:
-        self._storage = storage
-        self._purchases = purchases
-        self._now = now
+    storage: Storage
+    purchases: KeySales
+    now: Callable[[], datetime]
 
     async def due(self, network: str, *, most: int) -> Sequence[PaymentRow]:
         """Those on the network, at most `most`: first those that were looked for longest ago."""
         unproven = PaymentRow.state == "settled", PaymentRow.network == network, col(PaymentRow.unproven_since).is_not(None)
-        async with self._storage.read() as session:
+        async with self.storage.read() as session:
             return (await session.exec(select(PaymentRow).where(*unproven).order_by(col(PaymentRow.lease_until)).limit(most))).all()
 
     async def overdue(self) -> Sequence[PaymentRow]:
         """Those that the operator has to look into, the oldest first."""
-        async with self._storage.read() as session:
+        async with self.storage.read() as session:
             late = select(PaymentRow).where(col(PaymentRow.overdue_at).is_not(None))
             return (await session.exec(late.order_by(col(PaymentRow.overdue_at)))).all()
 
     async def is_any_overdue(self) -> bool:
         """Whether every call has to wait for its proof."""
-        async with self._storage.read() as session:
+        async with self.storage.read() as session:
             late = select(PaymentRow.id).where(col(PaymentRow.overdue_at).is_not(None)).limit(1)
             return (await session.exec(late)).first() is not None
 
     async def mark_unproven(self, payment_id: str, reason: str) -> None:
         """Record that the chain does not show a payment that was proven before."""
-        async with self._storage.write() as session:
+        async with self.storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
             if row is not None and row.state == "settled" and row.block is not None and row.unproven_since is None:
-                row.unproven_since = self._now()
+                row.unproven_since = self.now()
                 session.add(entry(row, "unproven", reason, at=row.unproven_since))
                 log.warning("payment gone from the chain: %s", reason, extra={"payment": row.id, "transaction": row.transaction})
 
     async def conclude(self, payment_id: str, outcome: PaymentOutcome) -> None:
         """Mark an unproven payment as proven, reversed or overdue, by what the chain shows."""
-        async with self._storage.write() as session:
+        async with self.storage.write() as session:
             row = await session.get(PaymentRow, payment_id)
             if row is None or row.state != "settled" or row.unproven_since is None:
                 return
-            now = self._now()
+            now = self.now()
             if outcome.state == "settled":
                 _prove(session, row, outcome, now=now)
             elif is_gone(row, outcome, now=now):
                 _reverse(session, row, outcome.reason, now=now)
-                await self._purchases.take_back(session, row.id)
+                await self.purchases.take_back(session, row.id)
             else:
                 row.lease_until = now
                 if row.overdue_at is None and now >= row.unproven_since + OVERDUE_AFTER:
@@ -119,37 +119,28 @@ class UnprovenPayments:
 
     async def accept(self) -> Sequence[PaymentRow]:
         """Accept every overdue payment as it is; they no longer make calls wait for their proofs."""
-        async with self._storage.write() as session:
+        async with self.storage.write() as session:
             rows = (await session.exec(select(PaymentRow).where(col(PaymentRow.overdue_at).is_not(None)))).all()
             for row in rows:
                 row.overdue_at = row.unproven_since = None
-                session.add(entry(row, "accepted", f"by the operator, {row.state}", at=self._now()))
+                session.add(entry(row, "accepted", f"by the operator, {row.state}", at=self.now()))
             return rows
 
 
+@dataclass(frozen=True)
 class Reconciler:
     """Concludes the payments of all processes on one network, whose chain it asks. Several reconcilers may run at once.
 
     `submit` has a payment charged that no caller waits for: see Settlement.
     """
 
-    def __init__(
-        self,
-        reservations: Reservations,
-        unproven: UnprovenPayments,
-        chain: Chain,
-        submit: Callable[[PaymentRow], Awaitable[PaymentOutcome]],
-        *,
-        network: str,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._reservations = reservations
-        self._unproven = unproven
-        self._chain = chain
-        self._submit = submit
-        self._network = network
-        self._now = now
-        self._turns = FairQueue(limit=SUBMISSIONS, per_holder=SUBMISSIONS_OF_ONE)
+    reservations: Reservations
+    unproven: UnprovenPayments
+    chain: Chain
+    submit: Callable[[PaymentRow], Awaitable[PaymentOutcome]]
+    network: str
+    now: Callable[[], datetime]
+    turns: FairQueue = field(default_factory=lambda: FairQueue(limit=SUBMISSIONS, per_holder=SUBMISSIONS_OF_ONE))
 
     async def resolve(self) -> Sequence[Resolution]:
         """Conclude payments that no process works on, and unproven ones, where the chain shows the outcome by now; 100 of each at most.
@@ -158,7 +149,7 @@ class Reconciler:
         too, and might take its full timeout.
         """
         # reserved payments first: they were never sent to be charged, so nobody needs to be asked
-        open_ones = sorted(await self._reservations.overdue(self._network, most=PER_ROUND), key=lambda row: row.state != "reserved")
+        open_ones = sorted(await self.reservations.overdue(self.network, most=PER_ROUND), key=lambda row: row.state != "reserved")
         looked_for: list[PaymentRow] = []
         is_in_trouble = False
         with anyio.CancelScope() as round_:
@@ -167,19 +158,19 @@ class Reconciler:
                     looked_for.append(row)
                     if (held := await self._attempt(row, partial(self._take_up, row))) is not None:
                         submissions.start_soon(self._attempt, row, partial(self._submit_in_turn, held))
-                    if is_in_trouble := row.state != "reserved" and self._chain.trouble is not None:
+                    if is_in_trouble := row.state != "reserved" and self.chain.trouble is not None:
                         break
                 round_.deadline = anyio.current_time() + SUBMITTING_SECONDS  # those that are left are taken up again in the next round
-        for row in () if is_in_trouble else await self._unproven.due(self._network, most=PER_ROUND):
+        for row in () if is_in_trouble else await self.unproven.due(self.network, most=PER_ROUND):
             looked_for.append(row)
             await self._attempt(row, partial(self.look_for_proof, row))
-            if self._chain.trouble is not None:
+            if self.chain.trouble is not None:
                 break
         return [resolution for row in looked_for if (resolution := await self._resolution_of(row)) is not None]
 
     async def elsewhere(self) -> Sequence[str]:
         """The other networks on which payments are not concluded, because campus.toml named them before."""
-        return await self._reservations.open_elsewhere(self._network)
+        return await self.reservations.open_elsewhere(self.network)
 
     async def look(self, row: PaymentRow) -> None:
         """Conclude a payment that no process works on, if the chain shows its outcome, or does once it is submitted again."""
@@ -190,35 +181,35 @@ class Reconciler:
         """Conclude a payment that settled without a proof, if the chain shows its outcome."""
         outcome = PaymentOutcome("unknown")
         if row.transaction is not None:
-            outcome = await self._chain.shown(row.transaction, transfer_of(row))
+            outcome = await self.chain.shown(row.transaction, transfer_of(row))
         if outcome.state != "settled":
             outcome = await self._ask_chain(row)
-        await self._unproven.conclude(row.id, outcome)
+        await self.unproven.conclude(row.id, outcome)
 
     async def _take_up(self, row: PaymentRow) -> PaymentRow | None:
         """Conclude a payment that no process works on, by what the chain shows; one that is to be submitted is leased and returned."""
-        if (held := await self._reservations.take_up(row.id)) is None:
+        if (held := await self.reservations.take_up(row.id)) is None:
             return None
         outcome = await self._ask_chain(held)
-        if outcome.state == "unknown" and self._chain.trouble is None and await self._reservations.may_be_submitted(held):
+        if outcome.state == "unknown" and self.chain.trouble is None and await self.reservations.may_be_submitted(held):
             return held
         await self._conclude(held, outcome)
         return None
 
     async def _submit_in_turn(self, held: PaymentRow) -> None:
         """Submit a payment; those of one client leave turns to others."""
-        with self._reservations.leases.kept(held):
-            async with self._turns.turn(held.client or ""):
-                outcome = await self._submit(held)
+        with self.reservations.leases.kept(held):
+            async with self.turns.turn(held.client or ""):
+                outcome = await self.submit(held)
             await self._conclude(held, outcome, submissions=1)
 
     async def _conclude(self, held: PaymentRow, outcome: PaymentOutcome, *, submissions: int = 0) -> None:
         if outcome.state == "settled" and outcome.transaction is not None:
-            await self._reservations.settle(held.id, outcome.transaction, block=outcome.block, answered=False)
+            await self.reservations.settle(held.id, outcome.transaction, block=outcome.block, answered=False)
         elif outcome.state == "refused":
-            await self._reservations.release(held.id, "released", outcome.reason)
+            await self.reservations.release(held.id, "released", outcome.reason)
         else:
-            await self._reservations.doubt(held, outcome.reason, submissions=submissions, is_denied=outcome.is_denied)
+            await self.reservations.doubt(held, outcome.reason, submissions=submissions, is_denied=outcome.is_denied)
 
     async def _attempt(self, row: PaymentRow, look: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
         try:
@@ -228,11 +219,11 @@ class Reconciler:
             return None
 
     async def _resolution_of(self, before: PaymentRow) -> Resolution | None:
-        after = await self._reservations.get(before.id)
+        after = await self.reservations.get(before.id)
         return None if after is None else Resolution(before.id, state_of(before), state_of(after), after.transaction, after.reason)
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
-        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
+        return await self.chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self.now())
 
 
 def state_of(row: PaymentRow) -> str:

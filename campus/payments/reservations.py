@@ -2,13 +2,12 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 
-import anyio
 from sqlalchemy import and_, delete, or_, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -58,23 +57,19 @@ class Leases:
         process: str,
         now: Callable[[], datetime],
         lease: Lease = LEASE,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._process = process
         self._storage = storage
         self._now = now
-        self._lease = lease
-        self._sleep = sleep
+        self.lease = lease
         self._numbers = count(1)
         self._in_work: dict[str, str] = {}
 
     def new_holder(self) -> str:
-        """The holder of a lease that is taken now."""
         return f"{self._process}#{next(self._numbers)}"
 
     def end(self) -> datetime:
-        """The end of a lease that is taken now."""
-        return self._lease.end(self._now())
+        return self.lease.end(self._now())
 
     @contextmanager
     def kept(self, row: PaymentRow) -> Iterator[None]:
@@ -87,22 +82,12 @@ class Leases:
                 del self._in_work[row.id]
 
     async def renew(self) -> None:
-        """Renew all leases once."""
         if not self._in_work:
             return
         holders = sorted(self._in_work.values())
         mine = col(PaymentRow.id).in_(sorted(self._in_work)) & col(PaymentRow.holder).in_(holders)
         async with self._storage.write() as session:
             await (await session.connection()).execute(update(PaymentRow).where(mine).values(lease_until=self.end()))
-
-    async def keep(self) -> None:
-        """Renew all leases several times per lease length, until cancelled."""
-        while True:
-            await self._sleep(self._lease.renewal.total_seconds())
-            try:
-                await self.renew()
-            except StorageError as error:
-                log.warning("payments' leases not renewed: %s", error)
 
 
 class Reservations:
@@ -134,7 +119,6 @@ class Reservations:
             return await _known(session, payment, sale)
 
     async def get(self, payment_id: str) -> PaymentRow | None:
-        """The payment of this id."""
         async with self._storage.read() as session:
             return await session.get(PaymentRow, payment_id)
 
@@ -339,7 +323,6 @@ def _new_row(payment: Payment, sale: Sale, leases: Leases, *, payment_id: str, n
 
 
 def transfer_of(row: PaymentRow) -> Transfer:
-    """The transfer that a payment authorizes, as the chain shows it."""
     return Transfer(asset=row.asset, payer=row.payer, pay_to=row.pay_to, amount=row.amount, nonce=row.nonce, valid_before=row.valid_before)
 
 

@@ -44,6 +44,7 @@ class ChainTimeouts:
     search: float = 3.0
 
 
+@dataclass(frozen=True)
 class Settlement:
     """Has payments charged by the facilitator and checks each charge on the chain. The chain accepts an authorization only once.
 
@@ -52,24 +53,13 @@ class Settlement:
     key, waits for the proof. While an unproven payment is overdue, every answer does.
     """
 
-    def __init__(
-        self,
-        reservations: Reservations,
-        unproven: UnprovenPayments,
-        facilitator: Load,
-        chain: Chain,
-        *,
-        now: Callable[[], datetime],
-        prove_above: int,
-        timeouts: ChainTimeouts,
-    ) -> None:
-        self._reservations = reservations
-        self._unproven = unproven
-        self._facilitator = facilitator
-        self._chain = chain
-        self._now = now
-        self._prove_above = prove_above
-        self._timeouts = timeouts
+    reservations: Reservations
+    unproven: UnprovenPayments
+    facilitator: Load
+    chain: Chain
+    now: Callable[[], datetime]
+    prove_above: int
+    timeouts: ChainTimeouts
 
     async def settle(self, row: PaymentRow, answer: StoredAnswer, payment: Payment, sale: Sale) -> PaidAnswer:
         """Charge the payment for the first time."""
@@ -80,15 +70,15 @@ class Settlement:
         """Find out whether a payment was charged before; if that stays unknown, charge it once more, as its caller asks."""
         with perhaps_charged(row):
             outcome = await self._ask_chain(row)
-            if outcome.state == "unknown" and await self._reservations.is_deliverable(row):
+            if outcome.state == "unknown" and await self.reservations.is_deliverable(row):
                 outcome = await self._charge(row, payment, as_sold(row, sale))
             return await self._conclude(row, outcome, answer, sale)
 
     async def submit_again(self, row: PaymentRow) -> PaymentOutcome:
         """Submit a payment in doubt for which no caller waits. Only the chain tells that it was charged then."""
-        signed = await self._reservations.signed_of(row)
-        reported = await (await self._facilitator()).settle(signed)
-        outcome = await self._search(row, seconds=self._timeouts.search)
+        signed = await self.reservations.signed_of(row)
+        reported = await (await self.facilitator()).settle(signed)
+        outcome = await self._search(row, seconds=self.timeouts.search)
         if outcome.state != "unknown":
             return outcome
         return PaymentOutcome("unknown", reason=reported.reason or outcome.reason, is_denied=reported.is_denied)
@@ -98,26 +88,26 @@ class Settlement:
 
         An outcome that is settled and has no block rests on the facilitator's report alone.
         """
-        facilitator = await self._facilitator()
+        facilitator = await self.facilitator()
         signed = facilitator.signed(payment, sale)
-        ends_at = anyio.current_time() + self._timeouts.strict
+        ends_at = anyio.current_time() + self.timeouts.strict
         reported = await facilitator.settle(signed)
-        ends_at = max(ends_at, anyio.current_time() + self._timeouts.search)
+        ends_at = max(ends_at, anyio.current_time() + self.timeouts.search)
         submissions = 1
         while reported.state != "settled" or reported.transaction is None:
             is_first = row.submissions + submissions == 1  # no other one may be on its way to the chain
-            wait = self._timeouts.search if is_first and reported.is_denied else ends_at - anyio.current_time()
+            wait = self.timeouts.search if is_first and reported.is_denied else ends_at - anyio.current_time()
             pause = wait if reported.is_denied else min(wait, PAUSES.wait(submissions).total_seconds())
             outcome = await self._search(row, seconds=pause)
             is_over = reported.is_denied or anyio.current_time() >= ends_at
-            if outcome.state != "unknown" or is_over or not await self._reservations.is_deliverable(row):
-                await self._reservations.doubt(row, reported.reason, submissions=submissions, is_denied=reported.is_denied)
+            if outcome.state != "unknown" or is_over or not await self.reservations.is_deliverable(row):
+                await self.reservations.doubt(row, reported.reason, submissions=submissions, is_denied=reported.is_denied)
                 return outcome
             reported = PaymentOutcome("unknown", reason="the facilitator did not answer in time")
             with anyio.move_on_at(ends_at):
                 reported = await facilitator.settle(signed)
             submissions += 1
-        strict = row.sealed or sale.idempotency_key is not None or row.amount > self._prove_above
+        strict = row.sealed or sale.idempotency_key is not None or row.amount > self.prove_above
         return await self._proof_of(row, reported.transaction, ends_at=ends_at if strict else None)
 
     async def _search(self, row: PaymentRow, *, seconds: float) -> PaymentOutcome:
@@ -139,43 +129,42 @@ class Settlement:
             return await self._ask_chain(row)
         if ends_at is not None:
             return await self._ask_chain(row)  # another transaction may hold it
-        if await self._unproven.is_any_overdue():
+        if await self.unproven.is_any_overdue():
             return shown
         return PaymentOutcome("settled", transaction)
 
     async def _wait_for(self, row: PaymentRow, transaction: str, *, ends_at: float | None) -> PaymentOutcome:
         """What the transaction shows, as soon as the chain has it. It waits for a failing node only if the proof is required."""
         outcome = PaymentOutcome("unknown", reason="the chain does not show it yet")
-        with anyio.move_on_at(anyio.current_time() + self._timeouts.proof if ends_at is None else ends_at):
+        with anyio.move_on_at(anyio.current_time() + self.timeouts.proof if ends_at is None else ends_at):
             async for _ in Tries(QUESTIONS):
-                outcome = await self._chain.shown(transaction, transfer_of(row))
-                if outcome.state != "unknown" or (self._chain.trouble is not None and ends_at is None):
+                outcome = await self.chain.shown(transaction, transfer_of(row))
+                if outcome.state != "unknown" or (self.chain.trouble is not None and ends_at is None):
                     break
         return outcome
 
     async def _conclude(self, row: PaymentRow, outcome: PaymentOutcome, answer: StoredAnswer, sale: Sale) -> PaidAnswer:
         match outcome.state:
             case "settled" if outcome.transaction is not None:
-                settled = await self._reservations.settle(row.id, outcome.transaction, block=outcome.block)
+                settled = await self.reservations.settle(row.id, outcome.transaction, block=outcome.block)
                 return PaidAnswer(row.id, answer, receipt_of(settled or await self._as_another_left_it(row)))
             case "refused":
-                if await self._reservations.release(row.id, "refused", outcome.reason) is not None:
+                if await self.reservations.release(row.id, "refused", outcome.reason) is not None:
                     raise refused(sale, outcome.reason)
                 return PaidAnswer(row.id, answer, receipt_of(await self._as_another_left_it(row)))
             case _:
-                await self._reservations.doubt(row, outcome.reason)
+                await self.reservations.doubt(row, outcome.reason)
                 raise in_flight()
 
     async def _as_another_left_it(self, row: PaymentRow) -> PaymentRow:
-        """The payment after another process concluded it."""
-        found = await self._reservations.get(row.id)
+        found = await self.reservations.get(row.id)
         if found is None or found.state != "settled":
             log.error("payment concluded in two ways", extra={"payment": row.id})
             raise in_flight()
         return found
 
     async def _ask_chain(self, row: PaymentRow) -> PaymentOutcome:
-        return await self._chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self._now())
+        return await self.chain.outcome_of(transfer_of(row), since=row.reserved_at, now=self.now())
 
 
 @contextmanager

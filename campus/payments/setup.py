@@ -28,10 +28,10 @@ from campus.payments.ledger import Ledger
 from campus.payments.networks import network_of
 from campus.payments.payment import Facilitator
 from campus.payments.processor import PaymentProcessor
+from campus.payments.queue import WorthlessPayments
 from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
 from campus.payments.reservations import LEASE, Leases, Reservations
 from campus.payments.settlement import ChainTimeouts, Settlement
-from campus.payments.tables import PaymentRow
 from campus.storage import Storage
 from campus.storage.leases import Lease
 
@@ -110,23 +110,11 @@ class Payments:
     client: httpx.AsyncClient
     settings: PaymentsTable
 
-    async def warm(self) -> None:
-        """Load x402 now, in a thread, so that the first paid call need not wait for it."""
-        await self.facilitator.loaded()
-
     async def findings(self) -> list[str]:
         """The last failure of the facilitator and of the chain's node, unless each has worked since; unproven payments; the last audit."""
         troubles = {"facilitator": self.facilitator.trouble, "chain": self.chain.trouble}
         found = [f"the {name} is in trouble: {trouble}" for name, trouble in troubles.items() if trouble is not None]
         return [*found, *await self._overdue(), *self.audit.last.sentences]
-
-    async def overdue(self) -> Sequence[PaymentRow]:
-        """The unproven and reversed payments that the operator has to look into, the oldest first."""
-        return await self.unproven.overdue()
-
-    async def accept_unproven(self) -> Sequence[PaymentRow]:
-        """Accept them all as they are; returns them."""
-        return await self.unproven.accept()
 
     async def reconcile(self, since: datetime) -> tuple[Sequence[Resolution], Findings]:
         """Resolve payments in doubt, then compare the ledger with the chain since then."""
@@ -219,17 +207,14 @@ async def open_payments(
         ledger = Ledger(storage, now=now)
         leases = Leases(storage, process=process_name(), now=now, lease=timing.lease)
         reservations = Reservations(storage, leases, purchases, now=now)
-        unproven = UnprovenPayments(storage, purchases, now=now)
+        unproven = UnprovenPayments(storage, purchases, now)
         timeouts = timing.chain or ChainTimeouts(strict=settings.chain_wait_seconds)
         wait_seconds = timing.wait_seconds or WAIT_LONGER * settings.chain_wait_seconds
-        settlement = Settlement(
-            reservations, unproven, facilitator.loaded, chain, now=now, prove_above=settings.proved_above, timeouts=timeouts
-        )
-        reconciler = Reconciler(reservations, unproven, chain, settlement.submit_again, network=settings.network, now=now)
+        settlement = Settlement(reservations, unproven, facilitator.loaded, chain, now, settings.proved_above, timeouts)
+        reconciler = Reconciler(reservations, unproven, chain, settlement.submit_again, settings.network, now)
         audit = Audit(storage, unproven, chain, wallet_of(settings))
-        processor = PaymentProcessor(
-            reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now=now, wait_seconds=wait_seconds
-        )
+        worthless = WorthlessPayments(now)
+        processor = PaymentProcessor(reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now, wait_seconds, worthless)
         tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
             yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
@@ -246,7 +231,7 @@ async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
     """Renew the leases while this is open; write the last counts at the end."""
     tasks = anyio.create_task_group()
     await tasks.__aenter__()
-    tasks.start_soon(leases.keep)
+    tasks.start_soon(leases.lease.keep, leases.renew, "payments")
     try:
         yield
     finally:

@@ -147,7 +147,6 @@ def clock_advice(payment: Payment, sale: Sale, *, own: int, chain: int | None) -
 
 
 def already_used() -> Problem:
-    """409: the payment bought something before, and this call is not a resend that may get it again."""
     return Problem(
         409,
         "payment_already_used",
@@ -157,7 +156,6 @@ def already_used() -> Problem:
 
 
 def used_elsewhere() -> Problem:
-    """409: the payment came from another address before, without an Idempotency-Key, and everybody can read it on the chain."""
     return Problem(
         409,
         "payment_used_elsewhere",
@@ -168,7 +166,6 @@ def used_elsewhere() -> Problem:
 
 
 def key_reused() -> Problem:
-    """422: the Idempotency-Key belongs to another purchase."""
     return Problem(
         422,
         "idempotency_key_reused",
@@ -177,7 +174,6 @@ def key_reused() -> Problem:
 
 
 def key_ambiguous() -> Problem:
-    """409: several wallets have bought with this Idempotency-Key, and the call does not say which one is meant."""
     return Problem(
         409,
         "idempotency_key_ambiguous",
@@ -188,7 +184,6 @@ def key_ambiguous() -> Problem:
 
 
 def in_flight() -> Problem:
-    """409: it is not known yet whether the payment was charged."""
     return Problem(
         409,
         "payment_in_flight",
@@ -199,17 +194,14 @@ def in_flight() -> Problem:
 
 
 def not_sold(reason: str) -> Problem:
-    """409: what the payment would buy cannot be sold; nothing was charged."""
     return Problem(409, "key_not_sold", f"{reason}. Nothing was charged.")
 
 
 def refused(sale: Sale, reason: str) -> Problem:
-    """402: the payment is not valid; nothing was charged."""
     return sale.refused("payment_refused", reason)
 
 
 def unverified(sale: Sale) -> Problem:
-    """402: the facilitator could not say whether the payment is good; nothing was charged."""
     return sale.refused(
         "payment_unverified", "the payment could not be checked, and was not charged; send the same payment again in a few seconds"
     )

@@ -101,7 +101,6 @@ class PaymentTerms:
         yield from (short | {"accepts": list(self.accepts[:count])} for count in range(max(len(self.accepts), 1), 0, -1))
 
     def required(self, error: str) -> dict[str, Any]:
-        """x402 v2's PaymentRequired."""
         return {
             "x402Version": 2,
             "error": error,
@@ -111,7 +110,6 @@ class PaymentTerms:
         }
 
     def legacy(self, error: str) -> dict[str, Any]:
-        """The same in x402 v1."""
         return {"x402Version": 1, "error": error, "accepts": [self._legacy_entry(accept) for accept in self.accepts]}
 
     def _legacy_entry(self, requirements: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,11 +235,9 @@ class Pricing:
         self._rendered: dict[tuple[str, str, Frame, str, str], RenderedTerms] = {}  # bounded by tools, methods and problem codes
 
     def sells(self, offer: Offer) -> bool:
-        """Whether a call of the tool can be paid for."""
         return (offer.building, offer.tool) in self._paid_tools
 
     def paid_tools(self) -> Iterator[PaidTool]:
-        """Every tool that is sold per call."""
         return iter(self._paid_tools.values())
 
     def names_purchase(self, offer: Offer, arguments: Mapping[str, Any]) -> bool:

@@ -73,14 +73,10 @@ class Accepted(PaymentPart):
 
 
 class Resource(PaymentPart):
-    """What a payment says it is for."""
-
     url: str
 
 
 class PaymentV1(PaymentPart):
-    """A payment of x402 v1."""
-
     version: Literal[1] = Field(alias="x402Version")
     scheme: Literal["exact"]
     network: str = Field(max_length=64)
@@ -88,8 +84,6 @@ class PaymentV1(PaymentPart):
 
 
 class PaymentV2(PaymentPart):
-    """A payment of x402 v2."""
-
     version: Literal[2] = Field(alias="x402Version")
     accepted: Accepted
     resource: Resource | None = None
@@ -169,7 +163,6 @@ def encoded(data: Mapping[str, Any]) -> str:
 
 
 def invalid(reason: str) -> Problem:
-    """400: the payment cannot be read."""
     return Problem(400, "invalid_payment", f"The payment cannot be accepted: {reason}. Nothing is charged.")
 
 

@@ -1,6 +1,5 @@
 """The runner: runs the tasks of this process after their requests, renews their leases, and stops what was cancelled or whose key ended."""
 
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,12 +7,10 @@ from typing import Any
 
 import anyio
 
-from campus.errors import StorageError
 from campus.keys.makers import Makers
 from campus.tasks.store import LEASE, TaskStore
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-log = logging.getLogger(__name__)
 
 
 class TaskRunner:
@@ -44,25 +41,15 @@ class TaskRunner:
                 del self._begun_by[task_id]
 
     def stop(self, task_id: str) -> None:
-        """Stop the task's tool if it runs here."""
         if (scope := self._scopes.get(task_id)) is not None:
             scope.cancel()
 
     async def run(self) -> None:
         """Run what is started, until cancelled."""
         async with anyio.create_task_group() as tasks, self._begun, self._waiting:
-            tasks.start_soon(self._keep)
+            tasks.start_soon(LEASE.keep, self.renew, "tasks")
             async for work in self._waiting:
                 tasks.start_soon(work)
-
-    async def _keep(self) -> None:
-        """Renew the leases several times per lease length, until cancelled."""
-        while True:
-            await anyio.sleep(LEASE.renewal.total_seconds())
-            try:
-                await self.renew()
-            except StorageError as error:
-                log.warning("tasks' leases not renewed: %s", error)
 
     async def renew(self) -> None:
         """Renew all leases once, and stop what another process cancelled or concluded, and what a key began that has ended."""

@@ -139,7 +139,6 @@ class TaskStore:
             raise Problem(503, "tasks_busy", "Too many tasks are running or kept; try again soon.", headers={"Retry-After": "30"})
 
     async def _changed(self, task_id: str, before: Collection[str], **values: Any) -> bool:
-        """Change a task of this process that has one of these states; returns whether it was changed."""
         mine = (col(TaskRow.id) == task_id) & (col(TaskRow.holder) == self._process) & col(TaskRow.status).in_(before)
         async with self._storage.write() as session:
             changed = update(TaskRow).where(mine).values(updated_at=self.now(), **values)
@@ -175,5 +174,4 @@ def _with_receipt(result: bytes, receipt: dict[str, object]) -> bytes:
 
 
 def too_many_tasks(detail: str, seconds: int) -> Problem:
-    """429: the caller has as many tasks as one may have."""
     return Problem(429, "too_many_tasks", detail, headers={"Retry-After": str(seconds)})

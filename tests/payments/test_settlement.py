@@ -265,7 +265,7 @@ async def test_while_its_outcome_is_unknown_no_other_call_gets_the_payment(selle
 async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the_same_payment_again(
     seller: Seller, is_in_doubt: bool
 ) -> None:
-    before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor._reservations
+    before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor.reservations
     facilitator = await seller.payments.facilitator.loaded()
     if is_in_doubt:
         seller.facilitator.faults.settle_status_before = 500
