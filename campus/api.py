@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.building import Building, Check, Job, Page, Service, Settings
+from campus.building import Building, Check, Command, Job, Page, Service, Settings
 from campus.caller import Caller
 from campus.pricing import access, free
 from campus.site import CurrentCaller, CurrentSite, Site
@@ -13,6 +13,7 @@ __all__ = [
     "Building",
     "Caller",
     "Check",
+    "Command",
     "CurrentCaller",
     "CurrentSite",
     "Job",

@@ -32,9 +32,10 @@ from campus.checks import (
     unruled_findings,
 )
 from campus.config import Config
-from campus.core import Core, open_core, utc_now
+from campus.core import Core, open_core, open_tables, utc_now
 from campus.errors import CampusError, JobFailed, LoadError, StorageError
 from campus.http.health import Health
+from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
@@ -46,9 +47,13 @@ from campus.outbound.http_clients import GuardedClient, certificate_authorities,
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.payments.setup import Payments, open_payments
-from campus.paywall.limits import CallLimits
+from campus.paywall.admission import Paywall
+from campus.paywall.quota import Quotas
+from campus.paywall.sale import Sale
+from campus.paywall.selling import Selling
 from campus.site import Site
-from campus.storage import in_snapshot
+from campus.steps import Step, in_order
+from campus.storage import Storage, in_snapshot
 from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
 
@@ -56,8 +61,7 @@ log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
 USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage and of the audit log."""
-AUDIT_LOG_DELETED_AT = "03:40"
+"""What a crash may lose of the keys' usage."""
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -79,7 +83,9 @@ class Campus:
     health: Health
     layout: Layout
     web: GuardedClient
-    limits: CallLimits
+    paywall: Paywall
+    steps: Sequence[Step]
+    features: Sequence[OpenFeature]
     payments: Payments | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
@@ -87,6 +93,15 @@ class Campus:
     def keys(self) -> KeyRing:
         """The keys."""
         return self.core.keys
+
+    @property
+    def parts(self) -> Sequence[OpenFeature | OpenBuilding]:
+        """What has jobs, services, checks and gauges: features, then buildings."""
+        return [*self.features, *self.plan.opened]
+
+    def feature(self, name: str) -> Any:
+        """The state of a feature, for its front door; None if it is not opened."""
+        return self.sites[name].state if any(one.name == name for one in self.features) else None
 
     @property
     def outboxes(self) -> Mapping[str, Outbox]:
@@ -174,7 +189,7 @@ class Campus:
     async def _gauges(self) -> Sequence[Reading]:
         """What the buildings' gauges read; one that fails or takes too long is left out."""
         found: list[Reading] = []
-        for one in self.plan.opened:
+        for one in self.parts:
             if (gauges := one.loaded.building.gauges) is None:
                 continue
             try:
@@ -189,7 +204,7 @@ class Campus:
 
     async def ask(self, on: str) -> Findings:
         """The findings of the checks of one kind: campus's own, then each building's."""
-        found = await run_checks(self.plan.opened, self.sites, on)
+        found = await run_checks(self.parts, self.sites, on)
         if on != "check":
             return found
         for one in self.plan.opened:
@@ -265,20 +280,40 @@ async def assemble(
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
-        sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in plan.loaded}
-        limits = call_limits(config, core)
+        for name, feature in installed_features().items():  # also without a table in campus.toml: commands and pages read what was noted
+            await open_tables(core, name, feature)
+        features = [OpenFeature(name, installed_features()[name], settings) for name, settings in config.features().items()]
+        wanted: list[OpenFeature | LoadedBuilding] = [*features, *plan.loaded]
+        sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
+        paywall = Paywall(core.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
+        steps = [step for one in features if one.building.steps for step in one.building.steps(sites[one.name])]
+        selling = selling_of(plan, payments)
+        steps = in_order([*steps, Quotas(core.usage, paywall, shared.metrics), Sale(selling, shared.metrics)])
+        parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(plan.opened, sites, more=[*own_tasks(core), *limits.tasks, *(payments.tasks if payments else ())], own_process=own)
+        tasks = tasks_of(parts, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
-        services = ServiceRunner(services_of(plan.opened, sites, core.keys, more=limits.services))
-        health = Health(readiness(plan, sites, core.storage, jobs, services, payments), needed=["storage"])
+        services = ServiceRunner(services_of(parts, sites, core.keys))
+        health = Health(readiness(plan, parts, sites, core.storage, jobs, services, payments), needed=["storage"])
         yield Campus(
-            plan, core, shared.metrics, mail, sites, jobs, services, health, shared.layout, shared.web, limits, payments, shared.stopping
+            plan,
+            core,
+            shared.metrics,
+            mail,
+            sites,
+            jobs,
+            services,
+            health,
+            shared.layout,
+            shared.web,
+            paywall,
+            steps,
+            features,
+            payments,
+            shared.stopping,
         )
         await core.keys.tokens.flush_last_used()
         await core.usage.flush()
-        if core.audit_log is not None:
-            await core.audit_log.flush()
 
 
 def payment_service(
@@ -309,13 +344,16 @@ class SharedServices:
     serving: bool = False
 
     @asynccontextmanager
-    async def site(self, loaded: LoadedBuilding) -> AsyncIterator[Site[Any, Any]]:
+    async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
         """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
         tables = building.tables
-        if tables:
+        storage: Storage = NoStorage(loaded.name)
+        if isinstance(loaded, OpenFeature):
+            storage = await open_tables(self.core, loaded.name, building)
+        elif tables:
             await self._report_lost_database(loaded.name)
-        storage = await self.core.databases.storage_of(loaded.name, tables) if tables else NoStorage(loaded.name)
+            storage = await self.core.databases.storage_of(loaded.name, tables)
         if self.serving and tables and (missing := await missing_from(storage, tables)):
             raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
         site: Site[Any, Any] = Site(
@@ -328,14 +366,17 @@ class SharedServices:
             web=self.web,
             mail=self.mail,
             mailboxes=Mailboxes(self.core.storage, self.clock, token_bytes),
-            keys=BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.table.grants),
+            keys=BuildingKeys(
+                self.core.keys, building=loaded.name, may_sell=isinstance(loaded, LoadedBuilding) and "keys" in loaded.table.grants
+            ),
             directory=self.plan.directory,
             log=logging.getLogger(f"campus.{loaded.name}"),
             clock=self.clock,
             elapsed=self.elapsed,
             metrics=self.metrics,
             stopping=self.stopping,
-            pages=self.layout.pages_of(template_folders(building.rendering_functions)),
+            pages=self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
+            shares=not self.core.databases.is_single_process,
             alone=self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         )
         async with AsyncExitStack() as stack:
@@ -351,7 +392,7 @@ class SharedServices:
                 log.error("database was lost", extra={"building": name, "missing": where, "jobs_have_run": known, "advice": advice})
 
 
-async def _state_of(loaded: LoadedBuilding, site: Site[Any, Any], stack: AsyncExitStack) -> object:
+async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], stack: AsyncExitStack) -> object:
     """The value of a building's state(), or of the context manager that it returns, entered on the stack."""
     make = loaded.building.state
     try:
@@ -381,7 +422,7 @@ class OwnProcess:
 
 
 def tasks_of(
-    opened: Sequence[OpenBuilding],
+    opened: Sequence[OpenFeature | OpenBuilding],
     sites: Mapping[str, Site[Any, Any]],
     *,
     more: Sequence[Task] = (),
@@ -402,46 +443,23 @@ def tasks_of(
     return [*tasks, *more]
 
 
-def call_limits(config: Config, core: Core) -> CallLimits:
-    """The limits of [limits]: of this process, and on PostgreSQL of all that serve."""
-    if core.databases.is_single_process:
-        return CallLimits(config.limits, elapsed=core.elapsed)
-    from campus.paywall.shared_limits import FORGOTTEN_EVERY, SharedLimits  # not needed on SQLite
-
-    shared = SharedLimits(core.storage, elapsed=core.elapsed)
-    return CallLimits(
-        config.limits,
-        elapsed=core.elapsed,
-        buckets=shared.buckets,
-        services=[ServiceTask("campus", "share_limits", shared.run)],
-        tasks=[Task("campus.forget_limits", shared.forget, every=FORGOTTEN_EVERY)],
-    )
+def selling_of(plan: Plan, payments: Payments | None) -> Selling | None:
+    """Payments per call; None when campus.toml has no [payments]."""
+    return Selling(plan.pricing, payments.processor, payments.ledger.offered) if plan.pricing and payments else None
 
 
 def own_tasks(core: Core) -> list[Task]:
-    """The jobs that store what each process counts of the keys, and notes in the audit log."""
-    audit = core.audit_log
+    """The jobs that store what each process counts of the keys."""
     return [
-        *(
-            []
-            if audit is None
-            else [
-                Task("campus.flush_audit_log", audit.flush, every=USAGE_FLUSH, on="each"),
-                Task("campus.delete_audit_log", audit.delete_old, daily_at=AUDIT_LOG_DELETED_AT),
-            ]
-        ),
         Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]
 
 
-def services_of(
-    opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing, *, more: Sequence[ServiceTask] = ()
-) -> list[ServiceTask]:
-    """The services of all buildings, each with its building's site, the one that keeps the keys in memory, and `more` of campus's own."""
+def services_of(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
+    """The services of all features and buildings, each with its site, and the one that keeps the keys in memory."""
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
-        *more,
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
             for one in opened

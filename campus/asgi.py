@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -20,14 +21,13 @@ from campus.catalog.absent import absent_paths, absent_server
 from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
-from campus.connect.routes import Connect
-from campus.discovery.routes import LINKS, discovery_entries
 from campus.errors import CampusError, Unreachable, unwrapped_errors
 from campus.frames import FrameMaker, Frames
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
+from campus.http_parts import opened_features
 from campus.jobs.scheduler import process_name
 from campus.layout.renderer import Link, Pages
 from campus.pages.keys import PATH as KEYS
@@ -37,7 +37,6 @@ from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.payments.receipts import receipts_of
-from campus.paywall.admission import Paywall
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
@@ -76,11 +75,10 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
-                own_url = plan.config.connect.url if plan.config.connect else None
                 yield Edge(
-                    endpoints.connect.around(endpoints) if endpoints.connect else endpoints,
+                    reduce(lambda app, feature: feature.around(app), endpoints.features, cast(ASGIApp, endpoints)),
                     public_url=plan.config.url,
-                    more_urls=[own_url] if own_url else (),
+                    more_urls=[url for feature in endpoints.features for url in feature.more_urls],
                     port=server.port,
                     probes=campus.health.probes,
                     problem_page=campus.layout.problem_page,
@@ -93,15 +91,11 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
 def open_admin(campus: Campus) -> ASGIApp:
     """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
     server = campus.plan.config.server
-    password = campus.plan.config.operator_password
+    added = {
+        name: value for feature in opened_features(campus, SignInLimit(campus.core.now)) for name, value in feature.operators().items()
+    }
     proxies = campus.plan.config.operators_proxies
-    served = partial(admin_app, campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=proxies)
-    if password is None:
-        return served()
-    from campus.operator.routes import operators_pages  # 50 ms, spared where nobody can sign in
-
-    layout, pages = operators_pages(campus, password)
-    return served(pages=pages, problem_page=layout.problem_page)
+    return admin_app(campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=proxies, **added)
 
 
 class Endpoints:
@@ -109,14 +103,12 @@ class Endpoints:
 
     def __init__(self, campus: Campus, runner: TaskRunner) -> None:
         self._campus = campus
-        plan = campus.plan
-        self._paywall = Paywall(campus.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
         self._visitors = Visitors(
-            self._paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
+            campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
         self._sign_ins = SignInLimit(campus.core.now)
-        self.connect = Connect(campus, self._sign_ins) if plan.config.connect else None
-        self._maker = FrameMaker(campus, self._paywall, runner)
+        self.features = list(opened_features(campus, self._sign_ins))
+        self._maker = FrameMaker(campus, runner)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
         self._table = RouteTable()
@@ -303,7 +295,11 @@ class Endpoints:
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
         pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
-        layout.lead(LINKS, [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")], self._tool_page)
+        layout.lead(
+            ", ".join(feature.links for feature in self.features if feature.links),
+            [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")],
+            self._tool_page,
+        )
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
         frames = [self._frames[one.name] for one in plan.opened]
         servers = self._absent | {each.opened.mcp_path: each.mcp for each in frames}
@@ -312,9 +308,8 @@ class Endpoints:
             *(mcp_entry(path, server) for path, server in servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
             *(self._noticing(Document.json(document, cache=FIVE_MINUTES).route(path)) for path, document in plan.documents.items()),
-            *map(self._noticing, discovery_entries(plan, now=campus.core.now)),
             *map(self._noticing, self._own_entries(has_start=any(page.path == START for _, page in pages))),
-            *(self.connect.routes(plan, servers) if self.connect else ()),
+            *(self._noticing(entry) if feature.notices else entry for feature in self.features for entry in feature.routes(plan, servers)),
         ]
         absent = absent_paths(plan.closed, documents=plan.config.server.openapi, taken=[entry.path for entry in entries])
         rest = exposed_app(exposed(plan), plan.directory)

@@ -1,13 +1,13 @@
 """What a plugin author declares: a Building is a FastMCP server with its settings, tables, jobs, pages and checks."""
 
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, ismethod, signature
 from typing import Any, Literal, get_args
 
-from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sqlmodel import SQLModel
 from starlette.responses import Response
@@ -40,6 +40,12 @@ def check_function(kind: str, function: object, *arguments: str, whole: bool = T
         raise TypeError(
             f"the {kind} {name} takes ({', '.join(takes.parameters)}), and campus calls it with ({', '.join(arguments)}); {line}"
         ) from None
+
+
+def is_fastmcp(value: object) -> bool:
+    """Whether it is a FastMCP server; nothing is as long as FastMCP was not imported."""
+    module = sys.modules.get("fastmcp")
+    return module is not None and isinstance(value, module.FastMCP)
 
 
 def check_choice(name: str, given: object, choices: object) -> None:
@@ -216,10 +222,24 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class Building:
-    """What an entry point of the group `campus.buildings` names.
+class Command:
+    """A command `campus NAME`: `function` is "module:name" of a function or of a cyclopts App, imported when the command is used."""
 
-    `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
+    name: str
+    function: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Building:
+    """What an entry point of the group `campus.buildings` names; without a server, of the group `campus.features`.
+
+    `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`. Without one it is a
+    feature: its settings are the table [NAME] of campus.toml, its tables are in campus's own database, with a history of their own, so
+    that one transaction writes them and a key or a payment. Each is named as the feature is, or begins with its name and `_`.
+    `steps` makes the steps of every call, by `(site)`; see campus.steps. `commands` are there also without the table.
+    `templates` are texts by name, for a feature of one file. `is_default` opens it without its table. `http` is "module:Class" of its
+    routes and layers; see campus.http_parts.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
@@ -235,7 +255,8 @@ class Building:
     `contract` is the CONTRACT of the campus that it is written for, as a number; a campus with another one refuses the building.
     """
 
-    server: FastMCP[Any] | Callable[..., FastMCP[Any]]
+    server: Any = None
+    """Not typed: FastMCP takes a second to import, which commands that open no server do without."""
     _: KW_ONLY
     settings: type[Settings] = Settings
     tables: type[SQLModel] | None = None
@@ -253,11 +274,16 @@ class Building:
     tags: Sequence[str] = ()
     outbox: Any = None
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
+    steps: Callable[..., Sequence[Any]] | None = None
+    commands: Sequence[Command] = ()
+    http: str | None = None
+    templates: Mapping[str, str] = field(default_factory=dict)
+    is_default: bool = False
     contract: int = 1
 
     def __post_init__(self) -> None:
         self._check_functions()
-        if not isinstance(self.server, FastMCP) and not callable(self.server):
+        if not (self.server is None or callable(self.server) or is_fastmcp(self.server)):
             raise TypeError(f"a Building begins with its FastMCP server, or a function (settings) -> FastMCP; not {self.server!r}")
         if not (isinstance(self.settings, type) and issubclass(self.settings, Settings)):
             raise TypeError(f"settings= takes a class derived from campus.Settings, not {self.settings!r}")

@@ -29,6 +29,7 @@ from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
 from campus.errors import CampusError
+from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
@@ -73,7 +74,7 @@ class Warned(str):
     severity = "warning"
 
 
-async def run_checks(opened: Sequence[OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
+async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], on: str) -> Findings:
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
@@ -314,6 +315,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
 
 def readiness(
     plan: Plan,
+    parts: Sequence[OpenFeature | OpenBuilding],
     sites: Mapping[str, Site[Any, Any]],
     storage: Storage,
     scheduler: Scheduler,
@@ -336,7 +338,7 @@ def readiness(
         own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
         if payments:
             own["payments"] = await payments.findings()
-        found = await run_checks(plan.opened, sites, "ready")
+        found = await run_checks(parts, sites, "ready")
         for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]
         if slow := fastmcp_findings():

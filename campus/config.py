@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
@@ -21,6 +22,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -37,11 +39,10 @@ from campus.addresses import (
     read_shop,
     url_host,
 )
+from campus.building import Building, Settings
 from campus.config_tables import (
-    AuditLogTable,
     ConnectTable,
     DiscoveryTable,
-    LimitsTable,
     MailTable,
     PaymentsTable,
     PriceText,
@@ -50,6 +51,7 @@ from campus.config_tables import (
     WebTable,
 )
 from campus.errors import ConfigError
+from campus.installed import installed_features
 from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -265,8 +267,6 @@ class Config(Table):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
-    limits: LimitsTable = LimitsTable()
-    audit_log: AuditLogTable | None = None
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
@@ -305,6 +305,11 @@ class Config(Table):
         config = self.model_copy()
         config._is_authors = True
         return config
+
+    def features(self) -> dict[str, Any]:
+        """The settings of each feature that is opened, by its name."""
+        found = {name: getattr(self, name) for name, feature in installed_features().items() if has_table(feature)}
+        return {name: settings for name, settings in found.items() if settings is not None}
 
     @property
     def url(self) -> str:
@@ -370,6 +375,22 @@ class Config(Table):
         return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}, "payments": None})
 
 
+def has_table(feature: Building) -> bool:
+    """Whether campus.toml may have a table for it."""
+    return feature.http is None or feature.settings is not Settings
+
+
+@cache
+def config_model() -> type[Config]:
+    """The form of campus.toml: that of the core, with a table for each feature that is installed."""
+    fields: dict[str, Any] = {
+        name: (feature.settings, feature.settings()) if feature.is_default else (feature.settings | None, None)
+        for name, feature in installed_features().items()
+        if has_table(feature)
+    }
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
+
+
 def read_config(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """Read campus.toml; secrets come from CAMPUS_… in the environment. Raises ConfigError with a sentence for each mistake."""
     try:
@@ -387,14 +408,14 @@ def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = 
     """The tables of campus.toml, whose path is `path`, as a configuration; ConfigError has a sentence for each mistake."""
     named = references_in(data)
     secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
-    if surplus := data.keys() & {name for name, field in Config.model_fields.items() if field.exclude}:
-        raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(Config, ()))}")
+    if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
+        raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
     if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
         payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
     try:
-        config = Config.model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
+        config = config_model().model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, Config).splitlines())) from None
+        raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, config_model()).splitlines())) from None
     _ = config.operator_password  # a short one is refused before anything is opened
     return config
 

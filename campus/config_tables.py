@@ -33,31 +33,6 @@ class StorageTable(Table):
     """A standby of that PostgreSQL database, which answers what may be some seconds old: badges, counts, tables of calls."""
 
 
-MOST_CALLS = 10_000_000
-
-
-def _is_limit(calls: Any) -> Any:
-    if calls != "off" and not (isinstance(calls, int) and 1 <= calls <= MOST_CALLS):
-        raise ValueError(f'write the calls a minute, a whole number from 1 to {MOST_CALLS:,}, or "off"')
-    return calls
-
-
-CallsAMinute = Annotated[int | Literal["off"], BeforeValidator(_is_limit)]
-
-
-class LimitsTable(Table):
-    """[limits]: how many calls a minute all processes together answer; further ones get 429. "off" takes a limit away."""
-
-    free: CallsAMinute = 600
-    """The calls a minute of free tools without a key, from one address or IPv6 /64 (its /48: four times, its /32: sixteen)."""
-    keyed: CallsAMinute = 6_000
-    """The calls a minute with one key, and with those that replaced it; also of free tools."""
-    unpaid: CallsAMinute = 600
-    """The calls a minute that bring neither a valid key nor a payment for a tool that is not free, from one address, as for `free`."""
-    building: CallsAMinute = "off"
-    """The calls a minute of one building by all callers together, to leave room for other buildings; one caller can use it up."""
-
-
 def _as_text(price: Any) -> Any:
     """A TOML number as text: 0.02 and "0.02" are the same price."""
     return str(price) if isinstance(price, int | float) and not isinstance(price, bool) else price
@@ -109,13 +84,6 @@ class PaymentsTable(Table):
     def proved_above(self) -> int:
         """`prove_above` in the token's smallest unit."""
         return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
-
-
-class AuditLogTable(Table):
-    """[audit_log]: notes who called which tool, how that ended and what was paid; without the table only changes of keys are noted."""
-
-    days: int = Field(default=90, ge=1, le=3_660)
-    """How many days an entry is kept."""
 
 
 class MailTable(Table):

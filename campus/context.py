@@ -1,7 +1,7 @@
 """What campus knows of one request, under one key of its scope: the edge, the gates and the pages write it, and read what others wrote."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from starlette.types import Scope
 
@@ -9,6 +9,7 @@ from campus.caller import Caller, Credential
 from twins import Problem
 
 CONTEXT = "campus.context"
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -33,12 +34,32 @@ class Context:
     """The page depends on who asked for it, so that no cache may keep it."""
     is_counted: bool = False
     """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
-    paid: int | None = None
-    """What the call cost its payer, in the token's smallest unit, once it is charged."""
-    used_up: Problem | None = None
-    """The refusal of a call whose key has spent its quota: it may pass the gate again, and its key does not open it then either."""
-    limits: tuple[tuple[bytes, bytes], ...] = ()
-    """The response's headers that say how many calls are left."""
+    refusal: Problem | None = None
+    """That of a step, for the call's key: the call may pass the gate again, and its key does not open it then either."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Those that steps add to the response."""
+    slots: "dict[Slot[Any], Any] | None" = None
+    """What features note of the call; see Slot."""
+
+    def apart(self) -> "Context":
+        """That of another call of the same request, by the same caller."""
+        return replace(self, caller=None, is_counted=False, refusal=None, slots=None)
+
+
+class Slot(Generic[T]):
+    """A feature's own value in a call's context: `PAID = Slot[int]()`, then `PAID.note(context, 20)` and `PAID.of(context)`."""
+
+    __slots__ = ()
+
+    def of(self, context: Context) -> T | None:
+        """What was noted; None if nothing was."""
+        return None if context.slots is None else context.slots.get(self)
+
+    def note(self, context: Context, value: T) -> None:
+        """Note it for this call."""
+        if context.slots is None:
+            context.slots = {}
+        context.slots[self] = value
 
 
 def context_of(scope: Scope) -> Context:

@@ -4,14 +4,15 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from time import monotonic
 
 from sqlmodel import SQLModel
 
+from campus.building import Building
 from campus.config import Config
+from campus.installed import installed_features, place_of
 from campus.keys.access_tokens import AccessTokens
-from campus.keys.audit_log import AuditLog
 from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
 from campus.keys.quotas import Quota
@@ -35,7 +36,6 @@ class Core:
     sessions: Sessions
     clients: ConnectedClients
     usage: KeyUsage
-    audit_log: AuditLog | None
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -80,14 +80,31 @@ async def open_core(
     """
     async with open_databases(config, exclusive=exclusive, reading=reading, migrates=exclusive) as databases:
         await databases.check({"campus": CoreTables, **(tables or {})}, made=made)
+        await databases.check(feature_tables())
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
         usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        audit = AuditLog(storage, now=now, kept=timedelta(days=config.audit_log.days)) if config.audit_log else None
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, audit, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
+
+
+async def open_tables(core: Core, name: str, feature: Building) -> Storage:
+    """The storage of a feature's tables, which are made if there are none: campus's own."""
+    return core.storage if feature.tables is None else await core.databases.storage_of(place_of(name), feature.tables)
+
+
+@asynccontextmanager
+async def open_feature(config: Config, name: str, *, reading: bool = False) -> AsyncIterator[Storage]:
+    """The storage of a feature, for its commands."""
+    async with open_core(config, reading=reading) as core:
+        yield await open_tables(core, name, installed_features()[name])
+
+
+def feature_tables() -> dict[str, type[SQLModel]]:
+    """The tables of the features that are installed, by the names of their histories."""
+    return {place_of(name): feature.tables for name, feature in installed_features().items() if feature.tables}
 
 
 def database_password(config: Config) -> str | None:

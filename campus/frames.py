@@ -8,20 +8,17 @@ from functools import partial
 import anyio
 from starlette.types import ASGIApp, Scope
 
-from campus.app import Campus
+from campus.app import Campus, selling_of
 from campus.catalog.authors import own_icons
 from campus.catalog.loader import error_with_place
 from campus.catalog.server import OpenBuilding
-from campus.context import context_of
 from campus.errors import LoadError, StorageUnavailable
 from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
 from campus.keys.request_states import RequestStateKeys
-from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
 from campus.paywall.mcp import AsTask, McpPaywall
 from campus.paywall.principal import Principals, enter, leave
-from campus.paywall.selling import Selling
 from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
 from campus.tasks.runner import TaskRunner
@@ -55,9 +52,9 @@ class Frames:
 class FrameMaker:
     """Makes the frames of the buildings of one campus."""
 
-    def __init__(self, campus: Campus, paywall: Paywall, runner: TaskRunner) -> None:
+    def __init__(self, campus: Campus, runner: TaskRunner) -> None:
         self._campus = campus
-        self._paywall = paywall
+        self._paywall = campus.paywall
         self._runner = runner
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
         self._mcp_sessions = McpSessions()
@@ -98,8 +95,7 @@ class FrameMaker:
             name: ArgumentChecker(opened.server, each, catalog=opened.catalog, threads=threads, reveals=reveals)
             for name, each in opened.operations.items()
         }
-        site, core = campus.sites[opened.name], campus.core
-        gate = Gate(site, opened.offers, self._paywall, campus.limits, core.usage, selling_of(campus), core.audit_log)
+        gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, campus.steps)
         tasks, as_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
         states, is_elsewhere = self._request_states, opened.loaded.remote is not None
         mcp_gate = McpPaywall(
@@ -139,7 +135,7 @@ class FrameMaker:
         opened = frames.opened
         if opened.catalog.is_constant:
             return None
-        self._campus.limits.count_lookup(scope, context_of(scope))
+        frames.gate.looked_up(scope)
         try:
             credential = self._paywall.peek(scope) or await self._paywall.find(scope)
         except StorageUnavailable:
@@ -182,15 +178,9 @@ class FrameMaker:
         from campus.paywall.task_extension import begin_as_task  # as above
 
         tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
-        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
+        selling = selling_of(self._campus.plan, self._campus.payments)
+        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools, selling)
         return tasks, partial(begin_as_task, tasks)
-
-
-def selling_of(campus: Campus) -> Selling | None:
-    """Payments per call; None when campus.toml has no [payments]."""
-    pricing = campus.plan.pricing
-    payments = campus.payments
-    return Selling(pricing, payments.processor, payments.ledger.offered) if pricing and payments else None
 
 
 def is_shared_link(gate: Gate, operation: Operation) -> bool:

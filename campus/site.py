@@ -83,6 +83,8 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
     """True in the server, on SQLite: then no other process can serve this data."""
+    shares: bool = False
+    """True on PostgreSQL: other processes may serve the same data."""
 
     def __class_getitem__(cls, parameters: Any) -> Any:
         """Site itself: Site[Options] is for type checkers, and pydantic would take it for a class of its own."""

@@ -23,6 +23,7 @@ from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
 from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
+from campus.installed import installed_features
 from campus.observability import origin_of
 from campus.observability.logs import redacted
 
@@ -125,7 +126,7 @@ def load(
 
     `folder` is that of campus.toml, `is_local` says whether the campus is for its machine alone.
     """
-    if name in RESERVED:
+    if name in RESERVED or name in installed_features():
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         remote = _remote(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)

@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
 from campus.errors import CampusError
+from campus.installed import installed_features
 
 __all__ = ["main"]
 
@@ -74,12 +75,9 @@ def commands() -> App:
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
-    app.command(
-        "campus.cli.audit_log:audit_log",
-        name="audit-log",
-        help="Write the audit log to standard output, the oldest entry first; a running server's entries appear within 10 seconds.\n\n"
-        "Changes of keys are always in it, calls and acts of the operator's pages while campus.toml has [audit_log].",
-    )
+    for feature in installed_features().values():
+        for command in feature.commands:
+            app.command(command.function, name=command.name, help=command.help)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command(
         "campus.cli.add:app",

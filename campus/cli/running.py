@@ -30,11 +30,12 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, sh
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
 from campus.config import Config
-from campus.core import database_password, open_databases
+from campus.core import database_password, feature_tables, open_databases
 from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
+from campus.installed import installed_features
 from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.metrics import Metrics
 from campus.storage.copying import CopiedTable, copy_databases
@@ -330,7 +331,11 @@ async def _copy_to(url: str, config: Config) -> Sequence[CopiedTable]:
 async def tables_of(config: Config) -> dict[str, type[SQLModel]]:
     """The tables of campus itself and of the buildings of campus.toml, by the names of their databases."""
     plan = await make_plan(config, installed_buildings())
-    return {"campus": CoreTables, **{one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}}
+    return {
+        "campus": CoreTables,
+        **feature_tables(),
+        **{one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables},
+    }
 
 
 def report(found: list[dict[str, str]], *, as_json: bool, strict: bool = False) -> None:
@@ -394,7 +399,7 @@ def migration(
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 
-    tables = find(building, installed_buildings()).tables
+    tables = (installed_features().get(building) or find(building, installed_buildings())).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
     print(write_revision(tables, text))

@@ -22,6 +22,7 @@ from campus.context import context_of
 from campus.http.elsewhere import MCP_METHODS, explain_mcp
 from campus.http.response import send_problem
 from campus.http.service_routes import answering, own_page
+from campus.http_parts import HttpPart
 from campus.keys.access_tokens import AccessTokens
 from campus.layout.accept import page_form
 from campus.pages.keys import SignInLimit
@@ -76,14 +77,21 @@ class ConnectedMcp:
         await send_problem(send, problem, scope.get("request_id"))
 
 
-class Connect:
+class Connect(HttpPart):
     """What [connect] in campus.toml opens, in one process."""
 
+    @classmethod
+    def is_wanted(cls, plan: Plan) -> bool:
+        """See HttpPart."""
+        return plan.config.connect is not None
+
     def __init__(self, campus: Campus, sign_ins: SignInLimit) -> None:
+        super().__init__(campus, sign_ins)
         config = campus.plan.config
         core = campus.core
         assert config.connect is not None
         self._own_url = config.connect.url
+        self.more_urls = [self._own_url] if self._own_url else ()
         self._service_url = config.url
         self._table = RouteTable()
         self._layout = campus.layout

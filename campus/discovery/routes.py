@@ -1,10 +1,10 @@
 """The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.catalog.plan import Plan
 from campus.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
@@ -21,6 +21,7 @@ from campus.discovery.crawlers import (
     skills_index,
 )
 from campus.http.service_routes import Document
+from campus.http_parts import HttpPart
 from twins import ANY, RouteEntry
 
 API_CATALOG = "/.well-known/api-catalog"
@@ -37,6 +38,17 @@ LINKS = ", ".join(
 """The Link header of pages (RFC 8288, RFC 9727)."""
 XML = "application/xml; charset=utf-8"
 MARKDOWN = "text/markdown; charset=utf-8"
+
+
+class Discovery(HttpPart):
+    """The documents, made for the buildings that are open."""
+
+    links = LINKS
+    notices = True
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return discovery_entries(plan, now=self.campus.core.now)
 
 
 def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteEntry]:

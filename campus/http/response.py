@@ -148,7 +148,7 @@ class OutgoingResponse:
         self.status = message["status"]
         own = message.get("headers", ())
         headers = self._headers.added_to(own)
-        limits = self._context.limits
+        limits = self._context.headers
         if self.status == TOO_MANY and any(name.lower() == RATE_LIMIT for name, _ in own):
             limits = ()  # a tool's own limit is what the caller has reached
         return {**message, "headers": [*headers, *limits, (REQUEST_ID, self.request_id.encode("ascii"))]}

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from sqlalchemy import Double
 from sqlmodel import BigInteger, Field, Index
 
 from campus.caller import Key
@@ -144,36 +143,6 @@ class KeyUsageRow(CoreTables, table=True):
     tool: str = Field(primary_key=True)
     calls: int = Field(sa_type=BigInteger)
     opened: int = Field(sa_type=BigInteger)
-
-
-class SpentLimitRow(CoreTables, table=True):
-    """What a caller has spent of a limit in all processes, as the seconds from `at` on in which it comes back. Only PostgreSQL has rows."""
-
-    __tablename__ = "spent_limits"
-
-    name: str = Field(primary_key=True)
-    missing: float = Field(sa_type=Double)
-    at: datetime = Field(sa_type=UtcDateTime)
-
-
-class AuditRow(CoreTables, table=True):
-    """A call, or an act of the operator. `who` is a key's id, the address of a payer, `operator`, or None for a caller without a key.
-
-    `outcome` is ok, tool_error for a result that is an error, or the code of the problem. `amount` is what was paid, in millionths of a
-    US dollar. `request_id` is that of the log and of the response. `id` is unique, and grows within one process.
-    """
-
-    __tablename__ = "audit_log"
-
-    id: str = Field(primary_key=True)
-    at: datetime = Field(sa_type=UtcDateTime, index=True)
-    who: str | None
-    frame: str | None
-    building: str
-    tool: str
-    outcome: str
-    amount: int | None = Field(sa_type=BigInteger)
-    request_id: str | None
 
 
 class SecretRow(CoreTables, table=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined, TemplateSyntaxError
+from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined, TemplateSyntaxError
 from markupsafe import Markup, escape
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -163,9 +163,9 @@ class Layout:
         words = name.replace("-", " ").replace("_", " ")
         return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
-    def pages_of(self, folders: Iterable[Path]) -> "Pages":
-        """The pages of one building, whose templates are in these folders; its names cannot hide those of campus."""
-        own: BaseLoader = FileSystemLoader(list(folders))
+    def pages_of(self, folders: Iterable[Path], texts: Mapping[str, str] | None = None) -> "Pages":
+        """The pages of one building, whose templates are in these folders, or `texts`; its names cannot hide those of campus."""
+        own: BaseLoader = ChoiceLoader([DictLoader(texts or {}), FileSystemLoader(list(folders))])
         loader = ChoiceLoader([PrefixLoader({"campus": FileSystemLoader(TEMPLATES)}), own])
         return Pages(self, self._environment.overlay(loader=loader))
 

@@ -1,4 +1,4 @@
-"""Which of a key's calls count for its quota; and the audit log."""
+"""Which of a key's calls count for its quota. The audit log, which this step made once, is the feature's."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,19 +8,5 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Add the column, and make the table. Earlier calls count for no quota."""
+    """Add the column. Earlier calls count for no quota."""
     op.add_column("key_usage", sa.Column("opened", sa.BigInteger(), nullable=False, server_default="0"))
-    op.create_table(
-        "audit_log",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("who", sa.String(), nullable=True),
-        sa.Column("frame", sa.String(), nullable=True),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("outcome", sa.String(), nullable=False),
-        sa.Column("amount", sa.BigInteger(), nullable=True),
-        sa.Column("request_id", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
-    )
-    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at"])

@@ -1,19 +1,8 @@
-"""What callers have spent of their limits, in all processes."""
-
-import sqlalchemy as sa
-from alembic import op
+"""Nothing any more: what callers have spent of their limits is a table of the feature limits."""
 
 revision = "0015"
 down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Make the table. In PostgreSQL it is unlogged: it holds a minute, and nobody waits for a disk or a standby to store it."""
-    op.create_table(
-        "spent_limits",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("missing", sa.Double(), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_spent_limits")),
-        prefixes=["UNLOGGED"] if op.get_bind().dialect.name == "postgresql" else [],
-    )
+    """Nothing."""

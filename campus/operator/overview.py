@@ -17,10 +17,10 @@ from starlette.responses import Response
 from campus.app import Campus
 from campus.checks import Findings
 from campus.errors import CampusError
+from campus.features.audit_log.log import last_acts
+from campus.features.audit_log.tables import AuditRow
 from campus.jobs import JobStatus, describe_error
-from campus.keys.audit_log import last_acts
 from campus.keys.repository import KeyCounts, count_keys
-from campus.keys.tables import AuditRow
 from campus.layout.renderer import Pages, in_words
 from campus.operator.checklist import Point, checklist
 from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
@@ -109,7 +109,7 @@ class OverviewPage:
             is_ready=self._campus.health.is_ready(findings),
             checked=checked,
             process=self.process(),
-            has_audit_log=config.audit_log is not None,
+            has_audit_log=self._campus.feature("audit_log") is not None,
             now=core.now(),
             acts=sections["acts"],
             points=sections["points"],

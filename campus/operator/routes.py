@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.app import Campus
+from campus.catalog.plan import Plan
 from campus.http.service_routes import own_page
+from campus.http_parts import HttpPart
 from campus.layout.events import EventStreams
 from campus.layout.renderer import Layout, Link
 from campus.operator.overview import OverviewPage, jobs_of
@@ -35,6 +38,22 @@ JOBS_SECONDS, OVERVIEW_SECONDS = 2.0, 5.0
 """How often the streams of a page look for changes. With 100,000 keys, monitors and targets, a look takes 0.4 s of a database's threads."""
 
 
+class Operator(HttpPart):
+    """The operator's pages, where CAMPUS_OPERATOR_PASSWORD is set."""
+
+    @classmethod
+    def is_wanted(cls, plan: Plan) -> bool:
+        """See HttpPart."""
+        return plan.config.operator_password is not None
+
+    def operators(self) -> dict[str, Any]:
+        """See HttpPart."""
+        password = self.campus.plan.config.operator_password
+        assert password is not None
+        layout, pages = operators_pages(self.campus, password)
+        return {"pages": pages, "problem_page": layout.problem_page}
+
+
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEntry]]:
     """The operator's pages of one campus, with their layout."""
     config = campus.plan.config
@@ -43,7 +62,7 @@ def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEn
     layout = Layout(config.server.name, url, campus.layout.sent, navigation=(*NAVIGATION, Link(config.url, "Public site")), operator=True)
     templates = layout.pages_of([TEMPLATES])
     limit = SignInLimit(now)
-    sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.core.audit_log)
+    sign_in = SignIn(templates, OperatorSessions(password, now=now), limit=limit, audit=campus.feature("audit_log"))
     overview = OverviewPage(campus, templates)
     pages = OperatorPages(campus, templates)
     payments = PaymentPages(campus, templates)

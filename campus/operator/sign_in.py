@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from campus.context import context_of
-from campus.keys.audit_log import OPERATOR, AuditLog
+from campus.features.audit_log.log import OPERATOR, AuditLog
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
 from campus.pages.keys import SignInLimit

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -104,11 +103,11 @@ class ServerGate(Middleware):
         """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
         around = context_of(scope)
         apart = {name: value for name, value in scope.items() if name != RECEIPTS}
-        apart[CONTEXT] = replace(around, caller=None, is_counted=False, used_up=None, paid=None)
+        apart[CONTEXT] = around.apart()
         with requested_with(apart):
             result = await self._gated(gate, context, call_next, apart)
         around.status = context_of(apart).status
-        around.limits = context_of(apart).limits
+        around.headers = context_of(apart).headers
         if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
             scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
         return result

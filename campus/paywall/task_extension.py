@@ -27,9 +27,9 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from campus.paywall.gate import GatedCall
 from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
 from campus.paywall.tasks import STATUSES, WITHOUT_RESULT, BackgroundTasks
+from campus.steps import GatedCall
 from campus.tasks.tables import TaskRow
 from twins import extensions_of
 

@@ -27,12 +27,14 @@ from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTI
 from campus.payments.terms import task_seconds
 from campus.payments.wire import RECEIPT_META, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
-from campus.paywall.gate import Gate, GatedCall
+from campus.paywall.gate import Gate
 from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
+from campus.paywall.selling import Selling
 from campus.pricing import Offer
 from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
+from campus.steps import GatedCall
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
 from campus.tasks.tables import TaskRow
@@ -145,8 +147,11 @@ class TaskCall:
 class BackgroundTasks:
     """The tasks of one building's tools: begun in either frame, and seen in both."""
 
-    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer]) -> None:
+    def __init__(
+        self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer], selling: Selling | None = None
+    ) -> None:
         self._gate = gate
+        self._selling = selling
         self._paywall = paywall
         self._runner = runner
         self._store = runner.store
@@ -208,7 +213,7 @@ class BackgroundTasks:
 
     async def _purchase(self, call: GatedCall[Any]) -> Purchase | None:
         """What finds the task of the call's payment again, as its answer is found: the Idempotency-Key, or the payment and the address."""
-        selling = self._gate.selling
+        selling = self._selling
         offer = self._gate.offers[call.tool]
         if selling is None or not selling.pricing.sells(offer):
             return None

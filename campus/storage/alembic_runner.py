@@ -21,7 +21,7 @@ from sqlmodel.sql.sqltypes import AutoString
 
 from campus.errors import StorageError
 from campus.storage.database import Storage
-from campus.storage.migrations import History, history_of
+from campus.storage.migrations import VERSION_TABLE, History, history_of, is_table_of
 from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
 USABLE_FROM = "usable_from"
@@ -57,24 +57,24 @@ def upgrade(connection: Connection, history: History) -> None:
         return [MigrationStep.upgrade_from_script(script.revision_map, each) for each in due]
 
     with UPGRADE_LOCK, EnvironmentContext(Config(), script, fn=steps) as environment:
-        environment.configure(connection=connection, transactional_ddl=True)
+        environment.configure(connection=connection, transactional_ddl=True, version_table=history.table)
         environment.run_migrations()
-        if MigrationContext.configure(connection).get_current_revision() == history.head:
+        if MigrationContext.configure(connection, opts={"version_table": history.table}).get_current_revision() == history.head:
             _note_who_can_use_it(connection, history)
 
 
 def _note_who_can_use_it(connection: Connection, history: History) -> None:
     """Store the oldest step whose code can use the database: the last one that contracted, or else the first."""
-    if USABLE_FROM not in (column["name"] for column in inspect(connection).get_columns("alembic_version")):
-        connection.exec_driver_sql(f"ALTER TABLE alembic_version ADD COLUMN {USABLE_FROM} VARCHAR(32)")
+    if USABLE_FROM not in (column["name"] for column in inspect(connection).get_columns(history.table)):
+        connection.exec_driver_sql(f"ALTER TABLE {history.table} ADD COLUMN {USABLE_FROM} VARCHAR(32)")
     oldest = next((step for step in reversed(history.steps) if history.contracts(step)), history.steps[0])
-    connection.execute(text(f"UPDATE alembic_version SET {USABLE_FROM} = :step"), {"step": oldest})  # noqa: S608  # a constant
+    connection.execute(text(f"UPDATE {history.table} SET {USABLE_FROM} = :step"), {"step": oldest})  # noqa: S608  # a constant
 
 
-async def drift(storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
+async def drift(storage: Storage, tables: type[SQLModel], name: str = "") -> Sequence[str]:
     """The differences between a migrated database and the tables in code; empty when there are none, or none are due."""
     async with storage.read() as session:
-        found = await (await session.connection()).run_sync(_compare, tables.metadata, history_of(tables))
+        found = await (await session.connection()).run_sync(_compare, tables.metadata, history_of(tables, name))
         return [str(difference) for difference in found]
 
 
@@ -132,7 +132,12 @@ def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
 
 
 def _compare(connection: Connection, metadata: MetaData, history: History) -> Sequence[Any]:
-    context = MigrationContext.configure(connection)
+    others = [name for name in inspect(connection).get_table_names() if name.startswith(VERSION_TABLE)]
+
+    def is_own(name: str | None, kind: str, _: Any) -> bool:
+        return kind != "table" or (name is not None and is_table_of(name, history.table, others))
+
+    context = MigrationContext.configure(connection, opts={"version_table": history.table, "include_name": is_own})
     step = context.get_current_revision()
     if step not in history.steps or history.due(step).head == step != history.head:  # a newer release has expanded, or one contracts later
         return []

@@ -13,7 +13,7 @@ from sqlmodel import SQLModel
 from campus.errors import StorageError
 from campus.storage.backups import Manifest
 from campus.storage.database import Connections, Database, Storage
-from campus.storage.migrations import History, Version, history_of
+from campus.storage.migrations import History, Version, history_of, place_of
 from campus.storage.postgres import postgres_backend
 from campus.storage.sqlite import SqliteBackend, open_directory
 
@@ -122,7 +122,7 @@ class Databases:
 
         Without `migrates` also if it is not at the newest step, and with `made` if it has not been made yet.
         """
-        histories = {name: history_of(tables) for name, tables in building_tables.items()}
+        histories = {name: history_of(tables, name) for name, tables in building_tables.items()}
         for name, history in histories.items():
             _refuse_unusable(name, history)
         await self._ask(*histories)
@@ -161,11 +161,11 @@ class Databases:
 
     def waiting(self) -> Mapping[str, int]:
         """How many writes of this process wait for those before them, by database."""
-        return {name: database.lock.statistics().tasks_waiting for name, database in self._opened.items()}
+        return {name: database.lock.statistics().tasks_waiting for name, database in self._opened.items() if "." not in name}
 
     def reading(self) -> Mapping[str, int]:
         """On how many connections of its pool this process reads, by database."""
-        return {name: database.reading() for name, database in self._opened.items()}
+        return {name: database.reading() for name, database in self._opened.items() if "." not in name}
 
     async def storage_of(self, name: str, tables: type[SQLModel]) -> Storage:
         """A building's storage, migrated by the steps of the nearest folder `migrations` beside or above the module of its tables.
@@ -173,7 +173,10 @@ class Databases:
         The same name returns the same object.
         """
         if name not in self._opened:
-            await self._migrate(name, history_of(tables))
+            await self._migrate(name, history_of(tables, name))
+            if (place := place_of(name)[0]) != name:
+                self._opened[name] = self._opened[place]
+                return self._opened[name]
             database = Database(self._backend.connections(name), description=self._backend.describe(name))
             self._stack.push_async_callback(database.close)
             self._opened[name] = database
@@ -251,7 +254,7 @@ class Databases:
 
 
 def _refuse_unusable(name: str, history: History) -> None:
-    if not NAME.fullmatch(name):
+    if not all(map(NAME.fullmatch, name.split(".", 1))):
         raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
     if not history.steps:
         raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')

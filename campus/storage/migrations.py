@@ -5,6 +5,7 @@ Alembic, which runs and writes the steps, is loaded only for that: see alembic_r
 
 import inspect as python_inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,8 @@ class History:
 
     folder: Path
     steps: tuple[str, ...]
+    table: str = "alembic_version"
+    """Where the database's step is noted: a feature's history has a table of its own."""
 
     @property
     def head(self) -> str | None:
@@ -64,11 +67,27 @@ class History:
         return f"{int(self.head or 0) + 1:04d}"
 
 
-def history_of(tables: type[SQLModel]) -> History:
+VERSION_TABLE = "alembic_version"
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """The database of a name, and the table that notes its step: `campus.quiet` is the feature quiet's history in the database `campus`."""
+    place, _, part = name.partition(".")
+    return place, f"{VERSION_TABLE}_{part}" if part else VERSION_TABLE
+
+
+def is_table_of(name: str, version_table: str, others: Iterable[str]) -> bool:
+    """Whether a table belongs to the history of this version table: a feature's are named as it is, or begin with its name and `_`."""
+    prefixes = {other: other.removeprefix(VERSION_TABLE).removeprefix("_") for other in others}
+    owner = next((other for other, part in prefixes.items() if part and (name == part or name.startswith(f"{part}_"))), VERSION_TABLE)
+    return owner == version_table and not name.startswith(VERSION_TABLE)
+
+
+def history_of(tables: type[SQLModel], name: str = "") -> History:
     """The steps of the tables' building, found by file name; Alembic is not loaded."""
     folder = _folder_near(tables)
     names = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
-    return History(folder, tuple(match[1] for name in names if (match := STEP.fullmatch(name))))
+    return History(folder, tuple(match[1] for each in names if (match := STEP.fullmatch(each))), place_of(name)[1])
 
 
 async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from campus.errors import StorageError
 from campus.storage.backups import RESTORING, Manifest, restore_backup, write_backup
 from campus.storage.errors import BUSY_SECONDS, translate_errors
-from campus.storage.migrations import History, Version
+from campus.storage.migrations import History, Version, place_of
 from campus.storage.object_stores import download, is_object, refuse_existing_object, upload
 from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
 from campus.storage.sqlite_files import give_to_owner, readable, version_of
@@ -56,7 +56,7 @@ class SqliteBackend:
         found = {}
         for name in names:
             with translate_errors(self.describe(name)):
-                found[name] = await run_sync(version_of, self._path(name))
+                found[name] = await run_sync(version_of, self._path(name), place_of(name)[1])
         return found
 
     async def upgrade(self, name: str, history: History) -> None:
@@ -121,7 +121,7 @@ class SqliteBackend:
         return None
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.db"
+        return self._folder / f"{place_of(name)[0]}.db"
 
 
 def _upgrade(path: Path, history: History) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from campus.storage.errors import BUSY_SECONDS
-from campus.storage.migrations import Version
+from campus.storage.migrations import VERSION_TABLE, Version
 
 
 def readable(path: Path) -> str:
@@ -27,28 +27,28 @@ def readable(path: Path) -> str:
     return address
 
 
-def version_of(path: Path) -> Version | None:
+def version_of(path: Path, table: str) -> Version | None:
     """The newest step that was run on a file; None for a missing or empty one."""
     if not path.exists():
         return None
     log = path.with_name(f"{path.name}-wal")
     if not log.exists():
-        return version_at(path, "immutable=1")  # without a log the file is opened as immutable; otherwise SQLite would create a log
+        return version_at(path, "immutable=1", table)  # without a log the file is opened as immutable; otherwise SQLite would create a log
     try:
-        return version_at(path, "mode=ro")
+        return version_at(path, "mode=ro", table)
     except sqlite3.OperationalError:
         if log.stat().st_size:
             raise
-        return version_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
+        return version_at(path, "immutable=1", table)  # the log is empty and its index cannot be created: the disk is full or read-only
 
 
-def version_at(path: Path, mode: str) -> Version | None:
+def version_at(path: Path, mode: str, table: str = VERSION_TABLE) -> Version | None:
     """The newest step that was run on a file, opened with these words of its URI."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'alembic_version'").fetchone():
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone():
             return None
         connection.row_factory = sqlite3.Row
-        row = connection.execute("SELECT * FROM alembic_version").fetchone()
+        row = connection.execute(f"SELECT * FROM {table}").fetchone()  # noqa: S608  # a name of place_of()
         return Version(row["version_num"], row["usable_from"] if "usable_from" in row.keys() else None) if row else None  # noqa: SIM118
 
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from campus.app import Campus, assemble
 from campus.asgi import open_admin, open_app
 from campus.building import Building
-from campus.config import Config
+from campus.config import config_model
 from campus.outbound.http_clients import GuardedClient
 from campus.site import Site
 from twins import Operation
@@ -329,17 +329,21 @@ async def open_campus(
         raise TypeError("open_campus() needs a building: open_campus(tides=building)")
     main = next(iter(buildings))
     with results_compared() as wrong, TemporaryDirectory() as folder:
-        config = Config.model_validate(
-            {
-                "server": {"public_url": ORIGIN, "openapi": main},
-                "storage": {"url": storage or "sqlite:data"},
-                "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
-                "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
-                "folder": Path(folder),
-                "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
-                **(tables or {}),
-            }
-        ).for_author()
+        config = (
+            config_model()
+            .model_validate(
+                {
+                    "server": {"public_url": ORIGIN, "openapi": main},
+                    "storage": {"url": storage or "sqlite:data"},
+                    "products": {name: {"scope": name, "price": "19", "term": "30 days"} for name in (*buildings, "all")},
+                    "buildings": {name: {**(settings or {}), "tools": tools or {}} if name == main else {} for name in buildings},
+                    "folder": Path(folder),
+                    "secrets": {_variable(name, main): SecretStr(value) for name, value in (secrets or {}).items()},
+                    **(tables or {}),
+                }
+            )
+            .for_author()
+        )
         installed: Sequence[Built] = [Built(name, building) for name, building in buildings.items()]
         client = httpx.AsyncClient(transport=feed_transport(feeds)) if feeds is not None else None
         clock = clock or Clock()

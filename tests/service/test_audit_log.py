@@ -13,7 +13,7 @@ from fastmcp.exceptions import ToolError
 
 from campus import access, free, route
 from campus.cli import commands
-from campus.keys.audit_log import MOST_WAITING, audit_entries
+from campus.features.audit_log.log import MOST_WAITING, audit_entries
 from campus.testing import Clock, Frame, TestCampus, open_campus
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 from tests.serving import free_port, write_config
@@ -44,7 +44,7 @@ def building() -> FastMCP[Any]:
 
 
 async def entries(campus: TestCampus) -> list[Any]:
-    audit = campus.service.core.audit_log
+    audit = campus.service.feature("audit_log")
     if audit is not None:
         await audit.flush()
     ages = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ async def test_without_the_table_calls_are_not_noted(storage_url: str) -> None:
 async def test_old_entries_are_deleted_and_those_that_cannot_be_stored_are_bounded(storage_url: str) -> None:
     clock = Clock()
     async with open_campus(dice=building(), clock=clock, storage=storage_url, tables=LOGGED) as campus:
-        audit = campus.service.core.audit_log
+        audit = campus.service.feature("audit_log")
         assert audit is not None
         for _ in range(1_500):
             audit.note("key_a", "dice", "roll", "ok")
@@ -121,7 +121,7 @@ async def test_old_entries_are_deleted_and_those_that_cannot_be_stored_are_bound
         audit.note("key_b", "dice", "roll", "ok")
         clock.move(timedelta(days=11))
         await audit.flush()
-        await campus.service.run_job("campus.delete_audit_log")
+        await campus.service.run_job("audit_log.delete_old")
         assert [one.who for one in await entries(campus)] == ["key_b"]
         for _ in range(MOST_WAITING + 3):
             audit.note("key_c", "dice", "roll", "ok")

@@ -122,7 +122,7 @@ async def test_two_processes_on_postgresql_answer_a_caller_as_often_as_one_does(
             answered += 1
             await anyio.sleep(0.1)  # it learns within a second what the first has answered
         assert answered < 40
-        await first.service.run_job("campus.forget_limits")
+        await first.service.run_job("limits.forget_limits")
     postgres.drop_database(name)
 
 

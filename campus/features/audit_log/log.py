@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import String, bindparam, cast, delete, literal, null, select, text, tuple_, union_all
 
-from campus.keys.tables import AuditRow
+from campus.features.audit_log.tables import AuditRow, Tables
 from campus.storage import Storage, UtcDateTime
 from campus.storage.tables import CoreTables
 
@@ -20,7 +20,7 @@ ROWS_PER_TRANSACTION = 1_000
 ROWS_PER_PAGE = 5_000
 MOST_WAITING = 100_000
 """Entries that wait for a database that cannot be written, about 30 MB; further ones are lost, and the log says how many."""
-ENTRIES = CoreTables.metadata.tables["audit_log"]
+ENTRIES = Tables.metadata.tables["audit_log"]
 KEY_EVENTS = CoreTables.metadata.tables["key_events"]
 OPERATOR = "operator"
 """The building of the entries of the operator's pages."""

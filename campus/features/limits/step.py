@@ -1,21 +1,20 @@
 """How many calls a minute each caller, and each building, may make: further ones are refused before any work is done for them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import ceil
 from random import uniform
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 from starlette.types import Scope
 
 from campus.addresses import network_of
 from campus.caller import Key
-from campus.config_tables import LimitsTable
 from campus.context import Context
-from campus.jobs import ServiceTask, Task
-from campus.keys.quotas import Standing
+from campus.observability.metrics import Metrics
+from campus.pricing import Offer
 from campus.shares import MINUTE, Counts, TokenBuckets
-from twins import Problem
+from campus.steps import Dropped, GatedCall, Step
 
 Kind = Literal["free", "keyed", "unpaid", "building"]
 COUNTED: Mapping[Kind, str] = {
@@ -42,7 +41,7 @@ DELAYED = 256
 """How many refusals wait at most, as many as an address may have connections; each is a call that runs."""
 
 
-class TooManyCalls(Problem):
+class TooManyCalls(Dropped):
     """429 `too_many_calls`; `more["limit"]` names the limit."""
 
 
@@ -61,7 +60,7 @@ class Limit:
         left = self._buckets.spend(holder, at)
         missing = -left if left < 0 else self._calls - left
         seconds = ceil(missing * MINUTE / self._calls)
-        context.limits = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
+        context.headers = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
         if left < 0:
             raise self._reached(max(seconds, 1))
 
@@ -77,75 +76,69 @@ class Limit:
         )
 
 
-def show_quota(standing: Standing, context: Context) -> None:
-    """Add what a key has left of its product's quota to the limits that the response names."""
-    window = int((standing.ends_at - standing.start).total_seconds())
-    added = (
-        b'"quota";q=%d;w=%d' % (standing.quota.calls, window),
-        b'"quota";r=%d;t=%d' % (standing.left, standing.seconds),
-    )
-    before = [value for _, value in context.limits]
-    policies, limits = (b", ".join(values) for values in zip(*([before] if before else []), added, strict=True))
-    context.limits = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
-
-
 def own_buckets(limit: str, per_minute: int) -> TokenBuckets:
     """The buckets of one limit, of this process alone."""
     return TokenBuckets(per_minute)
 
 
-class CallLimits:
+class CallLimits(Step):
     """The limits of [limits], for all buildings. A caller whose address is not known has none.
 
-    `buckets(name, calls)` makes those of each limit; `services` and `tasks` are what they need to run.
+    `calls` are those a minute, by the kind of limit, as far as there is one. `buckets(name, calls)` makes those of each limit.
     """
+
+    name = "limits"
 
     def __init__(
         self,
-        table: LimitsTable,
+        calls: Mapping[Kind, int],
         *,
         elapsed: Callable[[], float],
+        metrics: Metrics,
         buckets: Callable[[str, int], TokenBuckets] = own_buckets,
-        services: Sequence[ServiceTask] = (),
-        tasks: Sequence[Task] = (),
     ) -> None:
-        self.services = services
-        self.tasks = tasks
         self._elapsed = elapsed
-        self._of_kind = {
-            kind: Limit(kind, calls, buckets(kind, calls)) for kind in COUNTED if isinstance(calls := getattr(table, kind), int)
-        }
+        self._metrics = metrics.calls
+        of_kind = {kind: Limit(kind, number, buckets(kind, number)) for kind, number in calls.items()}
+        self._free, self._keyed, self._unpaid, self._building = map(of_kind.get, COUNTED)
+        self._lookups = Limit("unpaid", calls["unpaid"], buckets("lookup", calls["unpaid"])) if "unpaid" in calls else None
         self._delayed: Counts[None] = Counts(DELAYED)
-        self._of_lookups = None if table.unpaid == "off" else Limit("unpaid", table.unpaid, buckets("lookup", table.unpaid))
+        if self._building is None:
+            self.arrived = None  # type: ignore[assignment]
 
-    async def delay(self) -> None:
+    def arrived(self, call: GatedCall[Any], offer: Offer, context: Context) -> None:
+        """Count a call of a building."""
+        if self._building and offer.access.is_limited:
+            self._building.take(context.site.name, context, self._elapsed())
+
+    def unknown(self, scope: Scope, offer: Offer | None, context: Context) -> None:
+        """Count a key that only the database may know, of the call's address. Apart from unpaid calls: the key may be valid."""
+        client = scope.get("client")
+        if client and self._lookups and (offer is None or offer.access.is_limited):
+            self._lookups.take(network_of(client[0]), context, self._elapsed())
+
+    def admitted(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key | None) -> None:
+        """Count a call that is admitted: of its valid key, else of its address."""
+        if not offer.access.is_limited:
+            return
+        if key is not None:
+            if self._keyed:
+                self._keyed.take(key.lineage, context, self._elapsed())
+        elif self._free and context.caller and context.caller.address:
+            self._free.take(network_of(context.caller.address), context, self._elapsed())
+
+    def refused(self, call: GatedCall[Any], offer: Offer, context: Context) -> None:
+        """Count a call that no key admits and that brings no payment, of its address."""
+        client = call.scope.get("client")
+        if client and self._unpaid and offer.access.is_limited:
+            self._unpaid.take(network_of(client[0]), context, self._elapsed())
+
+    async def dropped(self, call: GatedCall[Any], refusal: Dropped) -> None:
         """Wait before a refusal is sent, unless too many others wait."""
+        if not isinstance(refusal, TooManyCalls):
+            return
+        self._metrics.refused(refusal.more["limit"]["name"])
         if self._delayed.has_room(None):
             with self._delayed.added(None):
                 seconds = max(DELAY_SECONDS, self._delayed.total / REFUSALS_PER_SECOND)
                 await anyio.sleep(seconds * uniform(*SPREAD))  # noqa: S311  # no secret
-
-    def count_building(self, name: str, context: Context) -> None:
-        """Count a call of a building."""
-        if limit := self._of_kind.get("building"):
-            limit.take(name, context, self._elapsed())
-
-    def count(self, key: Key | None, address: str, context: Context) -> None:
-        """Count a call that is admitted: of its valid key, else of its address."""
-        if key is not None:
-            if limit := self._of_kind.get("keyed"):
-                limit.take(key.lineage, context, self._elapsed())
-        elif address and (limit := self._of_kind.get("free")):
-            limit.take(network_of(address), context, self._elapsed())
-
-    def count_unpaid(self, scope: Scope, context: Context) -> None:
-        """Count a call that no key admits and that brings no payment, of its address."""
-        client = scope.get("client")
-        if client and (limit := self._of_kind.get("unpaid")):
-            limit.take(network_of(client[0]), context, self._elapsed())
-
-    def count_lookup(self, scope: Scope, context: Context) -> None:
-        """Count a key that only the database may know, of the call's address. Apart from unpaid calls: the key may be valid."""
-        client = scope.get("client")
-        if client and self._of_lookups:
-            self._of_lookups.take(network_of(client[0]), context, self._elapsed())

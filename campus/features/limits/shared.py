@@ -7,7 +7,6 @@ they knew of each other is a debt, for which it waits. While the database is awa
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,10 +23,9 @@ TOLD_SHARE = 20
 """A caller is told of once it has spent one in 20 of its limit in a minute: what 20 processes do not tell is within the limit."""
 ROWS = 500
 """Callers in one statement; more wait for the next one."""
-FORGOTTEN_EVERY = timedelta(minutes=10)
 # `missing` are the seconds until all is left again, as of `at`; it never lies in the future, where a database's clock was set back
 TELL = """
-INSERT INTO spent_limits AS known (name, missing, at)
+INSERT INTO limits_spent AS known (name, missing, at)
 SELECT name, spent, statement_timestamp() - make_interval(secs => ago)
 FROM unnest($1::text[], $2::float8[], $3::float8[]) AS told (name, spent, ago) ORDER BY name
 ON CONFLICT (name) DO UPDATE SET
@@ -35,7 +33,7 @@ missing = greatest(known.missing - greatest(extract(epoch FROM excluded.at - kno
 at = least(greatest(known.at, excluded.at), statement_timestamp())
 RETURNING name, greatest(missing - extract(epoch FROM statement_timestamp() - at), 0)
 """
-FORGET = text("DELETE FROM spent_limits WHERE at + make_interval(secs => missing) < statement_timestamp()")
+FORGET = text("DELETE FROM limits_spent WHERE at + make_interval(secs => missing) < statement_timestamp()")
 log = logging.getLogger(__name__)
 
 

@@ -1,0 +1,26 @@
+"""The audit log."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Make the table, unless campus's own step 0014 made it, before it was a feature's."""
+    op.create_table(
+        "audit_log",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("who", sa.String(), nullable=True),
+        sa.Column("frame", sa.String(), nullable=True),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("outcome", sa.String(), nullable=False),
+        sa.Column("amount", sa.BigInteger(), nullable=True),
+        sa.Column("request_id", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
+        if_not_exists=True,
+    )
+    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at"], if_not_exists=True)

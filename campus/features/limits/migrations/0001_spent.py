@@ -1,0 +1,20 @@
+"""What callers have spent of their limits, in all processes."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Make the table, instead of campus's own of step 0015. In PostgreSQL it is unlogged: it holds a minute."""
+    op.execute("DROP TABLE IF EXISTS spent_limits")
+    op.create_table(
+        "limits_spent",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("missing", sa.Double(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_limits_spent")),
+        prefixes=["UNLOGGED"] if op.get_bind().dialect.name == "postgresql" else [],
+    )

@@ -1,0 +1,59 @@
+"""The step that counts what keys call, and refuses those that have spent their product's quota."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from campus.caller import Key
+from campus.context import Context
+from campus.keys.quotas import Standing
+from campus.keys.usage import KeyUsage
+from campus.observability.metrics import Metrics
+from campus.paywall.admission import QUOTA, Paywall
+from campus.pricing import Offer
+from campus.steps import GatedCall, Step
+
+
+class Quotas(Step):
+    """What keys call. It follows the limits: what they refuse does not count."""
+
+    name = "quota"
+    after = ("limits",)
+
+    def __init__(self, usage: KeyUsage, paywall: Paywall, metrics: Metrics) -> None:
+        self._usage = usage
+        self._paywall = paywall
+        self._metrics = metrics.calls
+
+    def admitted(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key | None) -> Awaitable[None] | None:
+        """See Step."""
+        if key is None:
+            return None
+        is_opened = context.caller is not None and context.caller.key is not None
+        if is_opened and self._usage.has_quota(key):
+            return self._spend(call, offer, key, context)
+        self._usage.count(key, context.site.name, call.tool, is_opened=is_opened)
+        return None
+
+    async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:
+        """Count a call that a key with a quota opens; where that is spent, refuse it."""
+        await call.canonical()  # arguments that are not valid take nothing of it
+        standing = await self._usage.standing(key)
+        if is_spent := standing.left == 0:
+            self._metrics.refused(QUOTA)
+        else:
+            self._usage.count(key, context.site.name, call.tool, standing=standing, is_opened=True)
+        show_quota(standing, context)
+        if is_spent:
+            raise self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
+
+
+def show_quota(standing: Standing, context: Context) -> None:
+    """Add what a key has left of its product's quota to the limits that the response names."""
+    window = int((standing.ends_at - standing.start).total_seconds())
+    added = (
+        b'"quota";q=%d;w=%d' % (standing.quota.calls, window),
+        b'"quota";r=%d;t=%d' % (standing.left, standing.seconds),
+    )
+    before = [value for _, value in context.headers]
+    policies, limits = (b", ".join(values) for values in zip(*([before] if before else []), added, strict=True))
+    context.headers = ((b"ratelimit-policy", policies), (b"ratelimit", limits))

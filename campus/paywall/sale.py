@@ -1,0 +1,144 @@
+"""The step that sells a call, where campus.toml takes payments: a refusal of a tool that has a price becomes its terms, or the answer."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from campus.context import Context, context_of
+from campus.errors import KeyRefused
+from campus.observability.metrics import Metrics
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.payments.states import not_sold
+from campus.payments.terms import without_terms
+from campus.payments.wire import purchase_key
+from campus.paywall.selling import PaidRequest, Selling
+from campus.pricing import Offer
+from campus.steps import PAID, GatedCall, Opening, Step
+from twins import Problem
+
+PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
+"""How the URL of a payment's terms names a part of the path that has no value."""
+
+
+class NotSoldError(Exception):
+    """The tool ran for a payment and gave no answer: nothing is charged, and its result is delivered as it is."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the tool gave no answer")
+        self.result = result
+
+
+class Sale(Step):
+    """Payments per call."""
+
+    name = "sale"
+
+    def __init__(self, selling: Selling | None, metrics: Metrics) -> None:
+        self._selling = selling
+        self._metrics = metrics.calls
+
+    def opens(self, call: GatedCall[Any], offer: Offer, context: Context, refusal: Problem) -> Opening[Any] | None:
+        """See Step."""
+        if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
+            return ForKeysAlone(call, refusal, per_call=self._selling is not None)
+        return SoldCall(call, offer, refusal, call.payment(), self._selling, self._metrics)
+
+
+@dataclass(frozen=True)
+class ForKeysAlone:
+    """A call that is not sold: over HTTP its refusal says so as x402's clients read it."""
+
+    call: GatedCall[Any]
+    refusal: Problem
+    per_call: bool
+    is_paid = False
+
+    async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Raises the refusal."""
+        if self.refusal.status != 402 or self.call.frame == "mcp":
+            raise self.refusal
+        url = f"{context_of(self.call.scope).site.url}{self.call.route.translate(PLACEHOLDERS)}"
+        raise without_terms(self.refusal, url, self.call.tool, per_call=self.per_call)
+
+
+@dataclass(frozen=True)
+class SoldCall:
+    """One call while it is sold."""
+
+    call: GatedCall[Any]
+    offer: Offer
+    refusal: Problem
+    payment: Payment | None
+    selling: Selling
+    metrics: Any
+
+    @property
+    def is_paid(self) -> bool:
+        """See Opening."""
+        return self.payment is not None
+
+    async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer that the call's payment buys, or that the same call bought before. Raises the refusal with its terms otherwise."""
+        call = self.call
+        with call.waiting():
+            if self.payment is not None:
+                return await self._bought(self.payment, run)
+            sent = await call.sent() if call.is_quoted(self.offer) else None
+            request = PaidRequest(call.scope, call.frame, call.method, call.idempotency_key(sent))
+            shown = None if sent is None else await _as_far_as_valid(call, sent)
+            return await self._delivered(await self.selling.bought_before(self.refusal, self.offer, shown, request), None)
+
+    async def _bought(self, payment: Payment, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
+        call = self.call
+        arguments = await call.canonical()
+        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        request = PaidRequest(call.scope, call.frame, call.method, key)
+        made: list[Any] = []
+
+        async def stored() -> StoredAnswer:
+            result = await run()
+            body = call.body_of(result)
+            if body is None:
+                raise NotSoldError(result)
+            made.append(result)
+            return StoredAnswer(body)
+
+        try:
+            sale = self.selling.sale(self.offer, arguments, request)
+            if self.offer.access.sells and (renewed := arguments.get(self.offer.access.renews or "")):
+                sale = replace(sale, check=partial(self._check_renewal, arguments[self.offer.access.sells], renewed))
+            sold = await self.selling.sell(payment, sale, request, stored)
+        except NotSoldError as unsold:
+            return unsold.result
+        if not sold.replayed:
+            context = context_of(call.scope)
+            PAID.note(context, sale.amount)
+            self.metrics.opened(context.site.name, "paid")
+            self.metrics.earned(context.site.name, call.tool, sale.amount)
+        return await self._delivered(sold, made[0] if made else None)
+
+    async def _delivered(self, sold: PaidAnswer, made: Any) -> Any:
+        """The bought answer; that of a renewal was made before the charge, and is given the end that the key has by it."""
+        ends, keys = self.offer.access.ends, context_of(self.call.scope).site.keys
+        if ends is None or (end := await keys.end_of_renewal(sold.payment)) is None:
+            return self.call.delivered(sold, made)
+        body = {**from_json(sold.answer.body), ends: end}
+        return self.call.delivered(replace(sold, answer=StoredAnswer(to_json(body))), None)
+
+    async def _check_renewal(self, product: str, key_id: str) -> None:
+        try:
+            await context_of(self.call.scope).site.keys.check_renewal(product, key_id)
+        except KeyRefused as refused:
+            raise not_sold(str(refused)) from None
+
+
+async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments in canonical form; as they were sent if they are not valid, and can buy nothing."""
+    try:
+        return await call.canonical()
+    except Problem:
+        return sent

@@ -1,0 +1,159 @@
+"""The contract of the gate with features: what a call is, the moments at which steps are asked, and in which order.
+
+A step has a method for each moment that it wants; the gate asks nobody at the others. The moments of a call, in this order:
+
+arrived    before anything is looked at, for every call that is not made inside an admitted one
+unknown    only the database may know the key that was sent; `offer` is None for a request that is no call
+admitted   the tool is free, or the key opens it; `key` is the valid key that came with it. A Problem that is raised here is the
+           key's refusal: the call may be sold
+refused    no key opens it, and nobody sells it or no payment came; not asked for the refusal of a step
+opens      a refusal of the paywall or of a step: an Opening sells the answer; the first step that returns one does
+dropped    a Dropped was raised: awaited before it is answered
+ended      the call's outcome is known: ok, tool_error, cancelled, or the code of its problem
+
+`arrived`, `unknown` and `refused` may raise Dropped, which ends the call unheard: nobody sells it, and `ended` is not told. Any other
+Problem of theirs is the answer. Only `admitted` may return something to await, so that a step that waits for nothing costs no coroutine.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Protocol, TypeVar
+
+from starlette.types import Scope
+
+from campus.caller import Frame, Key
+from campus.context import Context, Slot
+from campus.errors import LoadError
+from campus.payments.payment import PaidAnswer, Payment
+from campus.pricing import Offer
+from twins import Problem
+
+ResultT = TypeVar("ResultT")
+PAID = Slot[int]()
+"""What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
+
+
+class GatedCall(Protocol[ResultT]):
+    """A call as the gate handles it: `paywall.http` and `paywall.mcp` read it from their frame, and write its result there."""
+
+    frame: Frame
+    scope: Scope
+    tool: str
+    """The tool's name."""
+    route: str
+    """What the log and the metrics call it."""
+
+    @property
+    def method(self) -> str:
+        """The method of the tool's HTTP route, which payment terms name."""
+        ...
+
+    def run(self) -> Awaitable[ResultT]:
+        """The tool's result. Raises a Problem for arguments that are not valid, and whatever the tool raises."""
+        ...
+
+    def body_of(self, result: ResultT) -> bytes | None:
+        """The JSON that HTTP sends for a result; None for one that is no answer, which cannot be sold."""
+        ...
+
+    def noted(self, result: ResultT, key_ignored: str) -> ResultT:
+        """The result, with the reason why the key that was sent does not count."""
+        ...
+
+    def payment(self) -> Payment | None:
+        """The payment that the call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+        ...
+
+    def sent(self) -> Awaitable[dict[str, Any] | None]:
+        """The arguments as they were sent; None if they cannot be read."""
+        ...
+
+    def canonical(self) -> Awaitable[dict[str, Any]]:
+        """The arguments in the form that a payment is bound to. Raises a Problem for arguments that are not valid."""
+        ...
+
+    def is_quoted(self, offer: Offer) -> bool:
+        """Whether a call without a payment has its arguments read, for terms that name them."""
+        ...
+
+    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
+        """The caller's Idempotency-Key, also from among the arguments."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Entered while a sale may wait for its settlement."""
+        ...
+
+    def delivered(self, sold: PaidAnswer, made: ResultT | None) -> ResultT:
+        """A bought answer with its receipt; `made` is the tool's result if it ran for this call."""
+        ...
+
+
+class Dropped(Problem):
+    """A refusal that ends the call unheard."""
+
+
+class Opening(Protocol[ResultT]):
+    """How a call is opened that no key opens. `is_paid` says whether a payment came with it."""
+
+    @property
+    def is_paid(self) -> bool:
+        """Whether it is an attempt to pay, or only asks for the terms."""
+        ...
+
+    def result(self, run: Callable[[], Awaitable[ResultT]]) -> Awaitable[ResultT]:
+        """The answer; `run` runs the tool. Raises the refusal, with the terms, if it cannot be opened."""
+        ...
+
+
+Arrived = Callable[[GatedCall[Any], Offer, Context], None]
+Unknown = Callable[[Scope, Offer | None, Context], None]
+Refused = Callable[[GatedCall[Any], Offer, Context], None]
+Admitted = Callable[[GatedCall[Any], Offer, Context, Key | None], Awaitable[None] | None]
+Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
+DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
+Ended = Callable[[GatedCall[Any], Context, str], None]
+
+
+class Step:
+    """A step, of one feature and for all buildings (the call's is `context.site`). See above for the moments.
+
+    Any object with a `name` and some of these is one: a feature that every command imports need not import this module.
+    """
+
+    name: str = ""
+    after: Collection[str] = ()
+    """The steps that come before it, where they are there."""
+    before: Collection[str] = ()
+    """The steps that come after it."""
+
+    arrived: Arrived | None = None
+    unknown: Unknown | None = None
+    admitted: Admitted | None = None
+    refused: Refused | None = None
+    opens: Opens | None = None
+    dropped: DroppedCall | None = None
+    ended: Ended | None = None
+
+
+def asked(steps: Iterable[Step], moment: str) -> list[Any]:
+    """Who wants to be asked at a moment, in the order of the steps."""
+    return [found for step in steps if (found := getattr(step, moment, None)) is not None]
+
+
+def in_order(steps: Iterable[Step]) -> list[Step]:
+    """The steps by their declared names, and otherwise in the order of their names. LoadError for two of a name, and for a circle."""
+    given = sorted(steps, key=lambda step: step.name)
+    by_name = {step.name: step for step in given}
+    if len(by_name) < len(given):
+        raise LoadError(f"two steps of a call have one name, of: {', '.join(step.name for step in given)}")
+    graph = {name: {each for each in getattr(step, "after", ()) if each in by_name} for name, step in by_name.items()}
+    for step in given:
+        for later in getattr(step, "before", ()):
+            if later in graph:
+                graph[later].add(step.name)
+    try:
+        return [by_name[name] for name in TopologicalSorter(graph).static_order()]
+    except CycleError as error:
+        raise LoadError(f"the steps of a call follow each other in a circle: {' → '.join(error.args[1])}") from None
