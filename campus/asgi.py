@@ -38,6 +38,7 @@ from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.payments.receipts import receipts_of
 from campus.problems import EXPLAINED_AT
+from campus.steps import task_seller
 from campus.tasks.runner import TaskRunner, open_tasks
 from campus.tasks.store import TaskStore
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
@@ -63,7 +64,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
         async with AsyncExitStack() as stack:
             # also for functions that FastMCP runs, which take a place of their building's as well
             anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS * (1 + len(plan.config.buildings))
-            store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
+            store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now, seller=task_seller(campus.steps))
             endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
             for opened in plan.opened:
                 await endpoints.begin(opened, stack)

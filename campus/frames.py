@@ -8,7 +8,7 @@ from functools import partial
 import anyio
 from starlette.types import ASGIApp, Scope
 
-from campus.app import Campus, selling_of
+from campus.app import Campus
 from campus.catalog.authors import own_icons
 from campus.catalog.loader import error_with_place
 from campus.catalog.server import OpenBuilding
@@ -178,8 +178,7 @@ class FrameMaker:
         from campus.paywall.task_extension import begin_as_task  # as above
 
         tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
-        selling = selling_of(self._campus.plan, self._campus.payments)
-        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools, selling)
+        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)
         return tasks, partial(begin_as_task, tasks)
 
 

@@ -149,3 +149,11 @@ def upstream_unavailable() -> Problem:
     """503: the tool belongs to another server, which cannot be reached at the moment, or to a building whose code cannot be loaded."""
     detail = "the server behind this tool cannot be reached or started at the moment; try again after the time in Retry-After"
     return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})
+
+
+class RefusalWithMeta(Problem):
+    """A refusal that says something in the `_meta` of a result too."""
+
+    def meta(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What it says there; `body` is what HTTP answers."""
+        raise NotImplementedError

@@ -17,21 +17,33 @@ Problem of theirs is the answer. Only `admitted` may return something to await, 
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.types import Scope
 
 from campus.caller import Frame, Key
 from campus.context import Context, Slot
 from campus.errors import LoadError
-from campus.payments.payment import PaidAnswer, Payment
 from campus.pricing import Offer
 from twins import Problem
 
 ResultT = TypeVar("ResultT")
 PAID = Slot[int]()
 """What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
+
+
+class Receipt(NamedTuple):
+    """What shows that an answer was bought: headers over HTTP, members of `_meta` over MCP."""
+
+    headers: Mapping[str, str]
+    meta: Mapping[str, Any]
+
+
+RECEIPT = Slot[Receipt]()
+"""Noted by the step that sold the call."""
 
 
 class GatedCall(Protocol[ResultT]):
@@ -61,8 +73,9 @@ class GatedCall(Protocol[ResultT]):
         """The result, with the reason why the key that was sent does not count."""
         ...
 
-    def payment(self) -> Payment | None:
-        """The payment that the call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+    @property
+    def meta(self) -> Mapping[str, Any] | None:
+        """What the caller sent as `_meta` of MCP."""
         ...
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
@@ -85,8 +98,42 @@ class GatedCall(Protocol[ResultT]):
         """Entered while a sale may wait for its settlement."""
         ...
 
-    def delivered(self, sold: PaidAnswer, made: ResultT | None) -> ResultT:
-        """A bought answer with its receipt; `made` is the tool's result if it ran for this call."""
+    def delivered(self, body: bytes, receipt: Receipt, made: ResultT | None) -> ResultT:
+        """An answer that was bought, by its stored body; `made` is the tool's result if it ran for this call."""
+        ...
+
+
+class Purchase(NamedTuple):
+    """What finds the task of a payment again, and how long its result is kept: as long as the answer of a payment."""
+
+    digest: bytes
+    kept: timedelta
+
+
+class Sold(NamedTuple):
+    """What became of the payment of a task whose process is gone: `is_known` is false while it may still be charged."""
+
+    is_known: bool
+    receipt: Receipt | None = None
+
+
+class TaskSeller(Protocol):
+    """What a step that sells calls knows of those that go on after their request."""
+
+    def purchase(self, call: GatedCall[Any], offer: Offer) -> Awaitable[Purchase | None]:
+        """What finds the task of the call's payment again; None without a payment that can be read."""
+        ...
+
+    def payable_until(self, call: GatedCall[Any]) -> int:
+        """When the call's payment can no longer be charged, in Unix seconds."""
+        ...
+
+    def sold(self, session: AsyncSession, payment: str) -> Awaitable[Sold]:
+        """What became of the payment of this id."""
+        ...
+
+    def headers(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """The headers of the receipt in a result's `_meta`."""
         ...
 
 
@@ -135,6 +182,11 @@ class Step:
     opens: Opens | None = None
     dropped: DroppedCall | None = None
     ended: Ended | None = None
+
+
+def task_seller(steps: Iterable[Any]) -> TaskSeller | None:
+    """The step that sells calls which go on after their request; None if none does."""
+    return next((step for step in steps if hasattr(step, "payable_until")), None)
 
 
 def asked(steps: Iterable[Step], moment: str) -> list[Any]:

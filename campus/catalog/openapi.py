@@ -13,8 +13,8 @@ from campus.errors import ConfigError, LoadError
 from campus.layout.assets import icon_path
 from campus.payments.bazaar import http_extension
 from campus.payments.payment import ServiceListing
-from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of, task_seconds
-from campus.pricing import Offer
+from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
+from campus.pricing import Offer, task_seconds
 from twins import Operation, openapi, problem_response
 
 SERVICE_NAME = re.compile(r"[ -~]{1,32}")
@@ -216,7 +216,7 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
             **shared,
             "price": str(price),
             "currency": "USD",
-            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation)),
+            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
         }
         for price in pricing.prices(paid_tool.offer)
     ]

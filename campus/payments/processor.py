@@ -64,7 +64,7 @@ Settle = Callable[[PaymentRow, StoredAnswer, Payment, Sale], Awaitable[PaidAnswe
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PaymentProcessor:
     """Takes payments and runs paid tools. Any number of processors, in any number of processes, can share one database."""
 

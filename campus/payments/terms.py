@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import ceil
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,15 +12,14 @@ from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
 from campus.payments.networks import Network
 from campus.payments.payment import Sale, ServiceListing
-from campus.payments.wire import PAYMENT_IDENTIFIER, encoded, payment_identifier
-from campus.pricing import Offer, Price
+from campus.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
+from campus.pricing import Offer, Price, task_seconds
+from campus.problems import RefusalWithMeta
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"
 TIMEOUT_SECONDS = 300
 """How long a payment may take from its signature to its settlement, without the time of a tool that may run as a task."""
-TASK_SECONDS = 3600
-"""How long a task may run whose tool has no timeout of its own."""
 JSON = "application/json"
 LONGEST_VALUE = 200
 LONGEST_QUERY = 600
@@ -136,8 +134,8 @@ def catalog_entry(service: ServiceListing | None) -> dict[str, Any]:
     return {"serviceName": service.name, "tags": list(service.tags), **icon}
 
 
-class PaymentRequired(Problem):
-    """A 402 that carries the terms."""
+class PaymentRequired(RefusalWithMeta):
+    """A 402 that carries the terms. x402's clients read them in the body; Cloudflare's reads only `_meta`, which has what it signs."""
 
     def __init__(self, refusal: Problem, rendered: RenderedTerms) -> None:
         super().__init__(
@@ -149,6 +147,11 @@ class PaymentRequired(Problem):
             **refusal.more,
             **rendered.members,
         )
+
+    def meta(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        if "resource" not in body:  # the terms for HTTP, of a task begun there
+            return None
+        return {TERMS_META: {"x402Version": body["x402Version"], "resource": {"url": body["resource"]["url"]}, "accepts": body["accepts"]}}
 
 
 def without_terms(refusal: Problem, url: str, description: str, *, per_call: bool) -> PaymentRequired:
@@ -264,7 +267,7 @@ class Pricing:
             frame,
             self.resource(offer, arguments),
             paid_tool.description,
-            [self.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation)) for price in self.prices(offer, arguments)],
+            [self.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)) for price in self.prices(offer, arguments)],
             network.legacy or network.id,
             paid_tool.extensions[MCP if frame == "mcp" else method],
             paid_tool.service,
@@ -328,12 +331,6 @@ class Pricing:
             raise invalid_request(
                 [FieldError(pointer, "unknown_product", f"is not a product; the products are: {', '.join(self._products)}")]
             )
-
-
-def task_seconds(operation: Operation) -> int:
-    """How long a task of the tool may run; 0 if it never runs as one."""
-    tool = operation.tool
-    return ceil(tool.timeout or TASK_SECONDS) if tool.task_config.supports_tasks() else 0
 
 
 def key_required() -> Problem:

@@ -23,7 +23,6 @@ PAYMENT_META = "x402/payment"
 RECEIPT_META = "x402/payment-response"
 TERMS_META = "x402/error"
 """Where Cloudflare's client reads the terms of an unpaid call over MCP."""
-IDEMPOTENCY_KEY = "idempotency-key"
 PAYMENT_IDENTIFIER = "payment-identifier"
 """x402's extension: the payer sends an id with the payment, and the seller answers a payment with the same id once."""
 IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{16,128}")
@@ -127,17 +126,6 @@ def payment_in_meta(meta: Mapping[str, Any] | None) -> Payment | None:
     if len(to_json(sent)) > LARGEST_PAYMENT:
         raise invalid(f"it is larger than {LARGEST_PAYMENT} bytes")
     return _payment(sent)
-
-
-def idempotency_key_in(scope: Scope, *more: Mapping[str, Any] | None) -> str | None:
-    """The caller's Idempotency-Key: from the header, else the first in one of `more`, in either spelling."""
-    for name, value in scope["headers"]:
-        if name == IDEMPOTENCY_KEY.encode():
-            key: str = value.decode("latin-1")
-            return key
-    names = (IDEMPOTENCY_KEY, IDEMPOTENCY_KEY.replace("-", "_"))
-    found = (members[name] for members in more if members for name in names if isinstance(members.get(name), str))
-    return next(found, None)
 
 
 def purchase_key(payment: Payment, idempotency_key: str | None) -> str | None:

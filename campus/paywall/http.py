@@ -1,14 +1,14 @@
-"""The gate's reader and writer over HTTP: payments and receipts in headers, bought answers as responses."""
+"""The gate's reader and writer over HTTP: receipts in headers, bought answers as responses."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from campus.caller import Frame
-from campus.payments.payment import PaidAnswer, Payment
-from campus.payments.wire import idempotency_key_in, payment_in_headers, receipt_headers
+from campus.idempotency_keys import idempotency_key_in
 from campus.paywall.gate import Gate
 from campus.pricing import Offer
+from campus.steps import Receipt
 from twins import QUERY_METHODS, Answer, Call, json_answer
 from twins import Gate as HttpGate
 
@@ -42,8 +42,9 @@ class GatedHttpCall:
         notice = f'299 campus "{key_ignored}: the key was ignored, since this tool is free"'
         return result.adding({"Warning": notice, "Vary": "Authorization"})
 
-    def payment(self) -> Payment | None:
-        return payment_in_headers(self.scope)
+    @property
+    def meta(self) -> None:
+        return None
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
         return self._call.sent()
@@ -63,8 +64,8 @@ class GatedHttpCall:
         self._call.runs_to_end = True
         return nullcontext()
 
-    def delivered(self, sold: PaidAnswer, made: Answer | None) -> Answer:
-        return json_answer(sold.answer.body, status=self._call.operation.status).adding(receipt_headers(sold.receipt))
+    def delivered(self, body: bytes, receipt: Receipt, made: Answer | None) -> Answer:
+        return json_answer(body, status=self._call.operation.status).adding(receipt.headers)
 
 
 def http_gate(gate: Gate, as_task: Callable[[GatedHttpCall], Awaitable[Answer | None]] | None = None) -> HttpGate:

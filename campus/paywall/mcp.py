@@ -1,4 +1,4 @@
-"""The gate's reader and writer over MCP: payments and receipts in `_meta`, refusals as results."""
+"""The gate's reader and writer over MCP: receipts in `_meta`, refusals as results."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,12 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.caller import Frame
 from campus.context import context_of
-from campus.payments.payment import PaidAnswer, Payment
-from campus.payments.wire import RECEIPT_META, idempotency_key_in, payment_in_meta
+from campus.idempotency_keys import idempotency_key_in
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
 from campus.paywall.tasks import BackgroundTasks
 from campus.pricing import Offer
+from campus.steps import Receipt
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -82,8 +82,9 @@ class GatedMcpCall:
     def noted(self, result: McpResult, key_ignored: str) -> McpResult:
         return with_meta(result, {"key_ignored": key_ignored})
 
-    def payment(self) -> Payment | None:
-        return payment_in_meta(self._call.meta)
+    @property
+    def meta(self) -> Mapping[str, Any] | None:
+        return self._call.meta
 
     async def sent(self) -> dict[str, Any] | None:
         arguments = dict(self._call.arguments)
@@ -104,10 +105,9 @@ class GatedMcpCall:
     def waiting(self) -> AbstractContextManager[None]:
         return kept_alive(self.scope)
 
-    def delivered(self, sold: PaidAnswer, made: McpResult | None) -> McpResult:
+    def delivered(self, body: bytes, receipt: Receipt, made: McpResult | None) -> McpResult:
         """The tool's own result, or the stored one."""
-        result = made or result_of(sold.answer, self._call.operation)
-        return with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+        return with_meta(made or result_of(body, self._call.operation), dict(receipt.meta))
 
 
 AsTask = Callable[[GatedMcpCall], Awaitable[ToolResult | BaseModel]]

@@ -3,20 +3,26 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
+from sys import maxsize
 from typing import Any
 
 from pydantic_core import from_json, to_json
+from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.addresses import network_of
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
 from campus.observability.metrics import Metrics
-from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
+from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
 from campus.payments.states import not_sold
+from campus.payments.tables import PaymentRow
 from campus.payments.terms import without_terms
-from campus.payments.wire import purchase_key
+from campus.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
 from campus.paywall.selling import PaidRequest, Selling
 from campus.pricing import Offer
-from campus.steps import PAID, GatedCall, Opening, Step
+from campus.steps import PAID, RECEIPT, GatedCall, Opening, Purchase, Receipt, Sold, Step
 from twins import Problem
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
@@ -44,7 +50,41 @@ class Sale(Step):
         """See Step."""
         if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
             return ForKeysAlone(call, refusal, per_call=self._selling is not None)
-        return SoldCall(call, offer, refusal, call.payment(), self._selling, self._metrics)
+        return SoldCall(call, offer, refusal, payment_of(call), self._selling, self._metrics)
+
+    async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
+        """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
+        if self._selling is None or not self._selling.pricing.sells(offer):
+            return None
+        try:
+            payment = payment_of(call)
+        except Problem:  # the gate says so, unless a key admits the call
+            return None
+        if payment is None:
+            return None
+        resource = self._selling.pricing.resource(offer, await call.canonical())
+        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        address: str = (call.scope.get("client") or ("",))[0]
+        payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {network_of(address)}"
+        digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
+        return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
+
+    def payable_until(self, call: GatedCall[Any]) -> int:
+        """See TaskSeller."""
+        payment = payment_of(call)
+        return maxsize if payment is None else payment.valid_before
+
+    async def sold(self, session: AsyncSession, payment: str) -> Sold:
+        """See TaskSeller."""
+        row = await session.get(PaymentRow, payment)
+        if row is not None and row.state in ("reserved", "settling", "unknown"):
+            return Sold(is_known=False)  # the reconciler finds out
+        return Sold(is_known=True, receipt=receipt_with(receipt_of(row)) if row is not None and row.state == "settled" else None)
+
+    def headers(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """See TaskSeller."""
+        receipt = meta.get(RECEIPT_META)
+        return receipt_headers(receipt) if receipt else {}
 
 
 @dataclass(frozen=True)
@@ -123,17 +163,28 @@ class SoldCall:
 
     async def _delivered(self, sold: PaidAnswer, made: Any) -> Any:
         """The bought answer; that of a renewal was made before the charge, and is given the end that the key has by it."""
-        ends, keys = self.offer.access.ends, context_of(self.call.scope).site.keys
-        if ends is None or (end := await keys.end_of_renewal(sold.payment)) is None:
-            return self.call.delivered(sold, made)
-        body = {**from_json(sold.answer.body), ends: end}
-        return self.call.delivered(replace(sold, answer=StoredAnswer(to_json(body))), None)
+        context, ends, body = context_of(self.call.scope), self.offer.access.ends, sold.answer.body
+        if ends is not None and (end := await context.site.keys.end_of_renewal(sold.payment)) is not None:
+            body, made = to_json({**from_json(body), ends: end}), None
+        receipt = receipt_with(sold.receipt)
+        RECEIPT.note(context, receipt)
+        return self.call.delivered(body, receipt, made)
 
     async def _check_renewal(self, product: str, key_id: str) -> None:
         try:
             await context_of(self.call.scope).site.keys.check_renewal(product, key_id)
         except KeyRefused as refused:
             raise not_sold(str(refused)) from None
+
+
+def receipt_with(receipt: Mapping[str, Any]) -> Receipt:
+    """x402's receipt as both frames send it."""
+    return Receipt(receipt_headers(receipt), {RECEIPT_META: dict(receipt)})
+
+
+def payment_of(call: GatedCall[Any]) -> Payment | None:
+    """The payment that a call brings. Problem 400 `invalid_payment` for one that cannot be read."""
+    return payment_in_headers(call.scope) if call.frame == "http" else payment_in_meta(call.meta)
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,9 +19,9 @@ from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
 from campus.layout.apps import SCHEME as APPS
-from campus.payments.wire import RECEIPT_META
 from campus.paywall.listing import as_listed
 from campus.paywall.mcp import MCP_GATE, McpPaywall, checked, current_scope
+from campus.steps import RECEIPT, Receipt
 from twins import McpCall, McpResult, requested_with, runs_as_task, server_info, with_meta
 
 GATED_METHODS = frozenset(
@@ -86,16 +86,16 @@ class ServerGate(Middleware):
         """The result of a tool of tool search or code mode, which is open to all; the calls that it makes come back here."""
         name = context.message.name
         context_of(scope).route = f"{gate.name}:{name}"
-        receipts: list[Any] = scope.setdefault(RECEIPTS, [])
+        receipts: list[Receipt] = scope.setdefault(RECEIPTS, [])
         try:
             result = await call_next(context)
         except ToolError as error:
             if isinstance(error.__cause__, NotFoundError):  # it says that there is no such tool
                 raise
             raise masked(error, f"Error calling tool {name!r}") from error.__cause__
-        if not receipts or not isinstance(result, ToolResult) or RECEIPT_META in (result.meta or {}):
+        if not receipts or not isinstance(result, ToolResult) or receipts[-1].meta.keys() <= (result.meta or {}).keys():
             return result
-        return cast(ToolResult, with_meta(result, {RECEIPT_META: receipts[-1]}))
+        return cast(ToolResult, with_meta(result, dict(receipts[-1].meta)))
 
     async def _found(
         self, gate: McpPaywall, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope
@@ -108,8 +108,8 @@ class ServerGate(Middleware):
             result = await self._gated(gate, context, call_next, apart)
         around.status = context_of(apart).status
         around.headers = context_of(apart).headers
-        if isinstance(result, ToolResult) and RECEIPT_META in (result.meta or {}):
-            scope[RECEIPTS].append((result.meta or {})[RECEIPT_META])
+        if (receipt := RECEIPT.of(context_of(apart))) is not None:
+            scope[RECEIPTS].append(receipt)
         return result
 
     async def _gated(

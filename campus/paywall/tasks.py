@@ -6,10 +6,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from secrets import token_bytes
 from sys import maxsize
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
@@ -17,24 +16,18 @@ from mcp_types import CallToolResult
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from campus.addresses import network_of
 from campus.caller import Caller
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
 from campus.observability import utc_text
-from campus.payments.payment import PaidAnswer, Payment
-from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
-from campus.payments.terms import task_seconds
-from campus.payments.wire import RECEIPT_META, purchase_key, receipt_headers
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
-from campus.paywall.selling import Selling
-from campus.pricing import Offer
+from campus.pricing import task_seconds
 from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
-from campus.steps import GatedCall
+from campus.steps import RECEIPT, GatedCall, Purchase, Receipt
 from campus.tasks import task_path
 from campus.tasks.runner import TaskRunner
 from campus.tasks.tables import TaskRow
@@ -55,6 +48,8 @@ LARGEST_RESULT = 1 << 20
 """Bytes of a task's result."""
 SETTLING_SECONDS = 60
 """How long before the end of a payment's authorization its task is stopped: it is charged after that."""
+RESULT_KEPT = timedelta(minutes=15)
+"""How long a result is kept that nobody paid for."""
 ID_LENGTH = 32
 LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
@@ -67,13 +62,6 @@ WITHOUT_RESULT: Mapping[str, Callable[[], Problem]] = {
 }
 """Why a task in this state has no result and never will."""
 log = logging.getLogger(__name__)
-
-
-class Purchase(NamedTuple):
-    """What finds the task of a payment again, and how long its result is kept: as long as the answer of a payment."""
-
-    digest: bytes
-    kept: timedelta
 
 
 class Begun:
@@ -105,12 +93,10 @@ class TaskCall:
         self.served_by = tool
         self.purchase = purchase
         self.begun = Begun()
-        self._call = call
+        self.method, self.meta = call.method, call.meta
+        self.sent, self.canonical = call.sent, call.canonical
+        self.is_quoted, self.idempotency_key = call.is_quoted, call.idempotency_key
         self._run_tool = run_tool
-
-    @property
-    def method(self) -> str:
-        return self._call.method
 
     def run(self) -> Awaitable[ToolResult]:
         return self._run_tool(self)
@@ -121,37 +107,19 @@ class TaskCall:
     def noted(self, result: ToolResult, key_ignored: str) -> ToolResult:
         return _with_meta(result, {"key_ignored": key_ignored})
 
-    def payment(self) -> Payment | None:
-        return self._call.payment()
-
-    def sent(self) -> Awaitable[dict[str, Any] | None]:
-        return self._call.sent()
-
-    def canonical(self) -> Awaitable[dict[str, Any]]:
-        return self._call.canonical()
-
-    def is_quoted(self, offer: Offer) -> bool:
-        return self._call.is_quoted(offer)
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return self._call.idempotency_key(sent)
-
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def delivered(self, sold: PaidAnswer, made: ToolResult | None) -> ToolResult:
-        result = made or result_of(sold.answer, self.served_by.operation)
-        return _with_meta(result, {RECEIPT_META: dict(sold.receipt)})
+    def delivered(self, body: bytes, receipt: Receipt, made: ToolResult | None) -> ToolResult:
+        return _with_meta(made or result_of(body, self.served_by.operation), receipt.meta)
 
 
 class BackgroundTasks:
     """The tasks of one building's tools: begun in either frame, and seen in both."""
 
-    def __init__(
-        self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer], selling: Selling | None = None
-    ) -> None:
+    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer]) -> None:
         self._gate = gate
-        self._selling = selling
+        self._seller = runner.store.seller
         self._paywall = paywall
         self._runner = runner
         self._store = runner.store
@@ -166,7 +134,7 @@ class BackgroundTasks:
 
         Raises the refusal of a call that is not admitted, whose payment or arguments are not valid, or for which there is no room.
         """
-        purchase = await self._purchase(call)
+        purchase = await self._seller.purchase(call, self._gate.offers[call.tool]) if self._seller else None
         with stored_reachable():
             if purchase is not None and (earlier := await self._store.bought(purchase.digest)) is not None:
                 return earlier
@@ -181,6 +149,8 @@ class BackgroundTasks:
         if begun.task is not None:
             return begun.task
         if begun.result is not None:
+            if (receipt := RECEIPT.of(context_of(background.scope))) is not None:
+                RECEIPT.note(context_of(call.scope), receipt)
             return begun.result
         raise begun.error or storage_unavailable()
 
@@ -190,7 +160,7 @@ class BackgroundTasks:
         if tool is None or not (_runs_only_so(tool) or (call.scope["method"] != "HEAD" and prefers_async(call.scope))):
             return None
         begun = await self.begin(call)
-        return self._accepted(begun) if isinstance(begun, TaskRow) else _answer_of(begun, tool)
+        return self._accepted(begun) if isinstance(begun, TaskRow) else self._answer_of(begun, tool)
 
     async def seen(self, task_id: str, scope: Scope) -> TaskRow | None:
         """The building's task of this id, for a key of its lineage. A key that has ended sees only that the task ended with it."""
@@ -210,24 +180,6 @@ class BackgroundTasks:
     def poll_milliseconds(self, task: TaskRow) -> int:
         """How long its caller is to wait before asking again."""
         return int(self._tools[task.tool].operation.tool.task_config.poll_interval.total_seconds() * 1000)
-
-    async def _purchase(self, call: GatedCall[Any]) -> Purchase | None:
-        """What finds the task of the call's payment again, as its answer is found: the Idempotency-Key, or the payment and the address."""
-        selling = self._selling
-        offer = self._gate.offers[call.tool]
-        if selling is None or not selling.pricing.sells(offer):
-            return None
-        try:
-            payment = call.payment()
-        except Problem:  # the gate says so, unless a key admits the call
-            return None
-        if payment is None:
-            return None
-        resource = selling.pricing.resource(offer, await call.canonical())
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
-        payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {_network(call.scope)}"
-        digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
-        return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
 
     async def _carry_out(self, call: TaskCall) -> None:
         """Have the call pass the gate, and store how its task ended."""
@@ -251,7 +203,7 @@ class BackgroundTasks:
         try:
             if error is not None:
                 result = refusal(problem_of(error, call.served_by.operation, call.scope), call.scope)
-            is_charged = result is not None and RECEIPT_META in (result.meta or {})
+            is_charged = error is None and RECEIPT.of(context_of(call.scope)) is not None
             stored = None if result is None else result_as_json(result)
             await self._store.conclude(begun.task.id, stored, kept_until=self._kept_until(call), is_charged=is_charged)
         except Exception as failure:  # nothing must end the runner; the task is concluded when its lease has ended
@@ -262,7 +214,7 @@ class BackgroundTasks:
         await call.canonical()
         caller = context_of(call.scope).caller
         assert caller is not None, "the gate admitted the call"
-        longest = task_seconds(call.served_by.operation)
+        longest = task_seconds(call.served_by.operation.tool)
         seconds = min(longest, self._payable_seconds(call, caller))
         task = await self._stored(call, caller, seconds)
         call.begun.task = task
@@ -297,12 +249,13 @@ class BackgroundTasks:
 
     def _payable_seconds(self, call: TaskCall, caller: Caller) -> int:
         """For how long a task may still run and be charged afterwards; as long as any, if it is not paid for."""
-        payment = call.payment() if caller.payment else None
-        return maxsize if payment is None else max(0, payment.valid_before - int(self._store.now().timestamp()) - SETTLING_SECONDS)
+        if self._seller is None or not caller.payment:
+            return maxsize
+        return max(0, self._seller.payable_until(call) - int(self._store.now().timestamp()) - SETTLING_SECONDS)
 
     def _kept_until(self, call: TaskCall, seconds: int = 0) -> datetime:
         """How long a result is kept that comes in so many seconds."""
-        return self._store.now() + timedelta(seconds=seconds) + (call.purchase.kept if call.purchase else ANSWER_RETENTION)
+        return self._store.now() + timedelta(seconds=seconds) + (call.purchase.kept if call.purchase else RESULT_KEPT)
 
     async def _polled(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: the state of a task, its result, or its cancellation."""
@@ -324,11 +277,16 @@ class BackgroundTasks:
             raise WITHOUT_RESULT[task.status]()
         if task.result is None or task.status != "completed":
             return self._accepted(task)
-        return _answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])
+        return self._answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])
 
     def _accepted(self, task: TaskRow) -> Answer:
         waits = str(max(1, self.poll_milliseconds(task) // 1000))
         return json_answer(self._view(task), status=202).adding({"Location": self._path(task), "Retry-After": waits})
+
+    def _answer_of(self, result: ToolResult, tool: ToolOnServer) -> Answer:
+        """A task's result as its tool answers over HTTP, for its caller alone. Raises the problem of a failed one."""
+        answer = tool.encoder.encode_server_result(result)
+        return json_answer(answer.body, status=answer.status).adding(self._seller.headers(result.meta or {}) if self._seller else {})
 
     def _path(self, task: TaskRow) -> str:
         return task_path(self._building, task.id)
@@ -370,18 +328,6 @@ def task_timeout(seconds: int, longest: int) -> Problem:
 
 def _runs_only_so(tool: ToolOnServer) -> bool:
     return tool.operation.tool.task_config.mode == "required"
-
-
-def _network(scope: Scope) -> str:
-    address: str = (scope.get("client") or ("",))[0]
-    return network_of(address)
-
-
-def _answer_of(result: ToolResult, tool: ToolOnServer) -> Answer:
-    """A task's result as its tool answers over HTTP, for its caller alone. Raises the problem of a failed one."""
-    answer = tool.encoder.encode_server_result(result)
-    receipt = (result.meta or {}).get(RECEIPT_META)
-    return json_answer(answer.body, status=answer.status).adding(receipt_headers(receipt) if receipt else {})
 
 
 def _as_tool_result(result: Any, tool: ToolOnServer) -> ToolResult:

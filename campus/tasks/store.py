@@ -23,10 +23,8 @@ from sqlalchemy import delete, func, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.payments.payment import receipt_of
-from campus.payments.tables import PaymentRow
-from campus.payments.wire import RECEIPT_META
 from campus.shares import Counts
+from campus.steps import Receipt, Sold, TaskSeller
 from campus.storage import Storage
 from campus.storage.leases import Lease, is_held
 from campus.tasks.tables import TaskRow
@@ -49,10 +47,19 @@ class TaskLimits:
 class TaskStore:
     """The tasks of all buildings. `process` is the name of this one, as the holder of leases."""
 
-    def __init__(self, storage: Storage, *, process: str, now: Callable[[], datetime], limits: TaskLimits | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        process: str,
+        now: Callable[[], datetime],
+        limits: TaskLimits | None = None,
+        seller: TaskSeller | None = None,
+    ) -> None:
         self._storage = storage
         self._process = process
         self._limits = limits or TaskLimits()
+        self.seller = seller
         self.now = now
 
     async def begin(self, task: TaskRow) -> None:
@@ -155,12 +162,14 @@ class TaskStore:
         return found
 
     async def _conclude_abandoned(self, session: AsyncSession, task: TaskRow) -> None:
-        payment = None if task.payment is None or task.status == "working" else await session.get(PaymentRow, task.payment)
-        if payment is not None and payment.state in ("reserved", "settling", "unknown"):
-            return  # the reconciler finds out
-        if payment is not None and payment.state == "settled" and task.result is not None:
+        sold = Sold(is_known=True)
+        if task.payment is not None and task.status == "charging" and self.seller is not None:
+            sold = await self.seller.sold(session, task.payment)
+        if not sold.is_known:
+            return
+        if sold.receipt is not None and task.result is not None:
             task.status = "completed"
-            task.result = _with_receipt(task.result, receipt_of(payment))
+            task.result = _with_receipt(task.result, sold.receipt)
         else:
             task.status = "interrupted"
             task.result = task.purchase = None
@@ -168,9 +177,9 @@ class TaskStore:
         task.updated_at = self.now()
 
 
-def _with_receipt(result: bytes, receipt: dict[str, object]) -> bytes:
+def _with_receipt(result: bytes, receipt: Receipt) -> bytes:
     members = from_json(result)
-    return to_json({**members, "_meta": {**members.get("_meta", {}), RECEIPT_META: receipt}})
+    return to_json({**members, "_meta": {**members.get("_meta", {}), **receipt.meta}})
 
 
 def too_many_tasks(detail: str, seconds: int) -> Problem:
