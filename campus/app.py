@@ -46,11 +46,11 @@ from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
-from campus.payments.setup import Payments, open_payments
+from campus.features.payments.setup import Payments, open_payments
 from campus.paywall.admission import Paywall
 from campus.paywall.quota import Quotas
-from campus.paywall.sale import Sale
-from campus.paywall.selling import Selling
+from campus.features.payments.sale import Sale
+from campus.features.payments.selling import Selling
 from campus.site import Site
 from campus.steps import Step, in_order
 from campus.storage import Storage, in_snapshot

@@ -36,11 +36,11 @@ from campus.pages.pricing import PATH as PRICING
 from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
-from campus.payments.receipts import receipts_of
+from campus.features.payments.receipts import receipts_of
 from campus.problems import EXPLAINED_AT
 from campus.steps import task_seller
-from campus.tasks.runner import TaskRunner, open_tasks
-from campus.tasks.store import TaskStore
+from campus.features.tasks.runner import TaskRunner, open_tasks
+from campus.features.tasks.store import TaskStore
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)

@@ -33,7 +33,7 @@ from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
-from campus.payments.setup import Payments
+from campus.features.payments.setup import Payments
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site

@@ -19,9 +19,9 @@ from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
 from campus.paywall.mcp import AsTask, McpPaywall
 from campus.paywall.principal import Principals, enter, leave
-from campus.paywall.tasks import BackgroundTasks
+from campus.features.tasks.background import BackgroundTasks
 from campus.problems import EXPLAINED_AT
-from campus.tasks.runner import TaskRunner
+from campus.features.tasks.runner import TaskRunner
 from twins import (
     THREADS,
     ArgumentChecker,
@@ -63,7 +63,7 @@ class FrameMaker:
     async def started(self, opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
         """The MCP app of an author's server, while its lifespan runs."""
         if opened.has_tasks:
-            from campus.paywall.task_extension import serve_stored_tasks  # with fastmcp-tasks, which is there only where authors use it
+            from campus.features.tasks.extension import serve_stored_tasks  # with fastmcp-tasks, which is there only where authors use it
 
             serve_stored_tasks(opened.server)
         app = opened.server.http_app(
@@ -175,7 +175,7 @@ class FrameMaker:
 
     def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
         """The background tasks of a building, and how they begin over MCP."""
-        from campus.paywall.task_extension import begin_as_task  # as above
+        from campus.features.tasks.extension import begin_as_task  # as above
 
         tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
         tasks = BackgroundTasks(gate, self._paywall, self._runner, tools)

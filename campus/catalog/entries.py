@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
-from campus.payments.terms import SCHEME, Pricing
+from campus.features.payments.terms import SCHEME, Pricing
 from campus.paywall.admission import ALL
 from campus.pricing import Offer
 from twins import Operation

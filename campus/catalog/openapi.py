@@ -7,13 +7,13 @@ from importlib import metadata
 from typing import Any
 
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding, summary_of
-from campus.catalog.task_documents import TASK_SCHEMA, accepted_response, task_paths
+from campus.features.tasks.documents import TASK_SCHEMA, accepted_response, task_paths
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
 from campus.layout.assets import icon_path
-from campus.payments.bazaar import http_extension
-from campus.payments.payment import ServiceListing
-from campus.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
+from campus.features.payments.bazaar import http_extension
+from campus.features.payments.payment import ServiceListing
+from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.pricing import Offer, task_seconds
 from twins import Operation, openapi, problem_response
 

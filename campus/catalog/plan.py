@@ -13,15 +13,15 @@ from campus.building import Job
 from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, trial_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
-from campus.catalog.pricing import open_pricing
+from campus.features.payments.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
-from campus.payments.terms import Pricing
+from campus.features.payments.terms import Pricing
 from campus.problems import EXPLANATIONS
-from campus.tasks import task_path
+from campus.features.tasks import task_path
 from twins import ANY, RouteEntry, RouteTable
 
 

@@ -87,7 +87,7 @@ def commands() -> App:
     )
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
-        "campus.cli.ledger:app",
+        "campus.features.payments.command:app",
         name="ledger",
         help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept unproven payments.",
     )

@@ -24,7 +24,7 @@ from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages, in_words
 from campus.operator.checklist import Point, checklist
 from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
-from campus.payments.ledger import Accounts, Period, StateTotal
+from campus.features.payments.ledger import Accounts, Period, StateTotal
 
 ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)

@@ -16,8 +16,8 @@ from campus.http.service_routes import not_found
 from campus.keys.repository import other_product
 from campus.layout.renderer import Pages
 from campus.pages.visitors import Visitors
-from campus.payments.receipts import Receipt
-from campus.payments.states import not_sold
+from campus.features.payments.receipts import Receipt
+from campus.features.payments.states import not_sold
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 

@@ -32,7 +32,7 @@ from campus.pages.tool_form import (
 from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
-from campus.tasks import task_path
+from campus.features.tasks import task_path
 from twins import Answer, Operation, Problem, is_read_only
 
 LONGEST_SHOWN = 48_000

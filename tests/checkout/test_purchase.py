@@ -13,7 +13,7 @@ import pytest
 from checkout.conftest import OpenPaidCampus
 from sqlmodel import select
 
-from campus.payments.tables import PaymentRow
+from campus.features.payments.tables import PaymentRow
 from campus.testing import Clock, Frame, Reply, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 

@@ -23,7 +23,7 @@ from campus.config import Config, read_config
 from campus.errors import ConfigError, JobFailed
 from campus.operator.configuration import shown_configuration
 from campus.operator.routes import operators_pages
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from tests import patient
 

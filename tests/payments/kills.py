@@ -29,8 +29,8 @@ from serving import Served, serving
 from sqlalchemy import Connection, text
 from sqlmodel import select
 
-from campus.payments.ledger import CHARGED
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.ledger import CHARGED
+from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of

@@ -14,14 +14,14 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.config_tables import PaymentsTable
 from campus.keys.keyring import KeyRing
-from campus.payments.audit import Findings
-from campus.payments.ledger import CHARGED
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.reservations import LEASE
-from campus.payments.settlement import ChainTimeouts
-from campus.payments.setup import Payments, Timing, open_payments
-from campus.payments.tables import LedgerRow, PaymentRow
-from campus.payments.wire import PAYMENT_META, payment_in_meta
+from campus.features.payments.audit import Findings
+from campus.features.payments.ledger import CHARGED
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.features.payments.reservations import LEASE
+from campus.features.payments.settlement import ChainTimeouts
+from campus.features.payments.setup import Payments, Timing, open_payments
+from campus.features.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.wire import PAYMENT_META, payment_in_meta
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.leases import Lease

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from payments.seller import PRICE, URL, Seller, read
 
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
 from campus.testing.payments import Chain, new_wallet
 from twins import Problem
 

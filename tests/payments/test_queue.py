@@ -11,8 +11,8 @@ import pytest
 from payments.seller import Seller
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.payments.payment import Payment
-from campus.payments.queue import PaymentQueue, QueueLimits
+from campus.features.payments.payment import Payment
+from campus.features.payments.queue import PaymentQueue, QueueLimits
 from campus.storage import Storage
 from campus.testing.payments import new_wallet
 from twins import Problem

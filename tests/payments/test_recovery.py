@@ -11,11 +11,11 @@ from payments.seller import PRICE, Seller, open_seller
 from sqlalchemy import update
 from sqlmodel import col
 
-from campus.payments.audit import Findings
-from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
-from campus.payments.reservations import Leases, Reservations
-from campus.payments.settlement import ChainTimeouts
-from campus.payments.tables import PaymentRow
+from campus.features.payments.audit import Findings
+from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.features.payments.reservations import Leases, Reservations
+from campus.features.payments.settlement import ChainTimeouts
+from campus.features.payments.tables import PaymentRow
 from campus.storage.leases import Lease
 from campus.testing.listener import Answered, Asked, Listener
 from campus.testing.payments import new_wallet, open_chain, open_facilitator, open_relay

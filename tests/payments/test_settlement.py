@@ -9,8 +9,8 @@ from patience import patience
 from payments.seller import PRICE, Seller, read
 
 from campus.errors import StorageUnavailable
-from campus.payments.facilitator import X402Facilitator
-from campus.payments.payment import PaymentOutcome, StoredAnswer
+from campus.features.payments.facilitator import X402Facilitator
+from campus.features.payments.payment import PaymentOutcome, StoredAnswer
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio

@@ -12,9 +12,9 @@ from sqlmodel import select
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeyEvent
-from campus.payments.audit import Findings
-from campus.payments.payment import StoredAnswer
-from campus.payments.reconciler import CONFIRMATIONS
+from campus.features.payments.audit import Findings
+from campus.features.payments.payment import StoredAnswer
+from campus.features.payments.reconciler import CONFIRMATIONS
 from campus.testing.payments import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,8 @@ from campus import Building, Page, Request, Response, Site, free
 from campus.asgi import Endpoints
 from campus.catalog.plan import plan_of
 from campus.http.edge import Edge
-from campus.tasks.runner import open_tasks
-from campus.tasks.store import TaskStore
+from campus.features.tasks.runner import open_tasks
+from campus.features.tasks.store import TaskStore
 from campus.testing import open_campus
 from tests import patient
 from tests.service.test_remote_building import CONFIG, REMOTE, remote

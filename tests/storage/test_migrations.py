@@ -13,7 +13,7 @@ from sqlmodel import select
 import campus.alerts.mailboxes
 import campus.jobs.run
 import campus.keys.tables
-import campus.payments.tables
+import campus.features.payments.tables
 from campus.catalog.loader import find, installed_buildings
 from campus.errors import StorageError
 from campus.storage.alembic_runner import drift, write_revision
@@ -34,7 +34,7 @@ CORE_TABLE_NAMES = {
     campus.jobs.run.JobRow.__tablename__,
     campus.alerts.mailboxes.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
-    campus.payments.tables.LedgerRow.__tablename__,
+    campus.features.payments.tables.LedgerRow.__tablename__,
 }
 
 SHOP = """

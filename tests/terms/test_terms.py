@@ -29,7 +29,7 @@ from x402.schemas import (
 from x402.schemas.v1 import PaymentRequiredV1
 
 from campus import Building, access, route
-from campus.payments.wire import TERMS_META
+from campus.features.payments.wire import TERMS_META
 from campus.testing import Frame, TestCampus, open_campus
 from tests import patient
 

@@ -12,7 +12,7 @@ from x402.http.utils import decode_payment_response_header
 from x402.schemas import PaymentPayload, PaymentPayloadV1
 
 from campus.idempotency_keys import idempotency_key_in
-from campus.payments.wire import LARGEST_PAYMENT, payment_in_headers, payment_in_meta, receipt_headers
+from campus.features.payments.wire import LARGEST_PAYMENT, payment_in_headers, payment_in_meta, receipt_headers
 from twins import Problem
 
 

@@ -28,9 +28,9 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
-from campus.paywall.tasks import STATUSES, WITHOUT_RESULT, BackgroundTasks
+from campus.features.tasks.background import STATUSES, WITHOUT_RESULT, BackgroundTasks
 from campus.steps import GatedCall
-from campus.tasks.tables import TaskRow
+from campus.features.tasks.tables import TaskRow
 from twins import extensions_of
 
 

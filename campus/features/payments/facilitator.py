@@ -30,10 +30,10 @@ from x402.schemas import (
 )
 
 from campus.errors import one_line
-from campus.payments.networks import with_checksum
-from campus.payments.node import TRANSACTION_HASH
-from campus.payments.payment import Payment, PaymentOutcome, Sale, Verification
-from campus.payments.terms import JSON
+from campus.features.payments.networks import with_checksum
+from campus.features.payments.node import TRANSACTION_HASH
+from campus.features.payments.payment import Payment, PaymentOutcome, Sale, Verification
+from campus.features.payments.terms import JSON
 
 VERIFY_SECONDS = 10.0
 SETTLE_SECONDS = 30.0

@@ -21,8 +21,8 @@ from typing import Any
 import anyio
 import httpx
 
-from campus.payments.node import BLOCKS_PER_QUERY, WORD, Block, Log, Node, Receipt, RpcUnavailable
-from campus.payments.payment import PaymentOutcome
+from campus.features.payments.node import BLOCKS_PER_QUERY, WORD, Block, Log, Node, Receipt, RpcUnavailable
+from campus.features.payments.payment import PaymentOutcome
 
 ANSWER_SECONDS = 20.0
 CLOCK_SECONDS = 3.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
-from campus.payments.tables import PaymentRow
+from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from campus.tasks import task_path
+from campus.features.tasks import task_path
 from twins import Operation, problem_response
 
 TEXT = {"type": "string"}

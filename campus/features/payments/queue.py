@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
-from campus.payments.states import RETRY_AFTER, in_flight
+from campus.features.payments.states import RETRY_AFTER, in_flight
 from campus.shares import Counts, FairQueue, TokenBuckets, shares_of
 from twins import Problem
 

@@ -14,12 +14,12 @@ import anyio
 
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
-from campus.payments.chain import Chain
-from campus.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
-from campus.payments.reconciler import UnprovenPayments
-from campus.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
-from campus.payments.states import in_flight, refused
-from campus.payments.tables import PaymentRow
+from campus.features.payments.chain import Chain
+from campus.features.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
+from campus.features.payments.reconciler import UnprovenPayments
+from campus.features.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
+from campus.features.payments.states import in_flight, refused
+from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
 QUESTIONS = Backoff.doubling(0.1, longest=1.0)

@@ -8,8 +8,8 @@ from decimal import Decimal
 from sqlmodel import col, select
 
 from campus.keys.tables import KeySale
-from campus.payments.networks import network_of
-from campus.payments.tables import PaymentRow
+from campus.features.payments.networks import network_of
+from campus.features.payments.tables import PaymentRow
 from campus.storage import Storage
 
 ATOMIC_PER_DOLLAR = 1_000_000

@@ -28,9 +28,9 @@ from campus.pricing import task_seconds
 from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
 from campus.steps import RECEIPT, GatedCall, Purchase, Receipt
-from campus.tasks import task_path
-from campus.tasks.runner import TaskRunner
-from campus.tasks.tables import TaskRow
+from campus.features.tasks import task_path
+from campus.features.tasks.runner import TaskRunner
+from campus.features.tasks.tables import TaskRow
 from twins import (
     Answer,
     Problem,

@@ -28,8 +28,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Literal
 
-from campus.payments.payment import Payment, Sale
-from campus.payments.tables import PaymentRow
+from campus.features.payments.payment import Payment, Sale
+from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
 State = Literal["reserved", "settling", "settled", "unknown", "released", "reversed"]

@@ -7,8 +7,8 @@ from campus.catalog.openapi import service_of
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import Config
 from campus.errors import ConfigError, LoadError
-from campus.payments.networks import network_of, with_checksum
-from campus.payments.terms import KEY_ARGUMENT, PaidTool, Payee, Pricing, paid_tool_of
+from campus.features.payments.networks import network_of, with_checksum
+from campus.features.payments.terms import KEY_ARGUMENT, PaidTool, Payee, Pricing, paid_tool_of
 from campus.pricing import Offer, Price
 from twins import Operation
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, true
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
 

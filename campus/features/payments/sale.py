@@ -14,13 +14,13 @@ from campus.addresses import network_of
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
 from campus.observability.metrics import Metrics
-from campus.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
-from campus.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
-from campus.payments.states import not_sold
-from campus.payments.tables import PaymentRow
-from campus.payments.terms import without_terms
-from campus.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
-from campus.paywall.selling import PaidRequest, Selling
+from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
+from campus.features.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
+from campus.features.payments.states import not_sold
+from campus.features.payments.tables import PaymentRow
+from campus.features.payments.terms import without_terms
+from campus.features.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
+from campus.features.payments.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.steps import PAID, RECEIPT, GatedCall, Opening, Purchase, Receipt, Sold, Step
 from twins import Problem

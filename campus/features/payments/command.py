@@ -19,11 +19,11 @@ from campus.config import Config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
 from campus.observability import utc_text
-from campus.payments.audit import Findings
-from campus.payments.ledger import Accounts, Period, Revenue
-from campus.payments.reconciler import Resolution
-from campus.payments.setup import Payments, open_payments
-from campus.payments.tables import LedgerRow
+from campus.features.payments.audit import Findings
+from campus.features.payments.ledger import Accounts, Period, Revenue
+from campus.features.payments.reconciler import Resolution
+from campus.features.payments.setup import Payments, open_payments
+from campus.features.payments.tables import LedgerRow
 from campus.pricing import Price
 from twins import spreadsheet_text
 

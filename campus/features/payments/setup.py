@@ -21,21 +21,21 @@ from campus.jobs import Task
 from campus.jobs.scheduler import process_name
 from campus.keys.sales import KeySales
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
-from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
-from campus.payments.chain import Chain
-from campus.payments.jobs import ClockSteps, tasks_of
-from campus.payments.ledger import Ledger
-from campus.payments.networks import network_of
-from campus.payments.payment import Facilitator
-from campus.payments.processor import PaymentProcessor
-from campus.payments.queue import WorthlessPayments
-from campus.payments.reconciler import Reconciler, Resolution, UnprovenPayments
-from campus.payments.reservations import LEASE, Leases, Reservations
-from campus.payments.settlement import ChainTimeouts, Settlement
+from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
+from campus.features.payments.chain import Chain
+from campus.features.payments.jobs import ClockSteps, tasks_of
+from campus.features.payments.ledger import Ledger
+from campus.features.payments.networks import network_of
+from campus.features.payments.payment import Facilitator
+from campus.features.payments.processor import PaymentProcessor
+from campus.features.payments.queue import WorthlessPayments
+from campus.features.payments.reconciler import Reconciler, Resolution, UnprovenPayments
+from campus.features.payments.reservations import LEASE, Leases, Reservations
+from campus.features.payments.settlement import ChainTimeouts, Settlement
 from campus.storage import Storage
 from campus.storage.leases import Lease
 
-FACILITATOR = "campus.payments.facilitator"
+FACILITATOR = "campus.features.payments.facilitator"
 WAIT_LONGER = 1.25
 """How many times as long a call waits for another one that presented the same payment before: for its tool and the chain."""
 CHECKED_BACK = timedelta(days=1)
@@ -79,7 +79,7 @@ class LazyFacilitator:
         async with self._loading:
             if self._loaded is None:
                 await run_sync(load_x402)
-                from campus.payments.facilitator import X402Facilitator  # now in memory
+                from campus.features.payments.facilitator import X402Facilitator  # now in memory
 
                 self._loaded = X402Facilitator(self._client, url=self._url, network=self._network)
             return self._loaded

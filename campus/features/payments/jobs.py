@@ -5,10 +5,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from campus.jobs import Task
-from campus.payments.audit import UNCLAIMED_EXPLAINED, Audit, report
-from campus.payments.ledger import Ledger
-from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import delete_expired, delete_released
+from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, report
+from campus.features.payments.ledger import Ledger
+from campus.features.payments.reconciler import Reconciler
+from campus.features.payments.reservations import delete_expired, delete_released
 from campus.storage import Storage
 
 RECONCILE_SECONDS = 15

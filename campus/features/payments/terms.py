@@ -9,10 +9,10 @@ from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
-from campus.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
-from campus.payments.networks import Network
-from campus.payments.payment import Sale, ServiceListing
-from campus.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
+from campus.features.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
+from campus.features.payments.networks import Network
+from campus.features.payments.payment import Sale, ServiceListing
+from campus.features.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
 from campus.pricing import Offer, Price, task_seconds
 from campus.problems import RefusalWithMeta
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from campus.keys.makers import Makers
-from campus.tasks.store import LEASE, TaskStore
+from campus.features.tasks.store import LEASE, TaskStore
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

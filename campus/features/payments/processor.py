@@ -30,14 +30,14 @@ from datetime import datetime
 
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
-from campus.payments.chain import Chain
-from campus.payments.ledger import Event, Ledger
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, receipt_of
-from campus.payments.queue import PaymentQueue, WorthlessPayments
-from campus.payments.reconciler import Reconciler
-from campus.payments.reservations import Reservations, as_sold, stored_answer, transfer_of
-from campus.payments.settlement import Load, Settlement, uninterrupted
-from campus.payments.states import (
+from campus.features.payments.chain import Chain
+from campus.features.payments.ledger import Event, Ledger
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, receipt_of
+from campus.features.payments.queue import PaymentQueue, WorthlessPayments
+from campus.features.payments.reconciler import Reconciler
+from campus.features.payments.reservations import Reservations, as_sold, stored_answer, transfer_of
+from campus.features.payments.settlement import Load, Settlement, uninterrupted
+from campus.features.payments.states import (
     Step,
     already_used,
     clock_advice,
@@ -51,7 +51,7 @@ from campus.payments.states import (
     unverified,
     used_elsewhere,
 )
-from campus.payments.tables import PaymentRow
+from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
 PAUSES = Backoff.doubling(0.05, longest=1.0)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
-from campus.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
-from campus.payments.node import Log, RpcUnavailable
-from campus.payments.reconciler import UnprovenPayments
-from campus.payments.tables import PaymentRow
+from campus.features.payments.chain import TRANSFER, Chain, Transfer, amount_of, income_filter, nonce_of, topic_of
+from campus.features.payments.node import Log, RpcUnavailable
+from campus.features.payments.reconciler import UnprovenPayments
+from campus.features.payments.tables import PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
 

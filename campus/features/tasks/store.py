@@ -27,7 +27,7 @@ from campus.shares import Counts
 from campus.steps import Receipt, Sold, TaskSeller
 from campus.storage import Storage
 from campus.storage.leases import Lease, is_held
-from campus.tasks.tables import TaskRow
+from campus.features.tasks.tables import TaskRow
 from twins import Problem
 
 LEASE = Lease(timedelta(seconds=10))
