@@ -11,20 +11,10 @@ if TYPE_CHECKING:
     from campus.api import __all__ as __all__
 
 
-LIGHT = {
-    "campus.building": ("Building", "Check", "Command", "Job", "Page", "Service", "Settings"),
-    "campus.config": ("read_config",),
-    "campus.core": ("open_feature",),
-    "campus.storage": ("Storage", "UtcDateTime", "registry"),
-}
-"""What a feature declares itself with: every command imports it."""
-LIGHT_NAMES = {name: module for module, names in LIGHT.items() for name in names}
-
-
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(LIGHT_NAMES.get(name, "campus.api")), name)
+    return getattr(import_module("campus.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,9 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.building import Building, Check, Command, Job, Page, Service, Settings
+from campus.building import Building, Check, Job, Page, Service
 from campus.caller import Caller
+from campus.feature import Settings
 from campus.pricing import access, free
 from campus.site import CurrentCaller, CurrentSite, Site
 from twins import Problem, route
@@ -13,7 +14,6 @@ __all__ = [
     "Building",
     "Caller",
     "Check",
-    "Command",
     "CurrentCaller",
     "CurrentSite",
     "Job",

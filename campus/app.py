@@ -17,6 +17,7 @@ import httpx
 
 from campus.alerts import Mailboxes, Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
+from campus.catalog.parts import FeatureSite
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
 from campus.checks import (
@@ -32,13 +33,14 @@ from campus.checks import (
     unruled_findings,
 )
 from campus.config import Config
-from campus.core import Core, open_core, open_tables, utc_now
+from campus.core import Core, open_core, utc_now
 from campus.errors import CampusError, JobFailed, LoadError, StorageError
 from campus.http.health import Health
-from campus.installed import OpenFeature, installed_features
+from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
 from campus.jobs.run import SharedJobStore
 from campus.keys.keyring import BuildingKeys, KeyRing
+from campus.keys.sign_ins import SignInLimit
 from campus.layout.forms import SentForms
 from campus.layout.renderer import Layout, template_folders
 from campus.observability.metrics import Metrics, Reading
@@ -86,6 +88,7 @@ class Campus:
     paywall: Paywall
     steps: Sequence[Step]
     features: Sequence[OpenFeature]
+    sign_ins: SignInLimit
     payments: Payments | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
@@ -280,16 +283,13 @@ async def assemble(
             serving=exclusive,
         )
         payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
-        for name, feature in installed_features().items():  # also without a table in campus.toml: commands and pages read what was noted
-            await open_tables(core, name, feature)
-        features = [OpenFeature(name, installed_features()[name], settings) for name, settings in config.features().items()]
+        features = config.features()
         wanted: list[OpenFeature | LoadedBuilding] = [*features, *plan.loaded]
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
-        paywall = Paywall(core.keys.tokens, plan.products, per_call=plan.pricing is not None, guide=plan.directory.guide())
-        steps = [step for one in features if one.building.steps for step in one.building.steps(sites[one.name])]
-        selling = selling_of(plan, payments)
-        steps = in_order([*steps, Quotas(core.usage, paywall, shared.metrics), Sale(selling, shared.metrics)])
+        paywall = Paywall(core.keys.tokens, plan.products, per_call=config.sells_calls, guide=plan.directory.guide())
         parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
+        found = [step for one in parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
+        in_turn = in_order([*found, Quotas(core.usage, paywall, shared.metrics), Sale(selling_of(plan, payments), shared.metrics)])
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = tasks_of(parts, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
@@ -307,8 +307,9 @@ async def assemble(
             shared.layout,
             shared.web,
             paywall,
-            steps,
+            in_turn,
             features,
+            SignInLimit(clock),
             payments,
             shared.stopping,
         )
@@ -347,40 +348,46 @@ class SharedServices:
     async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
         """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
-        tables = building.tables
-        storage: Storage = NoStorage(loaded.name)
-        if isinstance(loaded, OpenFeature):
-            storage = await open_tables(self.core, loaded.name, building)
-        elif tables:
-            await self._report_lost_database(loaded.name)
-            storage = await self.core.databases.storage_of(loaded.name, tables)
-        if self.serving and tables and (missing := await missing_from(storage, tables)):
-            raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
-        site: Site[Any, Any] = Site(
-            name=loaded.name,
-            url=self.plan.config.url,
-            settings=loaded.settings,
-            state=None,
-            storage=storage,
-            feeds=self.feeds,
-            web=self.web,
-            mail=self.mail,
-            mailboxes=Mailboxes(self.core.storage, self.clock, token_bytes),
-            keys=BuildingKeys(
-                self.core.keys, building=loaded.name, may_sell=isinstance(loaded, LoadedBuilding) and "keys" in loaded.table.grants
-            ),
-            directory=self.plan.directory,
-            log=logging.getLogger(f"campus.{loaded.name}"),
-            clock=self.clock,
-            elapsed=self.elapsed,
-            metrics=self.metrics,
-            stopping=self.stopping,
-            pages=self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
-            shares=not self.core.databases.is_single_process,
-            alone=self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
+        given: dict[str, Any] = {
+            "name": loaded.name,
+            "url": self.plan.config.url,
+            "settings": loaded.settings,
+            "state": None,
+            "storage": await self._storage(loaded),
+            "feeds": self.feeds,
+            "web": self.web,
+            "mail": self.mail,
+            "mailboxes": Mailboxes(self.core.storage, self.clock, token_bytes),
+            "keys": BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.grants),
+            "directory": self.plan.directory,
+            "log": logging.getLogger(f"campus.{loaded.name}"),
+            "clock": self.clock,
+            "elapsed": self.elapsed,
+            "metrics": self.metrics,
+            "stopping": self.stopping,
+            "pages": self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
+            "shares": not self.core.databases.is_single_process,
+            "alone": self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
+        }
+        site: Site[Any, Any] = (
+            FeatureSite(**given, config=self.plan.config, core=self.core, parts=self.plan.parts)
+            if isinstance(loaded, OpenFeature)
+            else Site(**given)
         )
         async with AsyncExitStack() as stack:
             yield replace(site, state=await _state_of(loaded, site, stack))
+
+    async def _storage(self, loaded: LoadedBuilding | OpenFeature) -> Storage:
+        """A feature's is campus's own, where its tables are."""
+        if isinstance(loaded, OpenFeature):
+            return self.core.storage
+        if (tables := loaded.building.tables) is None:
+            return NoStorage(loaded.name)
+        await self._report_lost_database(loaded.name)
+        storage = await self.core.databases.storage_of(loaded.name, tables)
+        if self.serving and (missing := await missing_from(storage, tables)):
+            raise LoadError(f"building {loaded.name!r} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
+        return storage
 
     async def _report_lost_database(self, name: str) -> None:
         """Log an error if a building's database has no tables although its jobs have run: it was lost, and is created again."""

@@ -27,11 +27,10 @@ from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
-from campus.http_parts import opened_features
+from campus.http_parts import http_parts
 from campus.jobs.scheduler import process_name
 from campus.layout.renderer import Link, Pages
 from campus.pages.keys import PATH as KEYS
-from campus.pages.keys import SignInLimit
 from campus.pages.pricing import PATH as PRICING
 from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
@@ -92,9 +91,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
 def open_admin(campus: Campus) -> ASGIApp:
     """The ASGI app of the operator's listener: metrics, readiness, and with CAMPUS_OPERATOR_PASSWORD the operator's pages."""
     server = campus.plan.config.server
-    added = {
-        name: value for feature in opened_features(campus, SignInLimit(campus.core.now)) for name, value in feature.operators().items()
-    }
+    added = {name: value for feature in http_parts(campus) for name, value in feature.operators().items()}
     proxies = campus.plan.config.operators_proxies
     return admin_app(campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=proxies, **added)
 
@@ -107,8 +104,7 @@ class Endpoints:
         self._visitors = Visitors(
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self._sign_ins = SignInLimit(campus.core.now)
-        self.features = list(opened_features(campus, self._sign_ins))
+        self.features = http_parts(campus)
         self._maker = FrameMaker(campus, runner)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
@@ -334,7 +330,7 @@ class Endpoints:
                 now=campus.core.now,
                 clients=campus.core.clients,
                 usage=campus.core.usage,
-                sign_ins=self._sign_ins,
+                sign_ins=campus.sign_ins,
                 pricing=self._pricing,
             ),
         ]
@@ -383,8 +379,8 @@ class Endpoints:
             await RECONNECTS.sleep(failures)
             try:
                 plan = self._campus.plan
-                per_call, config = plan.pricing is not None, plan.config
-                return await open_server(loaded, per_call=per_call, seconds=LATE_SECONDS, is_local=config.is_local)
+                config = plan.config
+                return await open_server(loaded, per_call=config.sells_calls, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
                 remote.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served

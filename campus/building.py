@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, ismethod, signature
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from sqlmodel import SQLModel
 from starlette.responses import Response
 
-from campus.addresses import read_number
+from campus.feature import Settings
 
 __all__ = ["CONTRACT", "Building", "Check", "Holding", "Holdings", "Job", "Page", "Service", "Settings", "ToolCall"]
 
@@ -52,21 +51,6 @@ def check_choice(name: str, given: object, choices: object) -> None:
     """Raises ValueError, with the choices, for a value that is none of a Literal's."""
     if given not in get_args(choices):
         raise ValueError(f"{name}={given!r} is unknown; the values are: {', '.join(map(repr, get_args(choices)))}")
-
-
-class Settings(BaseModel):
-    """Base of a building's settings: the keys of its table in campus.toml.
-
-    A field of type SecretStr is read from the environment only, as CAMPUS_<BUILDING>_<FIELD>.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def is_no_text_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse texts and booleans for numbers, and the like, before pydantic converts them."""
-        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 @dataclass(frozen=True)
@@ -222,24 +206,13 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class Command:
-    """A command `campus NAME`: `function` is "module:name" of a function or of a cyclopts App, imported when the command is used."""
-
-    name: str
-    function: str
-    help: str
-
-
-@dataclass(frozen=True)
 class Building:
-    """What an entry point of the group `campus.buildings` names; without a server, of the group `campus.features`.
+    """What an entry point of the group `campus.buildings` names; without a server, what a Feature names.
 
-    `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`. Without one it is a
-    feature: its settings are the table [NAME] of campus.toml, its tables are in campus's own database, with a history of their own, so
-    that one transaction writes them and a key or a payment. Each is named as the feature is, or begins with its name and `_`.
-    `steps` makes the steps of every call, by `(site)`; see campus.steps. `commands` are there also without the table.
-    `templates` are texts by name, for a feature of one file. `is_default` opens it without its table. `http` is "module:Class" of its
-    routes and layers; see campus.http_parts.
+    `server` is a module-level FastMCP server, which campus does not change, or a factory `(settings) -> FastMCP`.
+    `steps` makes its steps of every call, by `(site)`; see campus.steps. `http` makes what it adds to HTTP, by `(campus, site)`; see
+    campus.http_parts. `plans` makes what it adds to the plan, by `(config, settings, opened)`; see campus.catalog.parts.
+    `templates` are texts by name, for a feature of one file.
     `state` creates what the tools of one process share: a value, or an async context manager that yields it.
     `problems` explains the problem codes that its tools raise, `{code: text}`; served at /errors/<code>.
     `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
@@ -275,10 +248,9 @@ class Building:
     outbox: Any = None
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
     steps: Callable[..., Sequence[Any]] | None = None
-    commands: Sequence[Command] = ()
-    http: str | None = None
+    http: Callable[..., Any] | None = None
+    plans: Callable[..., Any] | None = None
     templates: Mapping[str, str] = field(default_factory=dict)
-    is_default: bool = False
     contract: int = 1
 
     def __post_init__(self) -> None:

@@ -39,19 +39,17 @@ from campus.addresses import (
     read_shop,
     url_host,
 )
-from campus.building import Building, Settings
 from campus.config_tables import (
-    ConnectTable,
     DiscoveryTable,
     MailTable,
     PaymentsTable,
     PriceText,
     StorageTable,
-    Table,
     WebTable,
 )
 from campus.errors import ConfigError
-from campus.installed import installed_features
+from campus.feature import Settings
+from campus.installed import OpenFeature, installed_features
 from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -96,7 +94,7 @@ def _read_admin(address: Any) -> Listen | None:
 DirectMode = Literal["on", "off", "explain"]
 
 
-class ServerTable(Table):
+class ServerTable(Settings):
     """[server]: the service's name and addresses."""
 
     name: str = Field(default="campus", min_length=1, max_length=60)
@@ -137,7 +135,7 @@ class ServerTable(Table):
 MOST_CALLS_OF_A_KEY = 10**12
 
 
-class ProductTable(Table):
+class ProductTable(Settings):
     """[products.NAME]: a key that can be bought."""
 
     scope: str
@@ -186,7 +184,7 @@ LARGEST_BODY = 1024 * 1024
 """The bytes of the largest body that campus reads."""
 
 
-class ToolTable(Table):
+class ToolTable(Settings):
     """[buildings.NAME.tools] PATTERN = {…}: the operator's settings for the tools that match the pattern."""
 
     price: PriceText | None = None
@@ -260,7 +258,7 @@ class BuildingTable(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Config(Table):
+class Config(Settings):
     """The whole of campus.toml."""
 
     server: ServerTable = ServerTable()
@@ -270,7 +268,6 @@ class Config(Table):
     payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
-    connect: ConnectTable | None = None
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
@@ -306,10 +303,15 @@ class Config(Table):
         config._is_authors = True
         return config
 
-    def features(self) -> dict[str, Any]:
-        """The settings of each feature that is opened, by its name."""
-        found = {name: getattr(self, name) for name, feature in installed_features().items() if has_table(feature)}
-        return {name: settings for name, settings in found.items() if settings is not None}
+    def features(self) -> list[OpenFeature]:
+        """The features that are opened: those that have a table, and those that need none."""
+        found = [OpenFeature(name, feature, getattr(self, name, None)) for name, feature in installed_features().items()]
+        return [one for one in found if one.settings is not None or one.feature.always]
+
+    @property
+    def sells_calls(self) -> bool:
+        """Whether calls can be paid for one by one here."""
+        return self.payments is not None or any(one.feature.sells for one in self.features())
 
     @property
     def url(self) -> str:
@@ -329,11 +331,6 @@ class Config(Table):
         Whoever is on this machine could otherwise name another address for each guess of the password.
         """
         return self.server.trusted_proxies if "trusted_proxies" in self.server.model_fields_set else ()
-
-    @property
-    def connect_url(self) -> str | None:
-        """The address below which connected clients come in, without a slash at its end; None without [connect]."""
-        return None if self.connect is None else self.connect.url or f"{self.url}/connect"
 
     @property
     def operator_password(self) -> str | None:
@@ -375,19 +372,11 @@ class Config(Table):
         return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}, "payments": None})
 
 
-def has_table(feature: Building) -> bool:
-    """Whether campus.toml may have a table for it."""
-    return feature.http is None or feature.settings is not Settings
-
-
 @cache
 def config_model() -> type[Config]:
     """The form of campus.toml: that of the core, with a table for each feature that is installed."""
-    fields: dict[str, Any] = {
-        name: (feature.settings, feature.settings()) if feature.is_default else (feature.settings | None, None)
-        for name, feature in installed_features().items()
-        if has_table(feature)
-    }
+    tables = {name: (each.settings, each.always) for name, each in installed_features().items() if each.settings is not None}
+    fields: dict[str, Any] = {name: (table, table()) if always else (table | None, None) for name, (table, always) in tables.items()}
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
 
 

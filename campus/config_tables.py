@@ -3,27 +3,16 @@
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from campus.addresses import read_contact, read_exempt_host, read_number, read_origin, read_web_address
+from campus.addresses import read_contact, read_exempt_host, read_web_address
+from campus.feature import Settings
 from campus.pricing import Price
 
 NOBODY = f"0x{'0' * 40}"
 
 
-class Table(BaseModel):
-    """Base of every table."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def is_no_text_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse texts and booleans for numbers, and the like, before pydantic converts them."""
-        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
-
-
-class StorageTable(Table):
+class StorageTable(Settings):
     """[storage]: `sqlite:DIRECTORY`, relative to campus.toml, or `postgresql://user@host/database`."""
 
     url: str = "sqlite:data"
@@ -51,7 +40,7 @@ Wallet = Annotated[str, AfterValidator(_is_wallet)]
 WebAddress = Annotated[str, AfterValidator(read_web_address)]
 
 
-class PaymentsTable(Table):
+class PaymentsTable(Settings):
     """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
 
     network: str
@@ -86,7 +75,7 @@ class PaymentsTable(Table):
         return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
 
-class MailTable(Table):
+class MailTable(Settings):
     """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
 
     host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$", examples=["smtp.example"])
@@ -101,23 +90,14 @@ class MailTable(Table):
     """Default: implicit on port 465, starttls with a password, else whatever the server offers."""
 
 
-class WebTable(Table):
+class WebTable(Settings):
     """[web]: the rules for URLs that callers send."""
 
     allowed_hosts: frozenset[Annotated[str, AfterValidator(read_exempt_host)]] = frozenset()
     """Exempt from the address rules, with http and any port too: for tests and local use."""
 
 
-class ConnectTable(Table):
-    """[connect]: lets clients in that speak OAuth only, such as chat apps, by a key that their user types on a page."""
-
-    url: Annotated[str, AfterValidator(read_origin)] | None = None
-    """A host of its own for it, such as https://connect.example.com; default: /connect below the public URL."""
-    client_documents: bool = True
-    """Whether a client's id may be the URL of its metadata document. False where campus cannot reach the internet: clients register."""
-
-
-class DiscoveryTable(Table):
+class DiscoveryTable(Settings):
     """[discovery]: what crawlers and registries are told of the service."""
 
     contact: Annotated[str, AfterValidator(read_contact)] | None = None

@@ -9,7 +9,6 @@ from time import monotonic
 
 from sqlmodel import SQLModel
 
-from campus.building import Building
 from campus.config import Config
 from campus.installed import installed_features, place_of
 from campus.keys.access_tokens import AccessTokens
@@ -72,17 +71,18 @@ async def open_core(
     tables: Mapping[str, type[SQLModel]] | None = None,
     made: bool = False,
 ) -> AsyncIterator[Core]:
-    """Open the database that campus.toml names with campus's own tables, which are made if there are none.
+    """Open the database that campus.toml names with campus's own tables and those of features, which are made if there are none.
 
     `exclusive` is for serving: it claims embedded files for this process, and migrates databases of an older version, which others
     refuse. `reading` is for commands that only read. `tables` are the tables of everything that will be opened on it, so that a
     database of another version is found before anything is written; with `made`, one that is empty is refused too.
     """
     async with open_databases(config, exclusive=exclusive, reading=reading, migrates=exclusive) as databases:
-        await databases.check({"campus": CoreTables, **(tables or {})}, made=made)
-        await databases.check(feature_tables())
+        await databases.check({"campus": CoreTables, **feature_tables(), **(tables or {})}, made=made)
         await databases.refuse_lost("campus", others=config.buildings)
         storage = await databases.storage_of("campus", CoreTables)
+        for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
+            await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
         tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
         clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
@@ -90,21 +90,9 @@ async def open_core(
         yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
 
 
-async def open_tables(core: Core, name: str, feature: Building) -> Storage:
-    """The storage of a feature's tables, which are made if there are none: campus's own."""
-    return core.storage if feature.tables is None else await core.databases.storage_of(place_of(name), feature.tables)
-
-
-@asynccontextmanager
-async def open_feature(config: Config, name: str, *, reading: bool = False) -> AsyncIterator[Storage]:
-    """The storage of a feature, for its commands."""
-    async with open_core(config, reading=reading) as core:
-        yield await open_tables(core, name, installed_features()[name])
-
-
 def feature_tables() -> dict[str, type[SQLModel]]:
     """The tables of the features that are installed, by the names of their histories."""
-    return {place_of(name): feature.tables for name, feature in installed_features().items() if feature.tables}
+    return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
 
 
 def database_password(config: Config) -> str | None:

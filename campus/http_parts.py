@@ -1,20 +1,18 @@
-"""What features add to HTTP: routes, layers around the app, and the operator's listener; a Building names its class as `http`."""
+"""What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
 
-from collections.abc import Collection, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from starlette.types import ASGIApp
 
 from campus.app import Campus
 from campus.catalog.plan import Plan
-from campus.installed import installed_features
-from campus.pages.keys import SignInLimit
+from campus.site import Site
 from twins import RouteEntry
 
 
 class HttpPart:
-    """Base of it: it overrides what it adds. `is_wanted` says by campus.toml whether this campus has it."""
+    """Base of what Building(http=…) makes, once for each process that serves: it overrides what it adds."""
 
     links: str = ""
     """The Link header of every page."""
@@ -23,14 +21,9 @@ class HttpPart:
     more_urls: Collection[str] = ()
     """Further addresses that are served."""
 
-    def __init__(self, campus: Campus, sign_ins: SignInLimit) -> None:
+    def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus
-        self.sign_ins = sign_ins
-
-    @classmethod
-    def is_wanted(cls, plan: Plan) -> bool:
-        """Whether it is opened."""
-        return True
+        self.site = site
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""
@@ -45,12 +38,6 @@ class HttpPart:
         return {}
 
 
-def opened_features(campus: Campus, sign_ins: SignInLimit) -> Iterator[HttpPart]:
-    """Those that this campus has."""
-    for feature in installed_features().values():
-        if feature.http is None:
-            continue
-        module, _, attribute = feature.http.partition(":")
-        found: type[HttpPart] = getattr(import_module(module), attribute)
-        if found.is_wanted(campus.plan):
-            yield found(campus, sign_ins)
+def http_parts(campus: Campus) -> list[HttpPart]:
+    """Those of this campus."""
+    return [http(campus, campus.sites[one.name]) for one in campus.parts if (http := one.loaded.building.http) is not None]

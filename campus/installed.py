@@ -1,4 +1,4 @@
-"""The features that are installed: entry points of the group `campus.features`, each a Building without a server."""
+"""The features that are installed: entry points of the group `campus.features`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from campus.building import Building
 from campus.errors import LoadError
+from campus.feature import Feature, Settings
 
 GROUP = "campus.features"
 
 
 @dataclass(frozen=True)
 class OpenFeature:
-    """A feature of campus.toml with its settings. It stands where a building does, whose jobs, services, checks and gauges campus runs."""
+    """A feature with its settings. It stands where a building does: campus runs its jobs, services, checks and gauges as a building's."""
 
     name: str
-    building: Building
-    settings: Any
+    feature: Feature
+    settings: Settings | None
 
     @property
     def loaded(self) -> "OpenFeature":
@@ -26,23 +26,28 @@ class OpenFeature:
         return self
 
     @property
-    def place(self) -> str:
-        """What the storage calls its history, in campus's own database."""
-        return place_of(self.name)
+    def grants(self) -> tuple[str, ...]:
+        """It sells no keys as a building does."""
+        return ()
+
+    @property
+    def building(self) -> Any:
+        """What it gives."""
+        return self.feature.opened
 
 
 def place_of(feature: str) -> str:
-    """What the storage calls a feature's history."""
+    """What the storage calls a feature's history, in campus's own database."""
     return f"campus.{feature}"
 
 
 @cache
-def installed_features() -> Mapping[str, Building]:
+def installed_features() -> Mapping[str, Feature]:
     """Every feature by its name. LoadError for one that is none."""
-    found: dict[str, Building] = {}
+    found: dict[str, Feature] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         feature = entry.load()
-        if not isinstance(feature, Building) or feature.server is not None or entry.name in found:
-            raise LoadError(f"the entry point {entry.value!r} of {GROUP} names no Building without a server, or its name is taken")
+        if not isinstance(feature, Feature) or entry.name in found:
+            raise LoadError(f"the entry point {entry.name} = {entry.value!r} of {GROUP} names no Feature, or its name is taken")
         found[entry.name] = feature
     return found

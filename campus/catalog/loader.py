@@ -94,6 +94,11 @@ class LoadedBuilding:
     failure: str | None = None
     """Why its own code could not be loaded; then it stays closed."""
 
+    @property
+    def grants(self) -> Sequence[str]:
+        """What campus.toml allows it beyond what every building may."""
+        return self.table.grants
+
     @classmethod
     def failed(cls, name: str, table: BuildingTable, error: BuildingFailed) -> Self:
         """One whose code could not be loaded, which is logged with its traceback."""

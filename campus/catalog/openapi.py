@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
+from campus.catalog.parts import PlanPart
 from campus.catalog.server import HOW_TO_HIDE, OpenBuilding, summary_of
 from campus.features.tasks.documents import TASK_SCHEMA, accepted_response, task_paths
 from campus.config import Config
@@ -61,20 +62,22 @@ INSTRUCTIONS = (
 KEYS_ONLY = "Payments per call are not available here. A paid resource returns which keys unlock it, and where to buy them."
 
 
-def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricing | None) -> dict[str, dict[str, Any]]:
+def documents_of(
+    config: Config, opened: Sequence[OpenBuilding], pricing: Pricing | None, parts: Sequence[PlanPart] = ()
+) -> dict[str, dict[str, Any]]:
     """The documents by path: OpenAPI of each building, of all, and a short form for the one that campus.toml names; the payment terms."""
     offers = {one.name: one.offers for one in opened}
-    parts: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "servers": [config.url],
-        "responses": _responses(offers, pricing),
-        "extras": _extras(offers, pricing),
-        "components": _components(pricing, has_tasks=any(one.has_tasks for one in opened)),
+        "responses": _responses(offers, pricing, parts),
+        "extras": _extras(offers, pricing, parts),
+        "components": _components(pricing, parts, has_tasks=any(one.has_tasks for one in opened)),
         "conversions": {},
     }
 
     def document(operations: Operations, title: str, description: str, version: str | None = None) -> dict[str, Any]:
         try:
-            return openapi(operations, title=title, version=version or metadata.version("mcp-campus"), description=description, **parts)
+            return openapi(operations, title=title, version=version or metadata.version("mcp-campus"), description=description, **shared)
         except (LookupError, AttributeError, TypeError, ValueError) as error:  # the schemas of another server's tools may be anything
             raise LoadError(f"{title!r}: the schemas of its tools cannot be read ({error!r}); {HOW_TO_HIDE}") from None
 
@@ -83,10 +86,13 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     with_tasks = [one.name for one in opened if one.has_tasks]
     for name in with_tasks:
         by_name[name]["paths"] |= task_paths([name], grouped=False)
+    for one in opened:
+        by_name[one.name]["paths"] |= {path: item for part in parts for path, item in part.paths(one, grouped=False).items()}
     documents = {f"/{name}/openapi.json": found for name, found in by_name.items()}
     documents["/.well-known/x402"] = _payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
     documents["/v1/openapi.json"] = every = document(operations, config.server.name, "Every tool of every building.")
     every["paths"] |= task_paths(with_tasks, grouped=True)
+    every["paths"] |= {path: item for one in opened for part in parts for path, item in part.paths(one, grouped=True).items()}
     if config.server.openapi in by_name:
         named = next(one for one in opened if one.name == config.server.openapi)
         documents["/openapi.json"] = document(
@@ -98,7 +104,7 @@ def documents_of(config: Config, opened: Sequence[OpenBuilding], pricing: Pricin
     elif "openapi" in config.server.model_fields_set and config.server.openapi not in config.buildings:
         names = ", ".join(by_name)
         raise ConfigError(f"[server] openapi = {config.server.openapi!r} is not an open building; the open buildings are: {names}")
-    return documents
+    return documents | {path: found for part in parts for path, found in part.documents().items()}
 
 
 def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> list[Operation]:
@@ -108,26 +114,28 @@ def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> 
     return [replace(one, route=replace(one.route, methods=("GET",))) for one in shown]
 
 
-def _components(pricing: Pricing | None, *, has_tasks: bool) -> dict[str, Any]:
+def _components(pricing: Pricing | None, parts: Sequence[PlanPart], *, has_tasks: bool) -> dict[str, Any]:
     """The key, and the schemas of a 402 that asks for payment and of a task."""
     schemas = ({"PaymentRequired": TERMS} if pricing else {}) | ({"Task": TASK_SCHEMA} if has_tasks else {})
+    schemas |= {name: schema for part in parts for name, schema in part.schemas.items()}
     return {"securitySchemes": {"key": KEY}} | ({"schemas": schemas} if schemas else {})
 
 
-def _responses(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
+def _responses(offers: Offers, pricing: Pricing | None, parts: Sequence[PlanPart]) -> Callable[[Operation], dict[str, Any]]:
     """402 for a tool that is not free, 202 for one that runs as a task; every other problem is the document's default response."""
 
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
         accepted = accepted_response(operation)
+        added = {status: response for part in parts for status, response in part.responses(operation, offer).items()}
         if offer.access.is_free:
-            return accepted
-        return accepted | {"402": TERMS_RESPONSE if pricing and pricing.sells(offer) else problem_response(NO_KEY)}
+            return accepted | added
+        return accepted | added | {"402": TERMS_RESPONSE if pricing and pricing.sells(offer) else problem_response(NO_KEY)}
 
     return of
 
 
-def _extras(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], dict[str, Any]]:
+def _extras(offers: Offers, pricing: Pricing | None, parts: Sequence[PlanPart]) -> Callable[[Operation], dict[str, Any]]:
     """How a tool that is not free is unlocked, and what a call costs if it can be paid for.
 
     A payment is not a `security` scheme and needs none: crawlers read `x-payment-info`.
@@ -139,7 +147,8 @@ def _extras(offers: Offers, pricing: Pricing | None) -> Callable[[Operation], di
         security: list[dict[str, list[str]]] = [] if offer.access.key == "never" else [{"key": []}]
         if security and (sold or offer.access.is_free):
             security.append({})
-        return {"security": security} | ({"x-payment-info": _payment_info(offer, pricing)} if sold and pricing else {})
+        added = {name: value for part in parts for name, value in part.extras(operation, offer).items()}
+        return {"security": security} | ({"x-payment-info": _payment_info(offer, pricing)} if sold and pricing else {}) | added
 
     return of
 

@@ -1,18 +1,17 @@
 """The plan: everything known before a database is opened, checked as a whole: buildings, tools, routes, prices, documents, directory."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from campus.addresses import is_loopback
 from campus.building import Job
 from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, trial_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
+from campus.catalog.parts import PlanPart, made_parts
 from campus.features.payments.pricing import open_pricing
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
@@ -37,6 +36,8 @@ class Plan:
     pricing: Pricing | None = None
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
+    parts: Mapping[str, PlanPart] = field(default_factory=dict)
+    """What features add, by their names."""
 
     @property
     def loaded(self) -> Iterator[LoadedBuilding]:
@@ -133,7 +134,7 @@ async def _open_into(found: dict[str, OpenBuilding | Exception | None], loaded: 
 async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exception | None:
     """None when another server does not answer or cannot be served. An error is returned, since the task group would wrap it."""
     try:
-        return await open_server(loaded, per_call=config.payments is not None, is_local=config.is_local)
+        return await open_server(loaded, per_call=config.sells_calls, is_local=config.is_local)
     except Unreachable:
         return None
     except Exception as error:
@@ -145,8 +146,8 @@ async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exce
 
 def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding] = ()) -> Plan:
     """The plan of these servers; ConfigError or LoadError when they conflict with one another or with campus."""
-    _check_connect(config)
-    _check_routes(opened, closed)
+    parts = made_parts(config, opened)
+    _check_routes(opened, closed, parts.values())
     _check_jobs(opened)
     _check_problems(opened)
     pricing = open_pricing(config, opened)
@@ -154,28 +155,24 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     products = tuple(product_entries(config.products, seller, config.discovery.contact))
     payment = payment_entry(pricing) if pricing else None
     trial = trial_of(opened, url=config.url)
-    sign_in = {one.name: f"{config.connect_url}/{one.name}/mcp" for one in opened if config.connect and not one.sells_keys}
-    directory = Directory(config.server.name, config.url, products, payment, trial, sign_in)
+    directory = Directory(config.server.name, config.url, products, payment, trial)
+    for part in parts.values():
+        part.enter(directory)
     for one in opened:
         directory.add(building_entry(one, url=config.url, products=products, per_call=pricing is not None))
-    return Plan(config, tuple(opened), products, directory, documents_of(config, opened, pricing), pricing, tuple(closed))
+    return Plan(
+        config,
+        tuple(opened),
+        products,
+        directory,
+        documents_of(config, opened, pricing, tuple(parts.values())),
+        pricing,
+        tuple(closed),
+        parts,
+    )
 
 
-def _check_connect(config: Config) -> None:
-    """Clients of [connect] insist on https, except on the machine itself."""
-    if config.connect is None:
-        return
-    for name, url in {"server.public_url": config.url, "connect.url": config.connect.url or config.url}.items():
-        parts = urlsplit(url)
-        if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-            raise ConfigError(
-                f"[connect] needs https, because clients refuse to connect without it, and {name} is {url}; set it to https://…"
-            )
-    if config.connect.url is not None and urlsplit(config.connect.url).hostname == urlsplit(config.url).hostname:
-        raise ConfigError(f"connect.url is at the host of the service, {config.url}; name another host, or leave connect.url out")
-
-
-def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding]) -> None:
+def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:
     loaded = [*(one.loaded for one in opened), *closed]
     paths = [mcp_path_of(one) for one in loaded]
     if same := [one.name for one in loaded if paths.count(mcp_path_of(one)) > 1]:
@@ -183,7 +180,7 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     own = {"/openapi.json", "/v1/openapi.json", *(path for one in loaded for path in document_paths(one))}
     pages = {page.path for one in opened for page in one.loaded.building.pages}
     own |= {"/"} - pages  # campus has a start page of its own where no building has one
-    entries = list(_routes(opened))
+    entries = [*_routes(opened), *(route for part in parts for route in part.routes())]
     for entry in entries:
         if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
             raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")

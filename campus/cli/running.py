@@ -399,7 +399,8 @@ def migration(
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 
-    tables = (installed_features().get(building) or find(building, installed_buildings())).tables
+    features = installed_features()
+    tables = features[building].table_base if building in features else find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
     print(write_revision(tables, text))

@@ -1,5 +1,1 @@
 """The way in for clients that speak OAuth only: at /connect, whoever holds a key lets a client call with it, without an account."""
-
-from campus.building import Building
-
-feature = Building(http="campus.connect.routes:Connect")

@@ -23,10 +23,10 @@ from campus.directory import Directory
 from campus.errors import KeyRefused
 from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
+from campus.keys.sign_ins import WHY_NOT, SignInLimit
 from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
 from campus.pages.keys import PATH as KEYS_PATH
-from campus.pages.keys import WHY_NOT, SignInLimit
 from campus.shares import TokenBuckets
 from twins import Problem
 

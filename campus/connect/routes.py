@@ -12,10 +12,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.app import Campus
+from campus.building import Building
+from campus.catalog.parts import FeatureSite
 from campus.catalog.plan import Plan
 from campus.catalog.server import mcp_path_of
 from campus.connect.clients import ClientDocuments
 from campus.connect.consent import ConsentPages
+from campus.connect.feature import ConnectTable
+from campus.connect.plan import ConnectPlan
 from campus.connect.provider import Connectable, ConnectUrls, Provider
 from campus.connect.server import ClientEndpoints
 from campus.context import context_of
@@ -25,7 +29,6 @@ from campus.http.service_routes import answering, own_page
 from campus.http_parts import HttpPart
 from campus.keys.access_tokens import AccessTokens
 from campus.layout.accept import page_form
-from campus.pages.keys import SignInLimit
 from campus.paywall.admission import ALL, bearer
 from campus.problems import EXPLAINED_AT
 from twins import ANY, Problem, RouteEntry, RouteTable
@@ -80,17 +83,11 @@ class ConnectedMcp:
 class Connect(HttpPart):
     """What [connect] in campus.toml opens, in one process."""
 
-    @classmethod
-    def is_wanted(cls, plan: Plan) -> bool:
-        """See HttpPart."""
-        return plan.config.connect is not None
-
-    def __init__(self, campus: Campus, sign_ins: SignInLimit) -> None:
-        super().__init__(campus, sign_ins)
+    def __init__(self, campus: Campus, site: FeatureSite[ConnectTable]) -> None:
+        super().__init__(campus, site)
         config = campus.plan.config
         core = campus.core
-        assert config.connect is not None
-        self._own_url = config.connect.url
+        self._own_url = site.settings.url
         self.more_urls = [self._own_url] if self._own_url else ()
         self._service_url = config.url
         self._table = RouteTable()
@@ -100,12 +97,12 @@ class Connect(HttpPart):
             ConnectUrls(self._own_url, "") if self._own_url else ConnectUrls(config.url, "/connect"),
             self._buildings,
             core.clients,
-            ClientDocuments(campus.web, elapsed=monotonic) if config.connect.client_documents else None,
+            ClientDocuments(campus.web, elapsed=monotonic) if site.settings.client_documents else None,
             now=core.now,
             entropy=secrets.token_bytes,
         )
         pages = campus.layout.pages_of([TEMPLATES])
-        self._consent = ConsentPages(self._provider, pages, campus.plan.directory, core.keys, sign_ins=sign_ins, now=core.now)
+        self._consent = ConsentPages(self._provider, pages, campus.plan.directory, core.keys, sign_ins=campus.sign_ins, now=core.now)
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Sequence[RouteEntry]:
         """The routes at the service's own host for the buildings that are served now; `servers` are their MCP apps by path."""
@@ -172,3 +169,6 @@ def connectable(plan: Plan) -> Iterator[Connectable]:
     for closed in plan.closed:
         scopes = {closed.table.scope or closed.name, ALL}
         yield Connectable(closed.name, closed.name, mcp_path_of(closed), frozenset(scopes))
+
+
+building = Building(http=Connect, plans=ConnectPlan)

@@ -1,5 +1,1 @@
 """Documents for registries, crawlers and agents that look for this service: all made from campus.toml and the open buildings."""
-
-from campus.building import Building
-
-feature = Building(http="campus.discovery.routes:Discovery")

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from campus.building import Building
 from campus.catalog.plan import Plan
 from campus.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
 from campus.discovery.crawlers import (
@@ -125,3 +126,6 @@ class SecurityContact:
         if self._made is None or self._made[0] != text:
             self._made = text, Document.text(text)
         await self._made[1](scope, receive, send)
+
+
+building = Building(http=Discovery)

@@ -1,5 +1,1 @@
 """The operator's pages on the listener `[server] admin`, behind CAMPUS_OPERATOR_PASSWORD: what the command line shows and does."""
-
-from campus.building import Building
-
-feature = Building(http="campus.operator.routes:Operator")

@@ -12,16 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.app import Campus
-from campus.catalog.plan import Plan
+from campus.building import Building
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
+from campus.keys.sign_ins import SignInLimit
 from campus.layout.events import EventStreams
 from campus.layout.renderer import Layout, Link
 from campus.operator.overview import OverviewPage, jobs_of
 from campus.operator.pages import OperatorPages
 from campus.operator.payments import PaymentPages
 from campus.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
-from campus.pages.keys import SignInLimit
 from twins import Problem, RouteEntry
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,15 +41,11 @@ JOBS_SECONDS, OVERVIEW_SECONDS = 2.0, 5.0
 class Operator(HttpPart):
     """The operator's pages, where CAMPUS_OPERATOR_PASSWORD is set."""
 
-    @classmethod
-    def is_wanted(cls, plan: Plan) -> bool:
-        """See HttpPart."""
-        return plan.config.operator_password is not None
-
     def operators(self) -> dict[str, Any]:
         """See HttpPart."""
         password = self.campus.plan.config.operator_password
-        assert password is not None
+        if password is None:
+            return {}
         layout, pages = operators_pages(self.campus, password)
         return {"pages": pages, "problem_page": layout.problem_page}
 
@@ -136,3 +132,6 @@ async def _jobs_fingerprint(campus: Campus) -> bytes:
         (one.name, one.running, one.failures, f"{one.last_success:%H:%M}" if one.last_success else "") for one in await jobs_of(campus)
     ]
     return sha256(repr(found).encode()).digest()
+
+
+building = Building(http=Operator)

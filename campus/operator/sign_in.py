@@ -13,9 +13,9 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.context import context_of
 from campus.features.audit_log.log import OPERATOR, AuditLog
+from campus.keys.sign_ins import SignInLimit
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Pages
-from campus.pages.keys import SignInLimit
 from campus.secrets import digest_of
 from twins import Problem
 

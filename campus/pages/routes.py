@@ -10,11 +10,12 @@ from starlette.responses import RedirectResponse, Response
 from campus.directory import Directory
 from campus.http.service_routes import not_found, own_page
 from campus.keys.connected_clients import ConnectedClients
+from campus.keys.sign_ins import SignInLimit
 from campus.keys.usage import KeyUsage
 from campus.layout.accept import form_for
 from campus.layout.renderer import Layout, Pages
 from campus.pages.documents import DocumentPages
-from campus.pages.keys import PATH, KeyPages, SignInLimit
+from campus.pages.keys import PATH, KeyPages
 from campus.pages.pricing import PATH as PRICING
 from campus.pages.pricing import RECEIPT, PricingPages
 from campus.pages.tools import ToolPages

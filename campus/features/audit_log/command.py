@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from campus.cli.options import CAMPUS_TOML, ConfigFile
 from campus.cli.places import read_place
-from campus.core import open_feature
+from campus.core import open_core
 from campus.errors import ConfigError
 from campus.features.audit_log.log import audit_entries
 from campus.pricing import Price
@@ -40,8 +40,8 @@ def audit_log(
         raise ConfigError(f"--since {first.date()} is after --until {last.date()}; exchange them")
 
     async def run() -> None:
-        async with open_feature(read_place(config), "audit_log", reading=True) as storage:
-            await (_write_csv if format == "csv" else _write_json)(_rows(storage, first, last + timedelta(days=1)))
+        async with open_core(read_place(config), reading=True) as core:
+            await (_write_csv if format == "csv" else _write_json)(_rows(core.storage, first, last + timedelta(days=1)))
 
     anyio.run(run)
 

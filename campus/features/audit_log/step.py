@@ -1,10 +1,21 @@
-"""Notes how each call ended."""
+"""Notes how each call ended, stores that every few seconds, and deletes what is old."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
+from campus.building import Building, Job
+from campus.catalog.parts import FeatureSite
 from campus.context import Context
+from campus.features.audit_log.feature import AuditLogTable
 from campus.features.audit_log.log import AuditLog
 from campus.steps import PAID, GatedCall, Step
+
+FLUSH = timedelta(seconds=10)
+"""What a crash may lose."""
+DELETED_AT = "03:40"
+LogSite = FeatureSite[AuditLogTable, AuditLog]
 
 
 class Noted(Step):
@@ -28,3 +39,28 @@ def actor_of(context: Context) -> str | None:
         return context.caller.payer
     key = context.credential and context.credential.key
     return key.id if key else None
+
+
+@asynccontextmanager
+async def opened(site: LogSite) -> AsyncIterator[AuditLog]:
+    """The log of one process."""
+    log = AuditLog(site.storage, now=site.clock, kept=timedelta(days=site.settings.days))
+    yield log
+    await log.flush()
+
+
+async def flush(site: LogSite) -> None:
+    """Store what was noted."""
+    await site.state.flush()
+
+
+async def delete_old(site: LogSite) -> None:
+    """Delete what was kept for long enough."""
+    await site.state.delete_old()
+
+
+building = Building(
+    state=opened,
+    steps=lambda site: [Noted(site.state)],
+    jobs=[Job(flush, every=FLUSH, on="each"), Job(delete_old, daily_at=DELETED_AT)],
+)

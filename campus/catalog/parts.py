@@ -1,0 +1,65 @@
+"""What a feature is given when it is opened, and what it may add to the plan."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from campus.catalog.server import OpenBuilding
+from campus.config import Config
+from campus.core import Core
+from campus.directory import Directory
+from campus.pricing import Offer
+from campus.site import SettingsT, Site, StateT
+from twins import Operation, RouteEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSite(Site[SettingsT, StateT]):
+    """The Site of a feature. It has what no building is given: the databases and keys of the campus, and its configuration.
+
+    `storage` is campus's own, where the feature's tables are. `parts` are what features added to the plan, by their names.
+    """
+
+    config: Config
+    core: Core
+    parts: Mapping[str, "PlanPart"]
+
+
+class PlanPart:
+    """What a feature adds to the plan, which is made before a database is opened, and anew when a server's tools change.
+
+    `Building(plans=…)` makes one, by `(config, settings, opened)`, and raises ConfigError or LoadError for what cannot be served. A
+    feature without one adds nothing.
+    """
+
+    schemas: Mapping[str, Any] = {}
+    """Schemas of the OpenAPI documents, by name."""
+
+    def routes(self) -> Iterable[RouteEntry]:
+        """The routes that it will serve for buildings: no tool may have one of them."""
+        return ()
+
+    def enter(self, directory: Directory) -> None:
+        """Add to the directory, before the buildings' entries are made."""
+
+    def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """Further responses of a tool in OpenAPI documents, by status."""
+        return {}
+
+    def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """Further members of a tool's operation in OpenAPI documents."""
+        return {}
+
+    def paths(self, opened: OpenBuilding, *, grouped: bool) -> Mapping[str, Any]:
+        """Further paths of a building in an OpenAPI document; `grouped` in that of all buildings."""
+        return {}
+
+    def documents(self) -> Mapping[str, dict[str, Any]]:
+        """Further JSON documents, by path."""
+        return {}
+
+
+def made_parts(config: Config, opened: Sequence[OpenBuilding]) -> dict[str, PlanPart]:
+    """The parts of the features that campus.toml opens, by their names."""
+    makers = [(one, one.building.plans) for one in config.features()]
+    return {one.name: plans(config, one.settings, opened) for one, plans in makers if plans is not None}

@@ -1,0 +1,81 @@
+"""What campus knows of a feature before it is opened: its table in campus.toml, its commands, and where the rest of it is.
+
+Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from campus.addresses import read_number
+
+
+class Settings(BaseModel):
+    """Base of a building's settings: the keys of its table in campus.toml.
+
+    A field of type SecretStr is read from the environment only, as CAMPUS_<BUILDING>_<FIELD>.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def is_no_text_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse texts and booleans for numbers, and the like, before pydantic converts them."""
+        return read_number(value, cls.model_fields[str(info.field_name)].annotation)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command `campus NAME`: `function` is "module:name" of a function or of a cyclopts App, imported when the command is used."""
+
+    name: str
+    function: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
+
+    `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
+    `settings` are its table [NAME] of campus.toml, which opens it. With `always` it is opened without the table too, and one without
+    settings has no table. `commands` are there whether it is opened or not.
+    `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
+    `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
+    name and `_`. They are made whether it is opened or not, for its commands.
+    With `sells`, calls can be paid for where it is opened.
+    """
+
+    building: str
+    settings: type[Settings] | None = None
+    tables: str | None = None
+    commands: Sequence[Command] = ()
+    always: bool = False
+    sells: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("building", "tables"):
+            text = getattr(self, name)
+            if text is not None and (not isinstance(text, str) or ":" not in text):
+                raise TypeError(f'{name}= takes a text "module:name", which is imported when it is needed, not {text!r}')
+
+    @cached_property
+    def opened(self) -> Any:
+        """Its Building."""
+        return named(self.building)
+
+    @cached_property
+    def table_base(self) -> Any:
+        """The base class of its tables; None if it has none."""
+        return None if self.tables is None else named(self.tables)
+
+
+def named(text: str) -> Any:
+    """What "module:name" names."""
+    module, _, name = text.partition(":")
+    return getattr(import_module(module), name)
