@@ -22,6 +22,9 @@ from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.errors import CampusError, Unreachable, unwrapped_errors
+from campus.features.payments.receipts import receipts_of
+from campus.features.tasks.runner import TaskRunner, open_tasks
+from campus.features.tasks.store import TaskStore
 from campus.frames import FrameMaker, Frames
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
@@ -35,11 +38,8 @@ from campus.pages.pricing import PATH as PRICING
 from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
-from campus.features.payments.receipts import receipts_of
 from campus.problems import EXPLAINED_AT
 from campus.steps import task_seller
-from campus.features.tasks.runner import TaskRunner, open_tasks
-from campus.features.tasks.store import TaskStore
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
@@ -138,10 +138,11 @@ class Endpoints:
         self._visitors.buildings[name] = frames.opened
 
     def _plan(self, plan: Plan) -> None:
-        """Take another plan; the directory stays the same object, which the sites hold."""
-        directory = self._campus.plan.directory
-        self._campus.plan = replace(plan, directory=directory)
+        """Take another plan; the directory and the features' parts stay the same objects, which the sites hold."""
+        directory, parts = self._campus.plan.directory, self._campus.plan.parts
+        self._campus.plan = replace(plan, directory=directory, parts=parts)
         directory.take(plan.directory)
+        parts.update(plan.parts)
 
     def _changed(self, opened: OpenBuilding) -> ASGIApp:
         """Answers a request by what a building's server is now."""
@@ -390,7 +391,7 @@ class Endpoints:
         """Serve the building from now on, until the stack closes; returns the error if it cannot be served, and leaves nothing of it."""
         campus = self._campus
         before = campus.plan
-        entries = copy(before.directory)
+        entries, parts = copy(before.directory), dict(before.parts)
         async with AsyncExitStack() as attempt:
             try:
                 self._plan(before.with_opened(late))
@@ -403,6 +404,7 @@ class Endpoints:
                 failure = error
         campus.plan = before
         before.directory.take(entries)
+        before.parts.update(parts)
         self.route()
         return failure
 

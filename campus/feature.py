@@ -3,8 +3,8 @@
 Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -43,18 +43,21 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
-    `settings` are its table [NAME] of campus.toml, which opens it. With `always` it is opened without the table too, and one without
-    settings has no table. `commands` are there whether it is opened or not.
+    `settings` are its table [NAME] of campus.toml, which opens it; one without settings has no table. With `always` it is opened without
+    the table too: by the defaults, or where a key has none without settings, jobs, services and checks. `commands` are there whether it
+    is opened or not.
     `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
-    With `sells`, calls can be paid for where it is opened.
+    With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
+    that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key.
     """
 
     building: str
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
 

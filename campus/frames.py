@@ -13,15 +13,15 @@ from campus.catalog.authors import own_icons
 from campus.catalog.loader import error_with_place
 from campus.catalog.server import OpenBuilding
 from campus.errors import LoadError, StorageUnavailable
+from campus.features.tasks.background import BackgroundTasks
+from campus.features.tasks.runner import TaskRunner
 from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
 from campus.keys.request_states import RequestStateKeys
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
 from campus.paywall.mcp import AsTask, McpPaywall
 from campus.paywall.principal import Principals, enter, leave
-from campus.features.tasks.background import BackgroundTasks
 from campus.problems import EXPLAINED_AT
-from campus.features.tasks.runner import TaskRunner
 from twins import (
     THREADS,
     ArgumentChecker,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from campus.failure_rules import NEVER, FailureRule, read_rule
 
@@ -185,6 +185,29 @@ class Offer:
         if self.access.key == "never":
             return f"Costs {price}." if price else "Sold per call only, and payments are not available here."
         return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}."
+
+
+class Seller(Protocol):
+    """What sells calls that no key opens, in the words of others: made from campus.toml, before anything is opened."""
+
+    by: str
+    """By what a call is paid for, such as x402."""
+
+    def sells(self, offer: Offer) -> bool:
+        """Whether a call of the tool can be paid for."""
+        ...
+
+    def how(self, offer: Offer) -> str:
+        """How a caller who was refused opens the call."""
+        ...
+
+    def how_without_the_key(self, offer: Offer) -> str:
+        """The same for one whose key has spent its quota."""
+        ...
+
+    def unlock(self, offer: Offer) -> dict[str, Any]:
+        """The same as data."""
+        ...
 
 
 def task_seconds(tool: Any) -> int:

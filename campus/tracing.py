@@ -29,9 +29,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from campus.alerts.dispatcher import Dispatcher
 from campus.context import context_of
-from campus.jobs.run import Runner
 from campus.features.payments.processor import PaymentProcessor
 from campus.features.payments.settlement import Settlement
+from campus.jobs.run import Runner
 from campus.paywall.admission import Paywall
 from twins import Problem
 

@@ -8,7 +8,7 @@ from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
 from campus.directory import Directory
-from campus.pricing import Offer
+from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
 from twins import Operation, RouteEntry
 
@@ -32,6 +32,8 @@ class PlanPart:
     feature without one adds nothing.
     """
 
+    seller: Seller | None = None
+    """What sells calls, where they can be paid for."""
     schemas: Mapping[str, Any] = {}
     """Schemas of the OpenAPI documents, by name."""
 

@@ -86,11 +86,6 @@ def commands() -> App:
         "The environment is in servers/NAME beside campus.toml, with a lock, from which `campus add --locked` installs the same elsewhere.",
     )
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
-    app.command(
-        "campus.features.payments.command:app",
-        name="ledger",
-        help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept unproven payments.",
-    )
     return app
 
 

@@ -19,12 +19,13 @@ from campus.checks import Findings
 from campus.errors import CampusError
 from campus.features.audit_log.log import last_acts
 from campus.features.audit_log.tables import AuditRow
+from campus.features.payments.feature import payments_table
+from campus.features.payments.ledger import Accounts, Period, StateTotal
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages, in_words
 from campus.operator.checklist import Point, checklist
 from campus.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
-from campus.features.payments.ledger import Accounts, Period, StateTotal
 
 ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
@@ -174,7 +175,7 @@ async def calls_by_day(campus: Campus) -> Daily:
 
 async def income_by_day(campus: Campus) -> Sequence[Income]:
     """The income of the last 30 days, without that from the operator's own wallets."""
-    config, today = campus.plan.config.payments, campus.core.now().date()
+    config, today = payments_table(campus.plan.config), campus.core.now().date()
     accounts = Accounts(campus.core.storage, own_wallets=config.own_wallets if config else ())
     return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
 

@@ -12,10 +12,11 @@ from starlette.responses import Response
 
 from campus.app import Campus
 from campus.errors import CampusError, StorageUnavailable
-from campus.layout.renderer import Pages
-from campus.operator.overview import income_by_day, read_sections, rendered
+from campus.features.payments.feature import payments_table
 from campus.features.payments.ledger import Accounts, Funnel, Period
 from campus.features.payments.setup import Payments
+from campus.layout.renderer import Pages
+from campus.operator.overview import income_by_day, read_sections, rendered
 from campus.pricing import Price
 
 ENTRIES_SHOWN = 30
@@ -33,8 +34,8 @@ class PaymentPages:
 
     async def show(self, request: Request, form: Mapping[str, str], refused: str = "", **shown: Any) -> Response:
         """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
-        config = self.campus.plan.config.payments
-        service = self.campus.features.payments
+        config = payments_table(self.campus.plan.config)
+        service = self.campus.feature("payments")
         accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
         today = self.campus.core.now().date()
 
@@ -88,9 +89,10 @@ class PaymentPages:
         return await self.show(request, {}, reconciled=reconciled)
 
     def _payment_service(self) -> Payments:
-        if self.campus.features.payments is None:
+        found: Payments | None = self.campus.feature("payments")
+        if found is None:
             raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
-        return self.campus.features.payments
+        return found
 
 
 def funnel_of(days: Sequence[Funnel]) -> list[Funnel]:

@@ -12,12 +12,12 @@ from starlette.responses import RedirectResponse, Response
 
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, Directory
+from campus.features.payments.receipts import Receipt
+from campus.features.payments.states import not_sold
 from campus.http.service_routes import not_found
 from campus.keys.repository import other_product
 from campus.layout.renderer import Pages
 from campus.pages.visitors import Visitors
-from campus.features.payments.receipts import Receipt
-from campus.features.payments.states import not_sold
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 

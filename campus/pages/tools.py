@@ -14,6 +14,7 @@ from campus.caller import ABSENT
 from campus.catalog.server import OpenBuilding
 from campus.context import context_of
 from campus.directory import Directory, ToolEntry
+from campus.features.tasks import task_path
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Pages
 from campus.pages.samples import samples_of
@@ -32,7 +33,6 @@ from campus.pages.tool_form import (
 from campus.pages.visitors import Visitors, passed_on
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
-from campus.features.tasks import task_path
 from twins import Answer, Operation, Problem, is_read_only
 
 LONGEST_SHOWN = 48_000

@@ -12,7 +12,7 @@ from campus.directory import ProductEntry
 from campus.keys.quotas import Standing
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
-from campus.pricing import Offer
+from campus.pricing import Offer, Seller
 from twins import Problem
 
 Way = Frame | Literal["connected"]
@@ -35,13 +35,15 @@ CACHED_CALLERS = 4_096
 class Paywall:
     """Admits calls by key, and refuses the others with the ways to unlock the tool.
 
-    `per_call` is true if payments are accepted here. `guide` is a sentence that says where payment is explained over MCP.
+    `seller` sells calls, where they can be paid for. `guide` is a sentence that says where payment is explained over MCP.
     """
 
-    def __init__(self, tokens: TokenCache, products: Sequence[ProductEntry], *, per_call: bool = False, guide: str | None = None) -> None:
+    def __init__(
+        self, tokens: TokenCache, products: Sequence[ProductEntry], *, seller: Seller | None = None, guide: str | None = None
+    ) -> None:
         self._tokens = tokens
         self._products = products
-        self._per_call = per_call
+        self._seller = seller
         self._guide = guide
         self._caller = lru_cache(maxsize=CACHED_CALLERS)(caller_with)
         self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
@@ -129,9 +131,7 @@ class Paywall:
         ends_at = utc_text(standing.ends_at)
         others = "; ".join(map(str, self._opening(offer)))
         keys = f" Until then another key opens it: {others}." if others else ""
-        paid = ""
-        if self._by_payment(offer, way):
-            paid = f" Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it."
+        paid = f" {self._seller.how_without_the_key(offer)}" if self._seller and self._by_payment(offer, way) else ""
         return Problem(
             429,
             "quota_used_up",
@@ -153,7 +153,7 @@ class Paywall:
     def _ways(self, offer: Offer, way: Way) -> str:
         ways = [one for one in (self._by_key(offer, way), self._by_payment(offer, way)) if one]
         if not ways:
-            elsewhere = way == "connected" and self._per_call
+            elsewhere = way == "connected" and self._seller
             sold_at = "at this server's address without /connect" if elsewhere else "and payments are not available here; ask the operator"
             ways = [f"It is sold per call only, {sold_at}."]
         ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
@@ -172,17 +172,12 @@ class Paywall:
         return f"{header}{asked} Keys that unlock it: {'; '.join(keys)}."
 
     def _by_payment(self, offer: Offer, way: Way) -> str:
-        if not self._per_call or not offer.is_sold_per_call or way == "connected":
-            return ""
-        price = "the price of the product" if offer.price is None else f"${offer.price}"
-        return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
+        return self._seller.how(offer) if self._seller and offer.is_sold_per_call and way != "connected" else ""
 
     def _unlock(self, offer: Offer, way: Way) -> list[dict[str, Any]]:
         """Each product whose key opens the tool, with its price and where to buy it; and the price per call."""
         keys = [one.to_unlock() for one in self._opening(offer)]
-        if not self._per_call or offer.price is None or way == "connected":
-            return keys
-        return [*keys, {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}]
+        return [*keys, self._seller.unlock(offer)] if self._seller and offer.price is not None and way != "connected" else keys
 
     def _opening(self, offer: Offer) -> list[ProductEntry]:
         if offer.access.key == "never":

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.caller import Frame
 from campus.context import context_of
+from campus.features.tasks.background import BackgroundTasks
 from campus.idempotency_keys import idempotency_key_in
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
-from campus.features.tasks.background import BackgroundTasks
 from campus.pricing import Offer
 from campus.steps import Receipt
 from twins import (

@@ -199,7 +199,7 @@ class Scene:
         deadline = time.monotonic() + RECONCILED_WITHIN
         while not set(self.states().values()) <= {"settled", "released"}:
             assert time.monotonic() < deadline, self.states()
-            campus.command("run", "campus.reconcile_payments")
+            campus.command("run", "payments.reconcile_payments")
             time.sleep(1)
 
     def runs(self) -> Counter[int]:

@@ -12,9 +12,8 @@ from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.config_tables import PaymentsTable
-from campus.keys.keyring import KeyRing
 from campus.features.payments.audit import Findings
+from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.ledger import CHARGED
 from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.features.payments.reservations import LEASE
@@ -22,6 +21,7 @@ from campus.features.payments.settlement import ChainTimeouts
 from campus.features.payments.setup import Payments, Timing, open_payments
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.features.payments.wire import PAYMENT_META, payment_in_meta
+from campus.keys.keyring import KeyRing
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.leases import Lease
@@ -189,7 +189,7 @@ class Seller:
 
     async def job(self, name: str) -> None:
         """Run one of the jobs of payments."""
-        await next(task for task in self.payments.tasks if task.name == name).run()
+        await getattr(self.payments.jobs, name)()
 
     async def events(self, payment: Payment) -> list[str]:
         """What the ledger has of the payer's payments of this seller, in order."""

@@ -530,7 +530,7 @@ async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_t
     seller.clock.ahead = timedelta(minutes=10)  # this machine's clock alone ends nothing
     assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
     assert seller.facilitator.outcomes("settle") == [], "it is not submitted after its time"
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).signed is None
     await seller.chain.advance(400)
     seller.clock.ahead *= 2

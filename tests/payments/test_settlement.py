@@ -122,7 +122,7 @@ async def test_terms_that_cannot_be_read_are_refused(seller: Seller) -> None:
 async def test_refusals_without_a_request_are_counted_together(seller: Seller) -> None:
     for _ in range(3):
         await seller.refusal(seller.pay(value=19_999))
-    await seller.job("campus.flush_ledger")
+    await seller.payments.ledger.flush()
     assert [(row.event, row.quantity) for row in await seller.ledger()] == [("refused", 3)]
     assert await seller.rows() == []
 

@@ -20,9 +20,9 @@ from serving import Served, free_port, serving, write_config
 from campus import Building, Page, Request, Response, Site, free
 from campus.asgi import Endpoints
 from campus.catalog.plan import plan_of
-from campus.http.edge import Edge
 from campus.features.tasks.runner import open_tasks
 from campus.features.tasks.store import TaskStore
+from campus.http.edge import Edge
 from campus.testing import open_campus
 from tests import patient
 from tests.service.test_remote_building import CONFIG, REMOTE, remote

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlmodel import select
 
 import campus.alerts.mailboxes
+import campus.features.payments.tables
 import campus.jobs.run
 import campus.keys.tables
-import campus.features.payments.tables
 from campus.catalog.loader import find, installed_buildings
 from campus.errors import StorageError
 from campus.storage.alembic_runner import drift, write_revision

@@ -18,12 +18,13 @@ from campus.cli.places import read_place
 from campus.config import Config
 from campus.core import open_core, utc_now
 from campus.errors import ConfigError
-from campus.observability import utc_text
 from campus.features.payments.audit import Findings
+from campus.features.payments.feature import payments_table, token_of
 from campus.features.payments.ledger import Accounts, Period, Revenue
 from campus.features.payments.reconciler import Resolution
 from campus.features.payments.setup import Payments, open_payments
 from campus.features.payments.tables import LedgerRow
+from campus.observability import utc_text
 from campus.pricing import Price
 from twins import spreadsheet_text
 
@@ -40,7 +41,7 @@ app = App(name="ledger", version_flags=[])
 
 @asynccontextmanager
 async def accounts_of(config: Config, *, own: bool = False) -> AsyncIterator[Accounts]:
-    wallets = config.payments.own_wallets if config.payments and not own else ()
+    wallets = table.own_wallets if (table := payments_table(config)) and not own else ()
     async with open_core(config, reading=True) as core:
         yield Accounts(core.storage, own_wallets=wallets)
 
@@ -185,11 +186,11 @@ def accept_unproven(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False
 
 @asynccontextmanager
 async def _payments(config: Config) -> AsyncIterator[Payments]:
-    if config.payments is None:
+    if (table := payments_table(config)) is None:
         raise ConfigError("campus.toml has no table [payments], so there is no chain to compare with; add it, or uncomment its lines")
     async with (
         open_core(config) as core,
-        open_payments(config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=utc_now) as payments,
+        open_payments(table, core.storage, core.keys.sales, token=token_of(config), now=utc_now) as payments,
     ):
         yield payments
 

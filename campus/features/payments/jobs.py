@@ -2,17 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from campus.jobs import Task
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, report
-from campus.features.payments.ledger import Ledger
 from campus.features.payments.reconciler import Reconciler
 from campus.features.payments.reservations import delete_expired, delete_released
 from campus.storage import Storage
 
-RECONCILE_SECONDS = 15
-AUDITED_AT = "03:20"
 AUDITED_BACK = timedelta(days=3)
 """How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
 JUMP = timedelta(minutes=1)
@@ -45,30 +42,30 @@ class ClockSteps:
         return self._now() - timedelta(seconds=self._elapsed())
 
 
-def tasks_of(
-    storage: Storage, ledger: Ledger, reconciler: Reconciler, audit: Audit, *, now: Callable[[], datetime], steps: ClockSteps
-) -> list[Task]:
-    """The jobs of payments."""
+@dataclass(frozen=True)
+class PaymentJobs:
+    """What the jobs of payments do."""
 
-    async def reconcile_payments() -> bool:
-        return any(one.before != one.after for one in await reconciler.resolve())
+    storage: Storage
+    reconciler: Reconciler
+    audit: Audit
+    now: Callable[[], datetime]
+    steps: ClockSteps
 
-    async def audit_payments() -> None:
-        audit.last = await audit.run(now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
-        report(audit.last)
+    async def reconcile_payments(self) -> bool:
+        """Conclude what is in doubt; returns whether anything was."""
+        return any(one.before != one.after for one in await self.reconciler.resolve())
 
-    async def wipe_answers() -> bool:
-        if not steps.is_settled():
+    async def audit_payments(self) -> None:
+        """Compare income with the ledger, and log what differs."""
+        self.audit.last = await self.audit.run(self.now() - AUDITED_BACK, most=UNCLAIMED_EXPLAINED)
+        report(self.audit.last)
+
+    async def wipe_answers(self) -> bool:
+        """Delete old answers, and old payments that were not charged; returns whether there were any."""
+        if not self.steps.is_settled():
             log.warning("no answers are wiped: the clock was set to another time within the last hour")
             return False
-        expired = await delete_expired(storage, now=now())
-        released = await delete_released(storage, now=now())
+        expired = await delete_expired(self.storage, now=self.now())
+        released = await delete_released(self.storage, now=self.now())
         return expired + released > 0
-
-    minute = timedelta(minutes=1)
-    return [
-        Task("campus.reconcile_payments", reconcile_payments, every=timedelta(seconds=RECONCILE_SECONDS)),
-        Task("campus.audit_payments", audit_payments, daily_at=AUDITED_AT),
-        Task("campus.wipe_answers", wipe_answers, every=minute),
-        Task("campus.flush_ledger", ledger.flush, every=minute, on="each"),
-    ]

@@ -1,42 +1,75 @@
-"""The prices of tools: every tool that is sold per call, checked against campus.toml and against what the tool declares."""
+"""What payments add to the plan: the prices of tools, checked against campus.toml and against what each tool declares; documents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
-from campus.catalog.openapi import service_of
+from campus.catalog.parts import PlanPart
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import Config
+from campus.directory import Directory, PaymentEntry
 from campus.errors import ConfigError, LoadError
+from campus.features.payments.documents import TERMS, TERMS_RESPONSE, free_tools, payment_info, payment_terms, service_of
+from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.networks import network_of, with_checksum
-from campus.features.payments.terms import KEY_ARGUMENT, PaidTool, Payee, Pricing, paid_tool_of
+from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
 from campus.pricing import Offer, Price
 from twins import Operation
 
 NEEDED = ("x402", "web3")
 
 
-def open_pricing(config: Config, opened: Sequence[OpenBuilding]) -> Pricing | None:
+class PaymentsPlan(PlanPart):
+    """The part of one plan; without `settings`, those of [payments], only documents say that no payments are taken."""
+
+    def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
+        self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
+        self.schemas = {"PaymentRequired": TERMS} if pricing else {}
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
+
+    def enter(self, directory: Directory) -> None:
+        """How calls are paid for."""
+        if self.pricing:
+            network, address = self.pricing.payee.network, self.pricing.payee.address
+            directory.payment = PaymentEntry(
+                scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=address
+            )
+
+    def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """402 with terms."""
+        return {"402": TERMS_RESPONSE} if self.pricing and self.pricing.sells(offer) else {}
+
+    def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """What crawlers read: the price of a call."""
+        return {"x-payment-info": payment_info(offer, self.pricing)} if self.pricing and self.pricing.sells(offer) else {}
+
+    def documents(self) -> Mapping[str, dict[str, Any]]:
+        """The payment terms."""
+        return {"/.well-known/x402": self._terms}
+
+
+def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> Pricing | None:
     """The pricing of every tool that is sold per call; None when campus.toml has no [payments].
 
     ConfigError when payments cannot be accepted, LoadError when a tool cannot be sold as it declares.
     """
     for one in opened:
-        _check_grant(config, one)
+        _check_grant(one, is_open=settings is not None)
         for name, operation in one.operations.items():
             _check_seller(one.offers[name], operation)
-    if (payments := config.payments) is None:
+    if settings is None:
         return None
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'mcp-campus[payments]'")
-    network = network_of(payments.network)
-    _check_spelling(payments.pay_to)
+    network = network_of(settings.network)
+    _check_spelling(settings.pay_to)
     products = {name: Price.parse(table.price) for name, table in config.products.items()}
     paid_tools = {
         (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
     }
     if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
         raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
-    return Pricing(Payee(network, with_checksum(payments.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
+    return Pricing(Payee(network, with_checksum(settings.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
 
 
 def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
@@ -51,12 +84,12 @@ def _check_spelling(wallet: str) -> None:
         raise ConfigError(f"payments.pay_to: {wallet} is mistyped: its checksum is wrong; copy it from your wallet again")
 
 
-def _check_grant(config: Config, opened: OpenBuilding) -> None:
+def _check_grant(opened: OpenBuilding, *, is_open: bool) -> None:
     """A building that sells keys needs a grant in campus.toml, and payments."""
     if not any(offer.access.sells for offer in opened.offers.values()):
         return
     table = f"[buildings.{opened.name}]"
-    if config.payments is None:
+    if not is_open:
         raise ConfigError(f"{table} sells keys for payments, but campus.toml has no table [payments]; add it, or remove {table}")
     if "keys" not in opened.loaded.table.grants:
         raise ConfigError(f'{table} sells keys, but campus.toml does not allow it; write grants = ["keys"] into {table}')

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 from sqlmodel import col, select
 
-from campus.keys.tables import KeySale
 from campus.features.payments.networks import network_of
 from campus.features.payments.tables import PaymentRow
+from campus.keys.tables import KeySale
 from campus.storage import Storage
 
 ATOMIC_PER_DOLLAR = 1_000_000

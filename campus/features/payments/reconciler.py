@@ -28,12 +28,12 @@ import anyio
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.keys.sales import KeySales
 from campus.features.payments.chain import Chain
 from campus.features.payments.ledger import entry
 from campus.features.payments.payment import PaymentOutcome
 from campus.features.payments.reservations import Reservations, transfer_of
 from campus.features.payments.tables import PaymentRow
+from campus.keys.sales import KeySales
 from campus.shares import FairQueue
 from campus.storage import Storage
 

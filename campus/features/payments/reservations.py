@@ -14,14 +14,14 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.backoff import Backoff
 from campus.errors import StorageError
-from campus.keys.sales import KeySales
-from campus.keys.tables import SecretRow
 from campus.features.payments.chain import Transfer
 from campus.features.payments.ledger import Event, entry
 from campus.features.payments.networks import with_checksum
 from campus.features.payments.payment import Payment, Sale, StoredAnswer
 from campus.features.payments.states import LATEST_LEASE, TRANSITIONS, State, is_worked_on, next_step, not_sold
 from campus.features.payments.tables import PaymentRow
+from campus.keys.sales import KeySales
+from campus.keys.tables import SecretRow
 from campus.secrets import Entropy, seal, unseal
 from campus.storage import Storage
 from campus.storage.leases import Lease

@@ -5,22 +5,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from sys import maxsize
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.addresses import network_of
+from campus.catalog.parts import FeatureSite
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
-from campus.observability.metrics import Metrics
 from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
 from campus.features.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
+from campus.features.payments.selling import PaidRequest, Selling
 from campus.features.payments.states import not_sold
 from campus.features.payments.tables import PaymentRow
-from campus.features.payments.terms import without_terms
+from campus.features.payments.terms import Pricing, without_terms
 from campus.features.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
-from campus.features.payments.selling import PaidRequest, Selling
 from campus.pricing import Offer
 from campus.steps import PAID, RECEIPT, GatedCall, Opening, Purchase, Receipt, Sold, Step
 from twins import Problem
@@ -42,19 +42,26 @@ class Sale(Step):
 
     name = "sale"
 
-    def __init__(self, selling: Selling | None, metrics: Metrics) -> None:
-        self._selling = selling
-        self._metrics = metrics.calls
+    def __init__(self, site: FeatureSite[Any, Any]) -> None:
+        self._site = site
+        self._metrics = site.metrics.calls
+
+    @property
+    def _selling(self) -> Selling | None:
+        """With the prices of the tools that are open now; None where campus.toml has no [payments]."""
+        pricing, payments = self._site.parts[self._site.name].seller, self._site.state
+        return Selling(cast(Pricing, pricing), payments.processor, payments.ledger.offered) if payments else None
 
     def opens(self, call: GatedCall[Any], offer: Offer, context: Context, refusal: Problem) -> Opening[Any] | None:
         """See Step."""
-        if self._selling is None or context.is_connected or not self._selling.pricing.sells(offer):
-            return ForKeysAlone(call, refusal, per_call=self._selling is not None)
-        return SoldCall(call, offer, refusal, payment_of(call), self._selling, self._metrics)
+        selling = self._selling
+        if selling is None or context.is_connected or not selling.pricing.sells(offer):
+            return ForKeysAlone(call, refusal, per_call=selling is not None)
+        return SoldCall(call, offer, refusal, payment_of(call), selling, self._metrics)
 
     async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
         """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
-        if self._selling is None or not self._selling.pricing.sells(offer):
+        if (selling := self._selling) is None or not selling.pricing.sells(offer):
             return None
         try:
             payment = payment_of(call)
@@ -62,7 +69,7 @@ class Sale(Step):
             return None
         if payment is None:
             return None
-        resource = self._selling.pricing.resource(offer, await call.canonical())
+        resource = selling.pricing.resource(offer, await call.canonical())
         key = purchase_key(payment, call.idempotency_key(await call.sent()))
         address: str = (call.scope.get("client") or ("",))[0]
         payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {network_of(address)}"

@@ -9,10 +9,10 @@ from starlette.types import Scope
 from campus.addresses import network_of
 from campus.caller import Caller, Frame
 from campus.context import context_of
-from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
 from campus.features.payments.processor import PaymentProcessor
 from campus.features.payments.terms import Pricing
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, weakness_of
 from campus.pricing import Offer
 from twins import Problem
 

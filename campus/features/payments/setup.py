@@ -15,15 +15,11 @@ import anyio
 import httpx
 from anyio.to_thread import run_sync
 
-from campus.config_tables import PaymentsTable
 from campus.errors import CampusError, StorageError, one_line
-from campus.jobs import Task
-from campus.jobs.scheduler import process_name
-from campus.keys.sales import KeySales
-from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
 from campus.features.payments.chain import Chain
-from campus.features.payments.jobs import ClockSteps, tasks_of
+from campus.features.payments.feature import PaymentsTable
+from campus.features.payments.jobs import ClockSteps, PaymentJobs
 from campus.features.payments.ledger import Ledger
 from campus.features.payments.networks import network_of
 from campus.features.payments.payment import Facilitator
@@ -32,6 +28,9 @@ from campus.features.payments.queue import WorthlessPayments
 from campus.features.payments.reconciler import Reconciler, Resolution, UnprovenPayments
 from campus.features.payments.reservations import LEASE, Leases, Reservations
 from campus.features.payments.settlement import ChainTimeouts, Settlement
+from campus.jobs.scheduler import process_name
+from campus.keys.sales import KeySales
+from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.storage import Storage
 from campus.storage.leases import Lease
 
@@ -104,7 +103,7 @@ class Payments:
     unproven: UnprovenPayments
     audit: Audit
     now: Callable[[], datetime]
-    tasks: Sequence[Task]
+    jobs: PaymentJobs
     facilitator: LazyFacilitator
     chain: Chain
     client: httpx.AsyncClient
@@ -215,9 +214,9 @@ async def open_payments(
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         worthless = WorthlessPayments(now)
         processor = PaymentProcessor(reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now, wait_seconds, worthless)
-        tasks = tasks_of(storage, ledger, reconciler, audit, now=now, steps=ClockSteps(now, elapsed))
+        jobs = PaymentJobs(storage, reconciler, audit, now, ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
-            yield Payments(processor, ledger, reconciler, unproven, audit, now, tasks, facilitator, chain, client, settings)
+            yield Payments(processor, ledger, reconciler, unproven, audit, now, jobs, facilitator, chain, client, settings)
 
 
 def wallet_of(settings: PaymentsTable) -> Wallet:

@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from campus.caller import Frame
-from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.features.payments.bazaar import SHORTER, http_extension, legacy_schema, mcp_extension
 from campus.features.payments.networks import Network
 from campus.features.payments.payment import Sale, ServiceListing
 from campus.features.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.pricing import Offer, Price, task_seconds
 from campus.problems import RefusalWithMeta
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
@@ -230,6 +230,8 @@ def paid_tool_of(offer: Offer, operation: Operation, description: str, service: 
 class Pricing:
     """Knows every paid tool and its price. `products` are the prices of the products in campus.toml, `url` is the public address."""
 
+    by = "x402"
+
     def __init__(self, payee: Payee, *, url: str, paid_tools: Mapping[tuple[str, str], PaidTool], products: Mapping[str, Price]) -> None:
         self.payee = payee
         self.url = url
@@ -239,6 +241,17 @@ class Pricing:
 
     def sells(self, offer: Offer) -> bool:
         return (offer.building, offer.tool) in self._paid_tools
+
+    def how(self, offer: Offer) -> str:
+        """See Seller, as for the two that follow."""
+        price = "the price of the product" if offer.price is None else f"${offer.price}"
+        return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
+
+    def how_without_the_key(self, offer: Offer) -> str:
+        return f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it."
+
+    def unlock(self, offer: Offer) -> dict[str, Any]:
+        return {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}
 
     def paid_tools(self) -> Iterator[PaidTool]:
         return iter(self._paid_tools.values())
@@ -262,12 +275,12 @@ class Pricing:
     def terms(self, offer: Offer, arguments: Mapping[str, Any] | None, *, frame: Frame, method: str) -> PaymentTerms:
         """The terms of a call. `arguments` is None if they cannot be read; `method` is the HTTP method."""
         paid_tool = self._paid_tools[offer.building, offer.tool]
-        network = self.payee.network
+        network, seconds = self.payee.network, task_seconds(paid_tool.operation.tool)
         return PaymentTerms(
             frame,
             self.resource(offer, arguments),
             paid_tool.description,
-            [self.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)) for price in self.prices(offer, arguments)],
+            [self.payee.requirements(price, task_seconds=seconds) for price in self.prices(offer, arguments)],
             network.legacy or network.id,
             paid_tool.extensions[MCP if frame == "mcp" else method],
             paid_tool.service,

@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from campus.idempotency_keys import SHORTEST_KEY, check_idempotency_key
 from campus.features.payments.networks import id_of_legacy
 from campus.features.payments.payment import Payment
+from campus.idempotency_keys import SHORTEST_KEY, check_idempotency_key
 from twins import Problem, read_json, unstorable_reason
 
 PAYMENT_HEADERS = {b"payment-signature": 2, b"x-payment": 1}

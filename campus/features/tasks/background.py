@@ -19,6 +19,9 @@ from starlette.types import Receive, Scope, Send
 from campus.caller import Caller
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
+from campus.features.tasks import task_path
+from campus.features.tasks.runner import TaskRunner
+from campus.features.tasks.tables import TaskRow
 from campus.observability import utc_text
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
@@ -28,9 +31,6 @@ from campus.pricing import task_seconds
 from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
 from campus.secrets import random_base62
 from campus.steps import RECEIPT, GatedCall, Purchase, Receipt
-from campus.features.tasks import task_path
-from campus.features.tasks.runner import TaskRunner
-from campus.features.tasks.tables import TaskRow
 from twins import (
     Answer,
     Problem,

@@ -27,10 +27,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
 from campus.features.tasks.background import STATUSES, WITHOUT_RESULT, BackgroundTasks
-from campus.steps import GatedCall
 from campus.features.tasks.tables import TaskRow
+from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
+from campus.steps import GatedCall
 from twins import extensions_of
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import anyio
 
-from campus.keys.makers import Makers
 from campus.features.tasks.store import LEASE, TaskStore
+from campus.keys.makers import Makers
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

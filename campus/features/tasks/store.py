@@ -23,11 +23,11 @@ from sqlalchemy import delete, func, update
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.features.tasks.tables import TaskRow
 from campus.shares import Counts
 from campus.steps import Receipt, Sold, TaskSeller
 from campus.storage import Storage
 from campus.storage.leases import Lease, is_held
-from campus.features.tasks.tables import TaskRow
 from twins import Problem
 
 LEASE = Lease(timedelta(seconds=10))

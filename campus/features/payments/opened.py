@@ -1,0 +1,83 @@
+"""What payments give a campus: the step that sells calls, its jobs, its checks, and what the plan says of prices."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+
+from campus.building import Building, Check, Job, Service
+from campus.catalog.parts import FeatureSite
+from campus.features.payments.feature import PaymentsTable, token_of
+from campus.features.payments.pricing import PaymentsPlan
+from campus.features.payments.sale import Sale
+from campus.features.payments.setup import Payments, open_payments
+
+RECONCILED_EVERY = timedelta(seconds=15)
+AUDITED_AT = "03:20"
+MINUTE = timedelta(minutes=1)
+PaymentsSite = FeatureSite[PaymentsTable | None, Payments]
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def opened(site: FeatureSite[PaymentsTable | None, None]) -> AsyncIterator[Payments | None]:
+    """The payments of one process; None where campus.toml has no [payments]."""
+    if site.settings is None:
+        yield None
+        return
+    token, keys = token_of(site.config), site.core.keys.sales
+    async with open_payments(site.settings, site.storage, keys, token=token, now=site.clock, elapsed=site.elapsed) as payments:
+        yield payments
+
+
+async def load_what_the_first_payment_needs(site: PaymentsSite) -> None:
+    """In a thread, so that it delays no call."""
+    try:
+        await site.state.facilitator.loaded()
+    except ImportError:
+        log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
+    await anyio.sleep_forever()
+
+
+async def reconcile_payments(site: PaymentsSite) -> bool:
+    """See PaymentJobs, as for the others."""
+    return await site.state.jobs.reconcile_payments()
+
+
+async def audit_payments(site: PaymentsSite) -> None:
+    await site.state.jobs.audit_payments()
+
+
+async def wipe_answers(site: PaymentsSite) -> bool:
+    return await site.state.jobs.wipe_answers()
+
+
+async def flush_ledger(site: PaymentsSite) -> None:
+    await site.state.ledger.flush()
+
+
+async def check(site: PaymentsSite) -> Sequence[str]:
+    """Ask the facilitator and the node, and compare a day of income."""
+    return await site.state.check()
+
+
+async def findings(site: PaymentsSite) -> Sequence[str]:
+    """What went wrong since they last worked."""
+    return await site.state.findings()
+
+
+building = Building(
+    state=opened,
+    plans=PaymentsPlan,
+    steps=lambda site: [Sale(site)],
+    services=[Service(load_what_the_first_payment_needs)],
+    jobs=[
+        Job(reconcile_payments, every=RECONCILED_EVERY),
+        Job(audit_payments, daily_at=AUDITED_AT),
+        Job(wipe_answers, every=MINUTE),
+        Job(flush_ledger, every=MINUTE, on="each"),
+    ],
+    checks=[Check(check), Check(findings, on="ready")],
+)
