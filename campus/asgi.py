@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import cast
 
 import anyio
@@ -22,7 +22,6 @@ from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.errors import CampusError, Unreachable, unwrapped_errors
-from campus.features.payments.receipts import receipts_of
 from campus.features.tasks.runner import TaskRunner, open_tasks
 from campus.features.tasks.store import TaskStore
 from campus.frames import FrameMaker, Frames
@@ -32,10 +31,9 @@ from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import http_parts
 from campus.jobs.scheduler import process_name
-from campus.layout.renderer import Link, Pages
+from campus.layout.renderer import Link
 from campus.pages.keys import PATH as KEYS
 from campus.pages.pricing import PATH as PRICING
-from campus.pages.pricing import PricingPages
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.problems import EXPLAINED_AT
@@ -105,6 +103,8 @@ class Endpoints:
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
         self.features = http_parts(campus)
+        for feature in self.features:
+            feature.visitors = self._visitors
         self._maker = FrameMaker(campus, runner)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
@@ -332,13 +332,9 @@ class Endpoints:
                 clients=campus.core.clients,
                 usage=campus.core.usage,
                 sign_ins=campus.sign_ins,
-                pricing=self._pricing,
+                products=plan.config.products,
             ),
         ]
-
-    def _pricing(self, pages: Pages) -> PricingPages:
-        config, receipts = self._campus.plan.config, partial(receipts_of, self._campus.core.storage)
-        return PricingPages(pages, self._campus.plan.directory, self._visitors, config.products, receipts)
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""

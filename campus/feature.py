@@ -50,7 +50,8 @@ class Feature:
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
-    that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key.
+    that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
+    as "module:Class" and its name.
     """
 
     building: str
@@ -58,6 +59,7 @@ class Feature:
     tables: str | None = None
     commands: Sequence[Command] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
 

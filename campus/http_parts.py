@@ -7,6 +7,8 @@ from starlette.types import ASGIApp
 
 from campus.app import Campus
 from campus.catalog.plan import Plan
+from campus.catalog.server import OpenBuilding
+from campus.installed import OpenFeature
 from campus.site import Site
 from twins import RouteEntry
 
@@ -20,6 +22,9 @@ class HttpPart:
     """Whether its routes show the tools of buildings: then changed ones are listed anew before one answers."""
     more_urls: Collection[str] = ()
     """Further addresses that are served."""
+
+    visitors: Any = None
+    """The visitors of pages; set before its routes are asked for."""
 
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus
@@ -39,5 +44,6 @@ class HttpPart:
 
 
 def http_parts(campus: Campus) -> list[HttpPart]:
-    """Those of this campus."""
-    return [http(campus, campus.sites[one.name]) for one in campus.parts if (http := one.loaded.building.http) is not None]
+    """Those of this campus, also of features that are opened without a table of theirs."""
+    parts: list[OpenFeature | OpenBuilding] = [*campus.features, *campus.plan.opened]
+    return [http(campus, campus.sites[one.name]) for one in parts if (http := one.loaded.building.http) is not None]

@@ -1,28 +1,20 @@
-"""What people buy: /pricing has a card of each product, /pricing/<product> takes a wallet's payment, and /keys/receipt proves it.
+"""What people buy: /pricing has a card of each product, and the prices of single calls."""
 
-The wallet's page calls the tool that sells keys, as an agent does: the key is in that answer, and in no page of the server.
-"""
-
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
+from campus.catalog.server import OpenBuilding
 from campus.config import ProductTable
 from campus.directory import BuildingEntry, Directory
-from campus.features.payments.receipts import Receipt
-from campus.features.payments.states import not_sold
-from campus.http.service_routes import not_found
-from campus.keys.repository import other_product
 from campus.layout.renderer import Pages
 from campus.pages.visitors import Visitors
 from campus.paywall.admission import ALL
-from campus.pricing import Price
 
 PATH = "/pricing"
-RECEIPT = "/keys/receipt"
 
 
 class Card(NamedTuple):
@@ -36,13 +28,12 @@ class Card(NamedTuple):
 
 @dataclass(frozen=True)
 class PricingPages:
-    """The pages. `receipts` has the payments of a key's lineage."""
+    """The page."""
 
     pages: Pages
     directory: Directory
     visitors: Visitors
     products: Mapping[str, ProductTable]
-    receipts: Callable[[str], Awaitable[Sequence[Receipt]]]
 
     async def show(self, request: Request) -> Response:
         """All products, and the prices of single calls."""
@@ -51,52 +42,15 @@ class PricingPages:
             "pricing.html",
             request,
             data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
-            cards=tuple(map(self._card, self.products)),
+            cards=tuple(card_of(name, table, self.directory, self.visitors.buildings) for name, table in self.products.items()),
             priced=priced,
             seller=self.directory.seller(),
             payment=self.directory.payment,
         )
 
-    async def buy(self, request: Request) -> Response:
-        """One product, to be paid for by a wallet; `?renew` prolongs the visitor's own key. Problem 404 where no tool sells it."""
-        name, seller, payment = request.path_params["product"], self.directory.seller(), self.directory.payment
-        if seller is None or payment is None or name not in self.products:
-            raise not_found(self.directory)
-        renew = ""
-        if "renew" in request.query_params:  # never a key that the address names: a link could make people pay for another's
-            credential = await self.visitors.credential(request)
-            if credential.state != "valid" or credential.key is None:
-                return sign_in_first("/keys")
-            if (own := credential.key.product) != name:
-                raise not_sold(other_product(credential.key.id, own, name))
-            renew = credential.key.id
-        return self.pages.page(
-            "buy.html",
-            request,
-            renew=renew,
-            card=self._card(name),
-            action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url),
-            argument=seller[1].sells,
-            amount=Price.parse(self.products[name].price).atomic,
-            payment=payment,
-        )
 
-    async def receipt(self, request: Request) -> Response:
-        """The payments for the visitor's key. Visitors without a key sign in first."""
-        credential = await self.visitors.credential(request)
-        if credential.state != "valid" or credential.key is None:
-            return sign_in_first(RECEIPT)
-        found = await self.receipts(credential.key.lineage)
-        data = {"ok": True, "receipts": [asdict(one) for one in found]}
-        return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
-
-    def _card(self, name: str) -> Card:
-        table = self.products[name]
-        opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
-        loaded = [self.visitors.buildings[one.name].loaded for one in opens]
-        return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))
-
-
-def sign_in_first(path: str) -> Response:
-    """Leads a visitor without a key to the form that asks for it, and then to `path`."""
-    return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})
+def card_of(name: str, table: ProductTable, directory: Directory, buildings: Mapping[str, OpenBuilding]) -> Card:
+    """The card of a product."""
+    opens = tuple(one for one in directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
+    loaded = [buildings[one.name].loaded for one in opens]
+    return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))

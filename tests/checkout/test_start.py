@@ -10,7 +10,7 @@ import pytest
 from buildings.checkout import building
 from campus.app import open_servers
 from campus.catalog.loader import installed_buildings
-from campus.config import Config, read_config
+from campus.config import Config, config_model, read_config
 from campus.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ GRANTED = {"checkout": {"grants": ["keys"]}}
 
 
 def config(**tables: Any) -> Config:
-    return Config.model_validate(
+    return config_model().model_validate(
         {"server": {"openapi": "checkout"}, "payments": PAYMENTS, "products": PRODUCTS, "buildings": GRANTED, **tables}
     )
 

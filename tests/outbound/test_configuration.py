@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from campus.app import assemble
-from campus.config import Config, read_config
+from campus.config import Config, config_model, read_config
 from campus.core import utc_now
 from campus.errors import ConfigError, TargetRefused
 from campus.outbound.http_clients import guarded_client
@@ -37,7 +37,7 @@ MISTAKES = {
 
 def mail_of(password: str | None = None, **table: Any) -> Mail | None:
     secret = SecretStr(password) if password else None
-    return open_mail(Config.model_validate({"mail": MAIL | table}).mail, secret, utc_now)
+    return open_mail(config_model().model_validate({"mail": MAIL | table}).mail, secret, utc_now)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
@@ -83,7 +83,7 @@ def test_what_cannot_work_is_refused_before_anything_is_sent(table: dict[str, An
 
 
 def config_at(folder: Path, **tables: Any) -> Config:
-    return Config.model_validate({"buildings": {"gateway": {"path": "/"}}, "folder": folder, **tables})
+    return config_model().model_validate({"buildings": {"gateway": {"path": "/"}}, "folder": folder, **tables})
 
 
 async def test_a_site_has_the_guarded_client_and_the_mail_of_campus_toml(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from recorder.recorders import OpenRecorder, Recorder
 from buildings.recorder import building
 from campus.app import assemble
 from campus.asgi import open_app
-from campus.config import Config
+from campus.config import config_model
 from campus.outbound.http_clients import EXCHANGE_SECONDS, GuardedClient, guarded_client
 from campus.testing import ORIGIN, Built, Clock, Frame, TestCampus
 from tests import patient
@@ -63,7 +63,7 @@ def open_recorder(authority: Authority) -> OpenRecorder:
         mail = {"mail": {"host": "127.0.0.1", "port": mailbox.port, "sender": "alerts@campus.test", "tls": "none"}} if mailbox else {}
         web = web or guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=patience(EXCHANGE_SECONDS))
         with TemporaryDirectory() as folder:
-            config = Config.model_validate(
+            config = config_model().model_validate(
                 {
                     "server": {"public_url": ORIGIN, "openapi": "recorder"},
                     "storage": {"url": storage},

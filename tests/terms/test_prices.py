@@ -19,7 +19,7 @@ from buildings.cve import building as cve
 from campus import Building
 from campus.app import Campus, assemble
 from campus.asgi import open_app
-from campus.config import Config
+from campus.config import config_model
 from campus.pricing import Price, access_of
 from campus.testing import ORIGIN
 from tests import patient
@@ -53,7 +53,7 @@ async def shipped(folder: Path, **tables: Any) -> AsyncIterator[tuple[Campus, ht
     data = tomllib.loads((ROOT / "campus.toml").read_text())
     data["buildings"] |= {"checkout": {"grants": ["keys"]}}
     data["server"] |= {"public_url": ORIGIN}
-    config = Config.model_validate(data | PAYMENTS | tables | {"folder": folder})
+    config = config_model().model_validate(data | PAYMENTS | tables | {"folder": folder})
     async with (
         assemble(config, exclusive=False) as campus,
         open_app(campus) as app,

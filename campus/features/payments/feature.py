@@ -70,6 +70,10 @@ feature = Feature(
         FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
         "CAMPUS_PAYMENTS_RPC_URL": "Replaces `[payments] rpc_url` where that address holds a key.",
     },
+    spans={
+        ("campus.features.payments.processor:PaymentProcessor", "process"): "sell",
+        ("campus.features.payments.settlement:Settlement", "settle"): "settle",
+    },
     always=True,
     sells=True,
 )
@@ -77,7 +81,7 @@ feature = Feature(
 
 def payments_table(config: Any) -> PaymentsTable | None:
     """[payments] of a configuration; None without it."""
-    found: PaymentsTable | None = config.payments
+    found: PaymentsTable | None = getattr(config, "payments", None)
     return found
 
 
