@@ -22,22 +22,18 @@ from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.errors import CampusError, Unreachable, unwrapped_errors
-from campus.features.tasks.runner import TaskRunner, open_tasks
-from campus.features.tasks.store import TaskStore
 from campus.frames import FrameMaker, Frames
 from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import http_parts
-from campus.jobs.scheduler import process_name
 from campus.layout.renderer import Link
 from campus.pages.keys import PATH as KEYS
 from campus.pages.pricing import PATH as PRICING
 from campus.pages.routes import API, own_entries
 from campus.pages.visitors import Visitors
 from campus.problems import EXPLAINED_AT
-from campus.steps import task_seller
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
@@ -61,8 +57,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
         async with AsyncExitStack() as stack:
             # also for functions that FastMCP runs, which take a place of their building's as well
             anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS * (1 + len(plan.config.buildings))
-            store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now, seller=task_seller(campus.steps))
-            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
+            endpoints = Endpoints(campus)
             for opened in plan.opened:
                 await endpoints.begin(opened, stack)
             for closed in plan.closed:
@@ -70,6 +65,8 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             endpoints.route()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(endpoints.watch)
+                for feature in endpoints.features:
+                    tasks.start_soon(feature.run)
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
@@ -97,7 +94,7 @@ def open_admin(campus: Campus) -> ASGIApp:
 class Endpoints:
     """The endpoints of all buildings and the table of their routes, as an ASGI app; a building can be added while serving."""
 
-    def __init__(self, campus: Campus, runner: TaskRunner) -> None:
+    def __init__(self, campus: Campus) -> None:
         self._campus = campus
         self._visitors = Visitors(
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
@@ -105,7 +102,7 @@ class Endpoints:
         self.features = http_parts(campus)
         for feature in self.features:
             feature.visitors = self._visitors
-        self._maker = FrameMaker(campus, runner)
+        self._maker = FrameMaker(campus, self.features)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
         self._table = RouteTable()

@@ -9,8 +9,10 @@ from campus.app import Campus
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
 from campus.installed import OpenFeature
+from campus.paywall.gate import Gate
 from campus.site import Site
-from twins import RouteEntry
+from campus.steps import Entry
+from twins import ArgumentChecker, RouteEntry
 
 
 class HttpPart:
@@ -29,6 +31,16 @@ class HttpPart:
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus
         self.site = site
+
+    async def run(self) -> None:
+        """Work that goes on while it serves; it is cancelled at the end."""
+
+    def prepare(self, opened: OpenBuilding) -> None:
+        """Called before a building's server starts."""
+
+    def entry(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> Entry | None:
+        """What takes some of a building's calls before its gate."""
+        return None
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""

@@ -15,7 +15,7 @@ ended      the call's outcome is known: ok, tool_error, cancelled, or the code o
 Problem of theirs is the answer. Only `admitted` may return something to await, so that a step that waits for nothing costs no coroutine.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
@@ -28,7 +28,7 @@ from campus.caller import Frame, Key
 from campus.context import Context, Slot
 from campus.errors import LoadError
 from campus.pricing import Offer
-from twins import Problem
+from twins import Answer, Problem, RouteEntry
 
 ResultT = TypeVar("ResultT")
 PAID = Slot[int]()
@@ -115,6 +115,20 @@ class Sold(NamedTuple):
 
     is_known: bool
     receipt: Receipt | None = None
+
+
+class Entry(Protocol):
+    """What a building's calls pass before the gate: it takes those that go on after their request, and has them pass the gate itself."""
+
+    routes: Sequence[RouteEntry]
+
+    def over_http(self, call: GatedCall[Any]) -> Awaitable[Answer | None]:
+        """The answer to a call that it takes; None for any other."""
+        ...
+
+    def over_mcp(self, call: GatedCall[Any]) -> Awaitable[Any]:
+        """The result of a call that its client lets go on after its request."""
+        ...
 
 
 class TaskSeller(Protocol):

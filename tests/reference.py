@@ -18,7 +18,8 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, Config, ProductTable, ToolTable
+from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
+from campus.installed import installed_features
 from campus.problems import EXPLANATIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -48,8 +49,7 @@ SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
     "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
-    FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
-    RPC_URL: "Replaces `[payments] rpc_url` where that address holds a key.",
+    **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }
 
 
@@ -198,7 +198,7 @@ def table_of(title: str, model: type[BaseModel], text: str) -> str:
 
 def configuration() -> str:
     """Every key of campus.toml, and every secret."""
-    sections = {name: model for name, field in Config.model_fields.items() if (model := model_in(field.annotation))}
+    sections = {name: model for name, field in config_model().model_fields.items() if (model := model_in(field.annotation))}
     parts = [table_of(name, model, one_line((model.__doc__ or "").partition(": ")[2])) for name, model in sections.items()]
     parts += [
         table_of("products.NAME", ProductTable, "A key that can be bought; `campus key issue NAME` makes one."),

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
@@ -65,3 +67,7 @@ def made_parts(config: Config, opened: Sequence[OpenBuilding]) -> dict[str, Plan
     """The parts of the features that campus.toml opens, by their names."""
     makers = [(one, one.building.plans) for one in config.features()]
     return {one.name: plans(config, one.settings, opened) for one, plans in makers if plans is not None}
+
+
+async def unserved(scope: Scope, receive: Receive, send: Send) -> None:
+    """In place of an endpoint that is not open yet."""

@@ -5,18 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from starlette.types import Receive, Scope, Send
 
 from campus.building import Job
 from campus.catalog.entries import building_entry, product_entries, seller_of, trial_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
-from campus.catalog.parts import PlanPart, made_parts
+from campus.catalog.parts import PlanPart, made_parts, unserved
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
-from campus.features.tasks import task_path
 from campus.jobs import Task
 from campus.pricing import Seller
 from campus.problems import EXPLANATIONS
@@ -189,8 +187,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     for entry in entries:
         if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
             raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")
-    endpoints = [RouteEntry((ANY,), mcp_path_of(one), _unserved, f"the MCP endpoint of {one.name}") for one in loaded]
-    descriptions = RouteEntry(("GET",), "/v1/{building}", _unserved, "campus's description of a building")
+    endpoints = [RouteEntry((ANY,), mcp_path_of(one), unserved, f"the MCP endpoint of {one.name}") for one in loaded]
+    descriptions = RouteEntry(("GET",), "/v1/{building}", unserved, "campus's description of a building")
     try:
         RouteTable([*endpoints, descriptions, *entries])
     except ValueError as error:
@@ -201,15 +199,9 @@ def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
     """Every route that buildings use."""
     for one in opened:
         for operation in one.operations.values():
-            yield RouteEntry(operation.methods, operation.path, _unserved, f"the tool {operation.name} ({one.name})")
-        if one.has_tasks:
-            yield RouteEntry(("GET", "DELETE"), task_path(one.name), _unserved, f"the background tasks of {one.name}")
+            yield RouteEntry(operation.methods, operation.path, unserved, f"the tool {operation.name} ({one.name})")
         for page in one.loaded.building.pages:
-            yield RouteEntry(tuple(page.methods), page.path, _unserved, f"a page of {one.name}")
-
-
-async def _unserved(scope: Scope, receive: Receive, send: Send) -> None:
-    """In place of an endpoint that is not open yet."""
+            yield RouteEntry(tuple(page.methods), page.path, unserved, f"a page of {one.name}")
 
 
 def _check_jobs(opened: Sequence[OpenBuilding]) -> None:

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.caller import ABSENT
+from campus.catalog.authors import task_path
 from campus.catalog.server import OpenBuilding
 from campus.context import context_of
 from campus.directory import Directory, ToolEntry
-from campus.features.tasks import task_path
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Pages
 from campus.pages.samples import samples_of

@@ -1,7 +1,7 @@
 """Calls that run as background tasks: begun through the gate as any other, charged when they succeed, and polled by their callers."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,15 +17,14 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from campus.caller import Caller
+from campus.catalog.authors import task_path
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
-from campus.features.tasks import task_path
 from campus.features.tasks.runner import TaskRunner
 from campus.features.tasks.tables import TaskRow
 from campus.observability import utc_text
 from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
-from campus.paywall.http import GatedHttpCall
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import task_seconds
 from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
@@ -117,7 +116,15 @@ class TaskCall:
 class BackgroundTasks:
     """The tasks of one building's tools: begun in either frame, and seen in both."""
 
-    def __init__(self, gate: Gate, paywall: Paywall, runner: TaskRunner, tools: Mapping[str, ToolOnServer]) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        paywall: Paywall,
+        runner: TaskRunner,
+        tools: Mapping[str, ToolOnServer],
+        as_task: Callable[["BackgroundTasks", GatedCall[Any]], Awaitable[Any]],
+    ) -> None:
+        self._as_task = as_task
         self._gate = gate
         self._seller = runner.store.seller
         self._paywall = paywall
@@ -125,9 +132,8 @@ class BackgroundTasks:
         self._store = runner.store
         self._tools = tools
         self._building = gate.site.name
-        self.route = RouteEntry(
-            ("GET", "HEAD", "DELETE"), task_path(self._building), self._polled, f"the background tasks of {self._building}"
-        )
+        route = RouteEntry(("GET", "HEAD", "DELETE"), task_path(self._building), self._polled, f"the background tasks of {self._building}")
+        self.routes: Sequence[RouteEntry] = [route]
 
     async def begin(self, call: GatedCall[Any]) -> TaskRow | ToolResult:
         """Begin the call's task, or find the one that its payment began; the result, if the payment bought it without a task that is kept.
@@ -154,13 +160,17 @@ class BackgroundTasks:
             return begun.result
         raise begun.error or storage_unavailable()
 
-    async def over_http(self, call: GatedHttpCall) -> Answer | None:
+    async def over_http(self, call: GatedCall[Any]) -> Answer | None:
         """The answer to a call that runs as a task; None for one that does not."""
         tool = self._tools.get(call.tool)
         if tool is None or not (_runs_only_so(tool) or (call.scope["method"] != "HEAD" and prefers_async(call.scope))):
             return None
         begun = await self.begin(call)
         return self._accepted(begun) if isinstance(begun, TaskRow) else self._answer_of(begun, tool)
+
+    async def over_mcp(self, call: GatedCall[Any]) -> Any:
+        """The task of a call that is begun as one, or its result if its payment bought it before."""
+        return await self._as_task(self, call)
 
     async def seen(self, task_id: str, scope: Scope) -> TaskRow | None:
         """The building's task of this id, for a key of its lineage. A key that has ended sees only that the task ended with it."""

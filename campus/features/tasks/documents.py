@@ -1,10 +1,14 @@
 """What OpenAPI documents say of background tasks: the answer that accepts one, and the route where it is polled and cancelled."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from campus.features.tasks import task_path
-from twins import Operation, problem_response
+from campus.catalog.authors import task_path
+from campus.catalog.parts import PlanPart, unserved
+from campus.catalog.server import OpenBuilding
+from campus.config import Config
+from campus.pricing import Offer
+from twins import Operation, RouteEntry, problem_response
 
 TEXT = {"type": "string"}
 TIME = TEXT | {"format": "date-time"}
@@ -43,9 +47,25 @@ def accepted_response(operation: Operation) -> dict[str, Any]:
     return {} if mode == "forbidden" else {"202": ACCEPTED if mode == "required" else ON_REQUEST}
 
 
-def task_paths(buildings: Iterable[str], *, grouped: bool) -> dict[str, Any]:
-    """The routes of these buildings' tasks. With `grouped`, a building is their tag, and the prefix of their operationIds."""
-    return {task_path(name): _path_item(f"{name}_" if grouped else "", [name] if grouped else []) for name in buildings}
+class TasksPlan(PlanPart):
+    """The part of one plan."""
+
+    def __init__(self, config: Config, settings: None, opened: Sequence[OpenBuilding]) -> None:
+        self._names = [one.name for one in opened if one.has_tasks]
+        self.schemas = {"Task": TASK_SCHEMA} if self._names else {}
+
+    def routes(self) -> Iterable[RouteEntry]:
+        """Where tasks are polled and cancelled."""
+        return [RouteEntry(("GET", "DELETE"), task_path(name), unserved, f"the background tasks of {name}") for name in self._names]
+
+    def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """202 of a tool that runs as a task, or does so on request."""
+        return accepted_response(operation)
+
+    def paths(self, opened: OpenBuilding, *, grouped: bool) -> Mapping[str, Any]:
+        """The route of a building's tasks. With `grouped`, the building is its tag, and the prefix of its operationIds."""
+        name = opened.name
+        return {task_path(name): _path_item(f"{name}_" if grouped else "", [name] if grouped else [])} if opened.has_tasks else {}
 
 
 def _path_item(prefix: str, tags: list[str]) -> dict[str, Any]:

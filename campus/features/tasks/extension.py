@@ -43,9 +43,9 @@ class StoredTasks(TasksExtension):
     @property
     def _tasks(self) -> BackgroundTasks:
         gate: McpPaywall | None = current_scope().get(MCP_GATE)
-        if gate is None or gate.tasks is None:
+        if gate is None or not isinstance(gate.entry, BackgroundTasks):
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found")
-        return gate.tasks
+        return gate.entry
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -1,8 +1,8 @@
 """The runner: runs the tasks of this process after their requests, renews their leases, and stops what was cancelled or whose key ended."""
 
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -60,13 +60,3 @@ class TaskRunner:
                 await self.store.end_with_key(task_id)
             for task_id in running - await self.store.renew(running):
                 self.stop(task_id)
-
-
-@asynccontextmanager
-async def open_tasks(store: TaskStore, makers: Makers) -> AsyncIterator[TaskRunner]:
-    """A runner; the tasks that still run at the end are stopped, and told as interrupted."""
-    runner = TaskRunner(store, makers)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(runner.run)
-        yield runner
-        tasks.cancel_scope.cancel()
