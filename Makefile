@@ -30,10 +30,14 @@ SITE_STAMP = $(SITE)/.stamp-$(shell cksum < $(SITE_LOCK) | cut -d' ' -f1)
 serve: $(STAMP)           ## serve this campus; ARGS="--port 9000" and the like are passed on
 	exec $(BIN)/campus serve $(ARGS)
 
-test:                     ## everything that must hold before a change lands
+test:                     ## everything that must hold before a change lands; ARGS=tests/keys runs those tests alone
 	@$(MAKE) --no-print-directory -j 2 $(STAMP) $(MCP1_STAMP)
+ifeq ($(strip $(ARGS)),)
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory -j 2 types tests  # mypy works on one core, and most tests wait
+else
+	$(MAKE) --no-print-directory tests
+endif
 
 lint: $(STAMP)            ## style, and the layers
 	$(BIN)/ruff check .
@@ -43,26 +47,27 @@ lint: $(STAMP)            ## style, and the layers
 types: $(STAMP)           ## mypy --strict
 	$(BIN)/mypy
 
-tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage
+tests: $(STAMP) $(MCP1_STAMP)   ## all tests, with branch coverage; with ARGS, what pytest makes of them, without it
 	$(BIN)/python -m compileall -q -j 0 twins campus buildings  # once: not in each worker, and in each process that a test starts
 	@folder=$$(mktemp -d $(TESTFILES)/campus-tests-XXXXXX) && trap 'rm -rf "$$folder"' EXIT && trap 'exit 130' INT TERM && \
-	TMPDIR=$$folder BRANCH_COVERAGE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
+	TMPDIR=$$folder BRANCH_COVERAGE=$(if $(strip $(ARGS)),,1) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
 
 bench: $(STAMP)           ## the figures that matter, as ratios from one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
 faults: $(STAMP)          ## kill -9, outages, full disks, hostile callers: every row of docs/faults.md, whose table it writes; 40 minutes
-	PYTHONPATH=tests $(BIN)/python -m pytest -p faults.table -m faults -o python_files='test_*.py tests/faults/*.py' -q $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m pytest -p lab.faults.table -m faults -o python_files='test_*.py tests/lab/faults/*.py' -q $(ARGS)
 
 laws: $(STAMP)            ## ten times the examples of each law
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis -n $(WORKERS) --dist worksteal -q $(ARGS)
 
 MINUTES ?= 60
 soak: $(STAMP)            ## half of the peak load for MINUTES, and whether memory stays flat
+	$(BIN)/python -m pytest -q tests/lab/soak.py
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
 conformance: $(STAMP) $(MCP1_STAMP)   ## servers of every kind as they are bare, the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
-	PYTHONPATH=tests $(BIN)/python -m conformance $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m lab.conformance $(ARGS)
 
 docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a warning, such as a dead link, is an error
 	$(SITE)/bin/zensical build --strict --clean
@@ -71,7 +76,7 @@ reference: $(STAMP)       ## write the pages of docs/ that follow from the code
 	PYTHONPATH=tests $(BIN)/python -m reference
 
 # the oldest without pyproject.toml's override, which would bring FastMCP's newest code: there each fastmcp-tasks has its own FastMCP
-COMPAT = -e '.[payments,chain,s3,pictures,tasks]'
+COMPAT = -e '.[payments,chain,s3,tasks]'
 compat: $(MCP1_STAMP)     ## all tests on the oldest Python and versions, and on the newest versions, each in an environment of its own; needs uv
 	set -e; for versions in lowest-direct highest; do \
 		case $$versions in lowest*) python=3.11; uv="uv --no-config" ;; *) python=$(BIN)/python; uv=uv ;; esac; \

@@ -55,8 +55,9 @@ class Change:
 
     def tests(self) -> Sequence[str]:
         """The folders of tests that are run for it."""
-        package = next(name for name in self.file.split("/") if name not in ("campus", "buildings"))
-        folders = FOLDERS.get(package, package if (ROOT / "tests" / package).is_dir() else ALL_PARTS)
+        package = next(name for name in self.file.split("/") if name not in ("campus", "buildings", "features"))
+        own = [name for name in (package, f"features/{package}") if (ROOT / "tests" / name).is_dir()]
+        folders = FOLDERS.get(package, " ".join(own) or ALL_PARTS)
         return [f"tests/{folder}" for folder in folders.split()]
 
 

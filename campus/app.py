@@ -50,7 +50,7 @@ from campus.outbound.mail import Mail, open_mail
 from campus.paywall.admission import Paywall
 from campus.paywall.quota import Quotas
 from campus.site import Site
-from campus.steps import Step, in_order
+from campus.steps import Step, asked, in_order
 from campus.storage import Storage, in_snapshot
 from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
@@ -251,6 +251,7 @@ async def assemble(
     async with AsyncExitStack() as stack:
         opened = open_core(config, exclusive=exclusive, reading=reading, now=clock, elapsed=elapsed, tables=tables, made=made)
         core = await stack.enter_async_context(opened)
+        paywall = Paywall(core.keys.tokens, plan.products, guide=plan.directory.guide())
         shared = SharedServices(
             plan,
             core,
@@ -270,16 +271,17 @@ async def assemble(
                 contact=config.discovery.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
+            paywall=paywall,
             serving=exclusive,
         )
         features = config.features()
         wanted: list[OpenFeature | LoadedBuilding] = [*features, *plan.loaded]
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
-        paywall = Paywall(core.keys.tokens, plan.products, seller=plan.seller, guide=plan.directory.guide())
         parts: list[OpenFeature | OpenBuilding] = [*(one for one in features if one.runs), *plan.opened]
         open_parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
         found = [step for one in open_parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
         in_turn = in_order([*found, Quotas(core.usage, paywall, shared.metrics)])
+        paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = tasks_of(parts, sites, more=own_tasks(core), own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
@@ -319,6 +321,7 @@ class SharedServices:
     elapsed: Callable[[], float]
     metrics: Metrics
     layout: Layout
+    paywall: Paywall
     stopping: anyio.Event = field(default_factory=anyio.Event)
     serving: bool = False
 
@@ -348,7 +351,7 @@ class SharedServices:
             "alone": self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         }
         site: Site[Any, Any] = (
-            FeatureSite(**given, config=self.plan.config, core=self.core, parts=self.plan.parts)
+            FeatureSite(**given, config=self.plan.config, core=self.core, paywall=self.paywall, parts=self.plan.parts)
             if isinstance(loaded, OpenFeature)
             else Site(**given)
         )

@@ -29,12 +29,10 @@ class Backoff:
         return self.waits[place] * (1 - self.spread + 2 * self.spread * chance)
 
     async def sleep(self, failures: int) -> None:
-        """Wait as long as after so many failures in a row."""
         await anyio.sleep(self.wait(failures).total_seconds())
 
     @property
     def longest(self) -> timedelta:
-        """The longest wait there can be."""
         return max(self.waits) * (1 + self.spread)
 
 
@@ -54,7 +52,6 @@ class Tries:
         return self
 
     async def __anext__(self) -> int:
-        """The number of the next try."""
         if self._count:
             if anyio.current_time() >= self._ends_at:
                 raise StopAsyncIteration

@@ -147,7 +147,6 @@ def fastmcp_findings() -> Sequence[str]:
 
 
 def web_findings(web: WebTable) -> Sequence[str]:
-    """Hosts that are exempt from the rules for callers' URLs."""
     exempt = ", ".join(sorted(web.allowed_hosts))
     return (
         [Warned(f"allowed_hosts lets callers make campus send requests to {exempt}; leave it empty except for tests and local use")]
@@ -302,7 +301,7 @@ async def table_findings(opened: OpenBuilding, site: Site[Any, Any]) -> Sequence
             return [f"in its database {missing}; {how_to_migrate(site.name)}"]
         from campus.storage.alembic_runner import drift  # 0.2 s
 
-        found = await drift(site.storage, tables)
+        found = await drift(site.storage, tables, site.name)
     except CampusError as error:  # the other buildings are checked all the same
         return [str(error)]
     return [f"its tables in code differ from those of its database ({found[0]}); {how_to_migrate(site.name)}"] if found else []
@@ -369,7 +368,6 @@ def calls_write(opened: OpenBuilding) -> bool:
 
 
 async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
-    """The error of a test write, by database; all are tested at once."""
     found: Findings = {}
 
     async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:

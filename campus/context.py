@@ -1,6 +1,7 @@
 """What campus knows of one request, under one key of its scope: the edge, the gates and the pages write it, and read what others wrote."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from starlette.types import Scope
@@ -38,12 +39,14 @@ class Context:
     """That of a step, for the call's key: the call may pass the gate again, and its key does not open it then either."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Those that steps add to the response."""
+    added: Mapping[str, Any] = field(default_factory=dict)
+    """What steps added to the `_meta` of the call's result over MCP."""
     slots: "dict[Slot[Any], Any] | None" = None
     """What features note of the call; see Slot."""
 
     def apart(self) -> "Context":
         """That of another call of the same request, by the same caller."""
-        return replace(self, caller=None, is_counted=False, refusal=None, slots=None)
+        return replace(self, caller=None, is_counted=False, refusal=None, added={}, slots=None)
 
 
 class Slot(Generic[T]):

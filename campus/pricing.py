@@ -197,18 +197,6 @@ class Seller(Protocol):
         """Whether a call of the tool can be paid for."""
         ...
 
-    def how(self, offer: Offer) -> str:
-        """How a caller who was refused opens the call."""
-        ...
-
-    def how_without_the_key(self, offer: Offer) -> str:
-        """The same for one whose key has spent its quota."""
-        ...
-
-    def unlock(self, offer: Offer) -> dict[str, Any]:
-        """The same as data."""
-        ...
-
 
 def task_seconds(tool: Any) -> int:
     """How long a task of the tool may run; 0 if it never runs as one."""

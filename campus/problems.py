@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from campus.errors import StorageFault, StorageUnavailable
 from twins import Problem
@@ -80,80 +80,53 @@ EXPLANATIONS: Mapping[str, str] = {
 """The codes of campus and twins. A building explains its own codes by `Building(…, problems={code: text})`."""
 
 
-def explanation_of(code: str, buildings: Mapping[str, Mapping[str, str]]) -> dict[str, Any] | None:
-    """What `/errors/<code>` returns, None for a code that nobody explains; `buildings` has each building's own explanations by its name.
+class Fixed(NamedTuple):
+    """A problem whose words are always the same; `seconds` is its Retry-After."""
 
-    Buildings do not know each other: where two explain the same code, each text names its building.
-    """
-    if code in EXPLANATIONS:
-        return {"code": code, "explanation": EXPLANATIONS[code]}
-    texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
-    if not texts:
-        return None
-    several = len(set(texts.values())) > 1
-    named = [f"{name}: {text}" for name, text in texts.items()] if several else list(texts.values())[:1]
-    return {"code": code, "explanation": " ".join(named), "buildings": list(texts)}
+    status: int
+    detail: str
+    seconds: int | None = None
 
 
-def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Every code that is explained, with its explanation: campus's own, then those of the buildings."""
-    codes = dict.fromkeys([*EXPLANATIONS, *(code for problems in buildings.values() for code in sorted(problems))])
-    return {code: str(explained["explanation"]) for code in codes if (explained := explanation_of(code, buildings))}
-
-
-def form_expired() -> Problem:
-    """403: a form without its visitor's token, as another site would send it."""
-    return Problem(403, "form_expired", "This form is no longer valid, or another site sent it; open the page again and send it there.")
-
-
-def form_sent() -> Problem:
-    """409: a form that was answered before, sent again by reloading the page or pressing its button twice."""
-    return Problem(
+FIXED: Mapping[str, Fixed] = {
+    "form_expired": Fixed(403, "This form is no longer valid, or another site sent it; open the page again and send it there."),
+    "form_sent": Fixed(
         409,
-        "form_sent",
         "This form was sent before and does its work once; nothing was done again. Open the page again to see what was done, or for"
         " another form. What the first answer showed once, such as a secret, is not shown again.",
-    )
+    ),
+    "storage_unavailable": Fixed(503, "The data cannot be reached at the moment; try again.", 5),
+    "task_cancelled": Fixed(409, "the task was cancelled, and nothing was charged"),
+    "task_key_ended": Fixed(403, "the key that began the task was revoked or has ended: the task was stopped, and nothing was charged"),
+    "task_interrupted": Fixed(500, "the process that ran the task stopped before it ended; nothing was charged. Call the tool again"),
+    "upstream_unavailable": Fixed(
+        503, "the server behind this tool cannot be reached or started at the moment; try again after the time in Retry-After", 30
+    ),
+}
 
 
-def storage_unavailable() -> Problem:
-    """503: the database cannot be used at the moment; the same call may succeed in a few seconds."""
-    return Problem(503, "storage_unavailable", "The data cannot be reached at the moment; try again.", headers={"Retry-After": "5"})
+def fixed_problem(code: str) -> Problem:
+    """A new problem of those whose words are always the same."""
+    status, detail, seconds = FIXED[code]
+    return Problem(status, code, detail, headers={"Retry-After": str(seconds)} if seconds else None)
 
 
 def storage_problem(error: StorageUnavailable, log: logging.Logger, **about: object) -> Problem:
-    """The same, once the reason is in the log."""
+    """503 for a database that cannot be used at the moment, once the reason is in the log."""
     is_unknown = isinstance(error, StorageFault) and not error.is_known
     log.log(error.level, "storage unavailable: %s", error, exc_info=error if is_unknown else None, extra=about)
-    return storage_unavailable()
+    return fixed_problem("storage_unavailable")
 
 
-def task_cancelled() -> Problem:
-    """409: the task was cancelled."""
-    return Problem(409, "task_cancelled", "the task was cancelled, and nothing was charged")
+def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+    """What `/errors/<code>` returns, by code: campus's own, then those of the buildings, which `buildings` has by their names.
 
-
-def task_key_ended() -> Problem:
-    """403: the key with which the task was begun has ended, and the task with it."""
-    detail = "the key that began the task was revoked or has ended: the task was stopped, and nothing was charged"
-    return Problem(403, "task_key_ended", detail)
-
-
-def task_interrupted() -> Problem:
-    """500: the process that ran the task stopped."""
-    detail = "the process that ran the task stopped before it ended; nothing was charged. Call the tool again"
-    return Problem(500, "task_interrupted", detail)
-
-
-def upstream_unavailable() -> Problem:
-    """503: the tool belongs to another server, which cannot be reached at the moment, or to a building whose code cannot be loaded."""
-    detail = "the server behind this tool cannot be reached or started at the moment; try again after the time in Retry-After"
-    return Problem(503, "upstream_unavailable", detail, headers={"Retry-After": "30"})
-
-
-class RefusalWithMeta(Problem):
-    """A refusal that says something in the `_meta` of a result too."""
-
-    def meta(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What it says there; `body` is what HTTP answers."""
-        raise NotImplementedError
+    Buildings do not know each other: where two explain the same code, each text names its building.
+    """
+    found: dict[str, dict[str, Any]] = {code: {"code": code, "explanation": text} for code, text in EXPLANATIONS.items()}
+    for code in dict.fromkeys(code for problems in buildings.values() for code in sorted(problems)):
+        texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
+        several = len(set(texts.values())) > 1
+        named = " ".join(f"{name}: {text}" for name, text in texts.items()) if several else next(iter(texts.values()))
+        found.setdefault(code, {"code": code, "explanation": named, "buildings": list(texts)})
+    return found

@@ -92,11 +92,9 @@ class Counts(Generic[Holder]):
         return self._by_holder.get(holder, 0)
 
     def __iter__(self) -> Iterator[Holder]:
-        """Those that have something."""
         return iter(self._by_holder)
 
     def has_room(self, holder: Holder, size: int = 1) -> bool:
-        """Whether a holder may have so much more."""
         return self.total + size <= self.limit and self.has_share(holder, size)
 
     def has_share(self, holder: Holder, size: int = 1) -> bool:
@@ -110,7 +108,6 @@ class Counts(Generic[Holder]):
             self._by_holder[each] = self[each] + size
 
     def remove(self, holder: Holder, size: int = 1) -> None:
-        """Count less of a holder."""
         self.total -= size
         for each, _ in shares_of(holder):
             self._by_holder[each] -= size
@@ -119,7 +116,6 @@ class Counts(Generic[Holder]):
 
     @contextmanager
     def added(self, holder: Holder) -> Iterator[None]:
-        """Count one more of a holder inside the `with` block."""
         self.add(holder)
         try:
             yield

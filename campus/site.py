@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 from typing_extensions import TypeVar
 
-from campus.alerts.mailboxes import Mailboxes
+from campus.alerts import Mailboxes
 from campus.caller import Caller, GivenByCampus
 from campus.context import context_of
 from campus.directory import Directory

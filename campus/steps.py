@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.types import Scope
 
-from campus.caller import Frame, Key
+from campus.caller import Frame, Key, Way
 from campus.context import Context, Slot
 from campus.errors import LoadError
 from campus.pricing import Offer
@@ -35,15 +35,20 @@ PAID = Slot[int]()
 """What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
 
 
-class Receipt(NamedTuple):
-    """What shows that an answer was bought: headers over HTTP, members of `_meta` over MCP."""
+class Answered(NamedTuple):
+    """An answer of a tool that was stored: its JSON, and what HTTP adds in headers, and MCP in `_meta`."""
 
-    headers: Mapping[str, str]
-    meta: Mapping[str, Any]
+    body: bytes
+    headers: Mapping[str, str] = {}
+    meta: Mapping[str, Any] = {}
 
 
-RECEIPT = Slot[Receipt]()
-"""Noted by the step that sold the call."""
+class Unlock(NamedTuple):
+    """A way to open a tool without a key: a sentence for its refusals, what a caller whose key is used up does, and as data."""
+
+    sentence: str
+    instead: str
+    data: Mapping[str, Any] | None
 
 
 class GatedCall(Protocol[ResultT]):
@@ -74,8 +79,8 @@ class GatedCall(Protocol[ResultT]):
         ...
 
     @property
-    def meta(self) -> Mapping[str, Any] | None:
-        """What the caller sent as `_meta` of MCP."""
+    def meta(self) -> Mapping[str, Any]:
+        """The request's `_meta` over MCP; empty over HTTP, where the same is in headers."""
         ...
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
@@ -86,20 +91,12 @@ class GatedCall(Protocol[ResultT]):
         """The arguments in the form that a payment is bound to. Raises a Problem for arguments that are not valid."""
         ...
 
-    def is_quoted(self, offer: Offer) -> bool:
-        """Whether a call without a payment has its arguments read, for terms that name them."""
-        ...
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        """The caller's Idempotency-Key, also from among the arguments."""
-        ...
-
     def waiting(self) -> AbstractContextManager[None]:
-        """Entered while a sale may wait for its settlement."""
+        """Entered while a step may wait for others before it answers: the caller is kept from giving up, and the call from ending."""
         ...
 
-    def delivered(self, body: bytes, receipt: Receipt, made: ResultT | None) -> ResultT:
-        """An answer that was bought, by its stored body; `made` is the tool's result if it ran for this call."""
+    def answered(self, answer: Answered, made: ResultT | None) -> ResultT:
+        """A stored answer as this frame writes it; `made` is the tool's result if it ran for this call."""
         ...
 
 
@@ -111,10 +108,11 @@ class Purchase(NamedTuple):
 
 
 class Sold(NamedTuple):
-    """What became of the payment of a task whose process is gone: `is_known` is false while it may still be charged."""
+    """What became of the payment of a task whose process is gone: `is_known` is false while it may still be charged, `meta` the receipt
+    if it was."""
 
     is_known: bool
-    receipt: Receipt | None = None
+    meta: Mapping[str, Any] | None = None
 
 
 class Entry(Protocol):
@@ -155,6 +153,14 @@ class Dropped(Problem):
     """A refusal that ends the call unheard."""
 
 
+class Explained(Problem):
+    """A refusal that says more over MCP than its body."""
+
+    def meta(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the result that it is over MCP has in `_meta`; `body` is its JSON."""
+        return None
+
+
 class Opening(Protocol[ResultT]):
     """How a call is opened that no key opens. `is_paid` says whether a payment came with it."""
 
@@ -175,6 +181,7 @@ Admitted = Callable[[GatedCall[Any], Offer, Context, Key | None], Awaitable[None
 Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
 Ended = Callable[[GatedCall[Any], Context, str], None]
+Unlocks = Callable[[Offer, Way], Unlock | None]
 
 
 class Step:
@@ -196,6 +203,8 @@ class Step:
     opens: Opens | None = None
     dropped: DroppedCall | None = None
     ended: Ended | None = None
+    unlocks: Unlocks | None = None
+    """No moment: how a tool is opened without a key by those who come one way; a refusal says so."""
 
 
 def task_seller(steps: Iterable[Any]) -> TaskSeller | None:

@@ -27,7 +27,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 from sqlalchemy import Engine, event
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from campus.alerts.dispatcher import Dispatcher
+from campus.alerts import Dispatcher
 from campus.context import context_of
 from campus.feature import named
 from campus.installed import installed_features
@@ -78,11 +78,9 @@ class InTrace(Sampler):
     def should_sample(
         self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *more: Any, **named: Any
     ) -> SamplingResult:
-        """A span is kept if it is in a trace of this process."""
         return SamplingResult(Decision.RECORD_AND_SAMPLE if IN_TRACE.get() else Decision.DROP, attributes)
 
     def get_description(self) -> str:
-        """Its name."""
         return "InTrace"
 
 
@@ -100,7 +98,6 @@ class TracedApp:
         self._made_by = InstrumentationScope("campus")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         began = time_ns()
         status = 0
 

@@ -34,7 +34,6 @@ from twins.fastmcp import (
     synthetic_tools,
 )
 from twins.http.call import Call, Gate, ToolOnServer
-from twins.http.formats import spreadsheet_text
 from twins.http.json_reader import has_too_many_values, read_json, require_storable, unstorable_reason
 from twins.http.responses import (
     CONTENT_MEMBER,
@@ -42,10 +41,10 @@ from twins.http.responses import (
     body_of_result,
     etag_of,
     json_answer,
-    known_etags,
     or_not_modified,
     problem_answer,
     send_answer,
+    spreadsheet_text,
 )
 from twins.http.routes import ANY, MethodTable, RouteEntry, RouteTable
 from twins.mcp.bodies import McpBodies
@@ -61,8 +60,9 @@ from twins.tool.context import requested_with
 from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError
-from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of, resolve_reference
-from twins.tool.result_schema import as_published, invalid_result
+from twins.tool.operation import QUERY_METHODS, Operation, Parameter, operation_of
+from twins.tool.results import as_published, invalid_result
+from twins.tool.schemas import resolve_reference, resolved, with_parts
 
 __all__ = [
     "ANY",
@@ -110,7 +110,6 @@ __all__ = [
     "is_refusal",
     "json_answer",
     "kept_alive",
-    "known_etags",
     "openapi",
     "operation_from",
     "operation_of",
@@ -126,6 +125,7 @@ __all__ = [
     "requested_with",
     "require_storable",
     "resolve_reference",
+    "resolved",
     "result_as_json",
     "route",
     "runs_as_task",
@@ -140,4 +140,5 @@ __all__ = [
     "upstream_too_long",
     "why_slow",
     "with_meta",
+    "with_parts",
 ]

@@ -18,8 +18,7 @@ from mcp.shared.inbound import x_mcp_header_map
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from twins.fastmcp import every_tool, extensions_of, page_size_of
-from twins.fastmcp_names import set_http_request
+from twins.fastmcp import every_tool, extensions_of, page_size_of, set_http_request
 from twins.quick_way import why_slow
 
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")

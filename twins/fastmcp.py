@@ -1,14 +1,17 @@
-"""What twins uses of FastMCP, mcp and OpenTelemetry that they do not document, each with its reason; fastmcp_names has what is imported.
+"""What twins uses of FastMCP, mcp and OpenTelemetry that they do not document, each with its reason.
 
 FastMCP 4.1.2 and 4.2.3 have all of it. tests/twins/test_fastmcp_internals.py fails if an upgrade changes something, and quick_way tries
-at start what a direct call needs.
+at start what a direct call needs. What is imported is looked for once: a name that a release has no more is in `MISSING`, and something
+without effect stands for it here. Then FastMCP's own servers answer; tests/service/test_private_names.py takes the names away.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
+from importlib import import_module
 from traceback import walk_tb
-from typing import Any
+from typing import Any, TypeVar
 
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
@@ -23,14 +26,49 @@ from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.exceptions import get_http_status_code, is_timeout_error
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
 from mcp import MCPError
+from mcp.server.context import ServerRequestContext
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, SERVER_INFO_META_KEY, CallToolResult, Implementation, TextContent
 from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry import trace
 from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from pydantic_core import PydanticSerializationError, to_json
+from starlette.requests import Request
 
-from twins.fastmcp_names import is_client_tool_call, set_transport
+MISSING: list[str] = []
+try:
+    from fastmcp.server.dependencies import FastMCPRequestContext as FastMCPRequestContext
+except ImportError:
+    FastMCPRequestContext = object  # type: ignore[assignment,misc]  # a class with none of its attributes
+    MISSING.append("FastMCPRequestContext")
+try:  # which members of a result have the names of their aliases, model by model; direct calls do without
+    from fastmcp.tools.function_parsing import _ToolOutputSchemaGenerator
+except ImportError:
+    from pydantic.json_schema import GenerateJsonSchema as _ToolOutputSchemaGenerator  # type: ignore[assignment]
+OutputSchemas = _ToolOutputSchemaGenerator
+FoundT = TypeVar("FoundT")
+AskT = TypeVar("AskT")
+Bind = Callable[[AskT], AbstractContextManager[Any]]
+_NOTHING: ContextVar[Any] = ContextVar("nothing that FastMCP reads", default=None)
+
+
+def _found(module: str, name: str, instead: FoundT) -> FoundT:
+    try:
+        found: FoundT = getattr(import_module(module), name)
+    except (ImportError, AttributeError):
+        MISSING.append(name)
+        return instead
+    return found
+
+
+CONTEXT, DEPENDENCIES = "fastmcp.server.context", "fastmcp.server.dependencies"
+current_context: ContextVar[Any] = _found(CONTEXT, "_current_context", _NOTHING)
+current_server: ContextVar[Any] = _found(DEPENDENCIES, "_current_server", _NOTHING)
+current_request: ContextVar[Any] = _found(DEPENDENCIES, "fastmcp_request_ctx", _NOTHING)
+set_transport: Callable[[str], Token[Any]] = _found(CONTEXT, "set_transport", _NOTHING.set)
+bind_request_context: Bind[ServerRequestContext] = _found(DEPENDENCIES, "bind_request_context", nullcontext)
+set_http_request: Bind[Request] = _found("fastmcp.server.http", "set_http_request", nullcontext)
+is_client_tool_call: Callable[[], bool] = _found(DEPENDENCIES, "_is_client_tool_call", lambda: True)
 
 NAMES_TRACER = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 OPENAPI, PROXY, TOOLS = "fastmcp.server.providers.openapi", "fastmcp.server.providers.proxy", "fastmcp.tools"

@@ -9,8 +9,7 @@ from fastmcp.server.dependencies import get_context, get_http_request, get_serve
 from fastmcp.tools import Tool
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from twins.fastmcp import CrashError, result_on_wire, server_stamp
-from twins.fastmcp_names import MISSING
+from twins.fastmcp import MISSING, CrashError, result_on_wire, server_stamp
 from twins.tool.context import ToolContext
 
 

@@ -37,7 +37,6 @@ FINAL = "Sales are final. A call that is refused or fails costs nothing."
 
 
 def spending_limit(highest: str) -> str:
-    """How to raise the limit of x402's clients to `highest`, in US dollars."""
     dollars = f"${highest}"
     return (
         f"x402 clients refuse payments above ${DEFAULT_SPEND_LIMIT} unless you raise their limit (x402-fetch and other v1 clients above "

@@ -3,15 +3,7 @@
 from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
-from buildings.cve.checks import (
-    feed_facts,
-    feed_gauges,
-    feeds_are_reachable,
-    list_is_fresh,
-    nvd_was_read,
-    stored_lists_add_up,
-)
-from buildings.cve.holdings import feeds_and_watches
+from buildings.cve.checks import feed_facts, feed_gauges, feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
 from buildings.cve.pages.lists import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.pages.reader_feeds import full_feed, public_feed
 from buildings.cve.ranking.latest import latest, reload
@@ -20,7 +12,7 @@ from buildings.cve.settings import CveSettings
 from buildings.cve.tables import OUTBOX, Tables
 from buildings.cve.watches.alerts import EMAIL_PAGES, deliver
 from buildings.cve.watches.models import MOST_WATCHES
-from buildings.cve.watches.pages import WATCHES, remove_watch, show_watches, watches_used
+from buildings.cve.watches.pages import WATCHES, feeds_and_watches, remove_watch, show_watches, watches_used
 from buildings.cve.watches.tools import mcp
 from campus import Building, Check, Job, Page, Service
 from campus.alerts import email_pages

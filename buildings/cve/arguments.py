@@ -30,13 +30,11 @@ def number_of(cve_id: str) -> int:
 
 
 def spelled(number: int) -> str:
-    """The identifier of a number."""
     year, sequence = divmod(number, SEQUENCES)
     return f"CVE-{year:04d}-{sequence:04d}"
 
 
 def read_cve_id(value: Any) -> str:
-    """The identifier in upper case; raises Problem 400 for anything else."""
     found = canonical(value) if isinstance(value, str) else None
     if found is None:
         raise Problem(400, "invalid_cve_id", "cve_id is not a CVE identifier; write it as CVE-<year>-<number>, such as CVE-2021-44228")
@@ -143,5 +141,4 @@ PROBLEMS: Mapping[str, str] = {
 
 
 def no_list_yet(detail: str) -> Problem:
-    """For a call that needs a list, or something made with it, that is not there yet."""
     return Problem(503, "no_list_yet", detail, headers={"Retry-After": str(RETRY_SECONDS)})

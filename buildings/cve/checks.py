@@ -57,7 +57,6 @@ async def feed_gauges(site: CveSite) -> Mapping[tuple[str, str], Mapping[str, fl
 
 
 async def feed_facts(site: CveSite) -> Mapping[str, str]:
-    """The list that is served and the feeds that it was made from, in words for the operator."""
     edition = site.state.edition
     progress = await load_progress(site.storage)
     if edition is None:
@@ -75,7 +74,6 @@ async def feed_facts(site: CveSite) -> Mapping[str, str]:
 
 
 async def nvd_was_read(site: CveSite) -> Sequence[str]:
-    """How far the first reading of all of NVD's records is, while it goes on."""
     progress = await load_progress(site.storage)
     position = progress.position
     if position is None or position.phase == "changes":
@@ -85,7 +83,6 @@ async def nvd_was_read(site: CveSite) -> Sequence[str]:
 
 
 async def feeds_are_reachable(site: CveSite) -> Sequence[str]:
-    """Feeds whose address does not answer, or answers with something else."""
     settings = site.settings
     addresses = {"kev_url": settings.kev_url, "epss_url": settings.epss_url, "nvd_url": smallest_request(settings.nvd_url)}
     return [sentence for name, url in addresses.items() if (sentence := await _fault_of(site.feeds, name, url))]
@@ -137,7 +134,6 @@ def _ranking(entry: Entry) -> tuple[object, ...]:
 
 
 def _differences(day: date, brief: Brief, leading: Mapping[str, RankedCve], kev: Mapping[str, KevEntry]) -> list[str]:
-    """Entries of an archived brief that differ from the day's stored ranked set."""
     found = []
     for entry in brief.entries:
         cve = leading.get(entry.cve_id)

@@ -52,7 +52,6 @@ class Correction:
         return self.published.kev, issues.kev_held_because
 
     def own_epss(self) -> tuple[EpssDay, str | None]:
-        """The same of EPSS."""
         issues = self.published.facts.issues
         try:
             check_epss(self.published.epss, self.before.epss)
@@ -77,14 +76,7 @@ class Correction:
         )
         held = {feed: reason for feed, reason in ((KEV, kev[1]), (EPSS, epss[1])) if reason}
         return make_edition(
-            day=was.day,
-            made_at=made_at,
-            kev=kev[0],
-            epss=epss[0],
-            nvd=nvd,
-            last=self.before,
-            held_because=held,
-            correction=notice,
+            day=was.day, made_at=made_at, kev=kev[0], epss=epss[0], nvd=nvd, last=self.before, held_because=held, correction=notice
         )
 
     async def withdraw(self, session: AsyncSession, edition: Edition, history: HistoryRows) -> None:
@@ -119,7 +111,6 @@ async def load_correction(storage: Storage, day: date, served: Edition | None, *
 
 
 async def _archived(storage: Storage, day: date, served: Edition) -> Edition:
-    """The list of a day, as far as it is archived."""
     if day == served.day:
         return served
     brief = await load_brief(storage, day)
@@ -152,12 +143,8 @@ async def _archived_kev(storage: Storage, day: date, served: Edition) -> Mapping
 
 
 def _issue(feed: Feed) -> Issue:
-    """The issue of an archived list, whose time of day is not known."""
     assert feed.version is not None, "a list names its feeds"
     assert feed.date is not None, "a list names its feeds"
     return Issue(
-        version=feed.version,
-        issued=datetime.combine(feed.date, time(), tzinfo=UTC),
-        entries=feed.entries or 0,
-        unreadable=feed.unreadable,
+        version=feed.version, issued=datetime.combine(feed.date, time(), tzinfo=UTC), entries=feed.entries or 0, unreadable=feed.unreadable
     )

@@ -292,9 +292,7 @@ class Brief(Answer):
     other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 
     edition: int = Field(
-        default=1,
-        ge=1,
-        description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive.",
+        default=1, ge=1, description="1 as first published that day. Above 1: a corrected edition; the earlier ones stay in the archive."
     )
     generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
@@ -306,11 +304,9 @@ class Brief(Answer):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each CVE."""
         return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in self.entries))
 
     def as_markdown(self) -> str:
-        """A table of the CVEs."""
         rows = (
             (
                 *(

@@ -88,7 +88,6 @@ class FeedReader:
         return catalog, download.copy
 
     async def read_epss(self) -> tuple[EpssDay, Copy | None]:
-        """The newest scores. Raises FeedError."""
         held = self.held.get(epss.FEED)
         download = await self._fetcher(epss.FEED).fetch(self.settings.epss_url, held=held)
         if download is None:
@@ -339,7 +338,6 @@ async def _check_day(site: CveSite, day: date, last: Edition | None, *, today: d
 
 
 def _check_issues(day: date, read: FeedContents) -> None:
-    """Refuse to make a past day's list from what was published later."""
     for feed, issue in ((kev.FEED, read.kev.issue), (epss.FEED, read.epss.issue)):
         if _day(issue) > day:
             raise ListRefused(

@@ -272,7 +272,8 @@ async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
 
 def _forecast(site: CveSite) -> ForecastAnswers:
     record = f"{site.url}/v1/next/record"
-    return site.state.forecast(site.now(), full_list=lambda: _full_forecast(site), record=record)
+    what = "All 100 CVEs with scores, factors and precision"
+    return site.state.forecast(site.now(), full_list=lambda: _ways_to(site, "next_in_kev", what=what), record=record)
 
 
 async def _window(site: CveSite, from_day: date | None, to_day: date | None) -> tuple[Brief, Brief]:
@@ -282,19 +283,12 @@ async def _window(site: CveSite, from_day: date | None, to_day: date | None) -> 
 
 
 def _results(site: CveSite) -> DayResults:
-    return site.state.results(site.now(), full_list=lambda: _full_list(site))
-
-
-def _full_list(site: CveSite) -> str:
-    """How to get the full list and at what price, as the operator set it."""
-    return _ways_to(site, "top_cves_today", what="All 25 CVEs with scores, factors and methodology")
-
-
-def _full_forecast(site: CveSite) -> str:
-    return _ways_to(site, "next_in_kev", what="All 100 CVEs with scores, factors and precision")
+    what = "All 25 CVEs with scores, factors and methodology"
+    return site.state.results(site.now(), full_list=lambda: _ways_to(site, "top_cves_today", what=what))
 
 
 def _ways_to(site: CveSite, name: str, *, what: str) -> str:
+    """How to get what a tool returns and at what price, as the operator set it."""
     tool = site.directory.tool(site.name, name)
     if tool is None:
         return "The full list is not available here."

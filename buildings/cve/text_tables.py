@@ -8,7 +8,6 @@ from twins import spreadsheet_text
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table as CSV, with a head."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(columns)

@@ -1,7 +1,6 @@
 """The gateway building: the free directory of all servers, tools and prices of this campus, the start page, and /connect."""
 
-from buildings.gateway.pages import connect, home
-from buildings.gateway.server import mcp
+from buildings.gateway.server import connect, home, mcp
 from campus import Building, Page
 
 __all__ = ["building"]

@@ -103,8 +103,6 @@ class Server(NamedTuple):
 
 
 class Texts:
-    """What clients.toml contains."""
-
     def __init__(self, source: str) -> None:
         tables = tomllib.loads(source)
         self.clients = TypeAdapter(dict[ClientId, ClientTable]).validate_python(tables.pop("clients"))
@@ -115,7 +113,6 @@ class Texts:
         self._environment.filters.update(base64=_base64, json=json.dumps, quote=lambda text: quote(text, safe=""))
 
     def setup(self, name: ClientId, servers: Sequence[Server], *, signs_in: bool) -> Setup:
-        """How to add the servers to a client."""
         table = self.clients[name]
         entries = {server.name: _entry(table, server) for server in servers}
         with_key = any(server.sends_key for server in servers)
@@ -140,7 +137,6 @@ def _base64(text: str) -> str:
 
 @cache
 def texts() -> Texts:
-    """The package's own clients.toml."""
     return Texts(files(__package__).joinpath("clients.toml").read_text("utf-8"))
 
 

@@ -32,12 +32,10 @@ class AccessMethod(BaseModel):
 
 
 def access_methods(directory: Directory) -> tuple[AccessMethod, AccessMethod]:
-    """Both methods, the key first."""
     return access_by_key(directory), payment_per_call(directory)
 
 
 def access_by_key(directory: Directory) -> AccessMethod:
-    """How to buy and send a key."""
     return AccessMethod(
         name="key",
         open=True,
@@ -62,7 +60,6 @@ def _purchase_by_agents(directory: Directory) -> str:
 
 
 def payment_per_call(directory: Directory) -> AccessMethod:
-    """How to pay per call with x402."""
     if (payment := directory.payment) is None:
         return AccessMethod(
             name="x402",
@@ -86,7 +83,6 @@ def payment_per_call(directory: Directory) -> AccessMethod:
 
 
 def _prices(directory: Directory) -> dict[str, str]:
-    """The prices that can be paid here, in US dollars."""
     calls = {tool.name: tool.price for entry in directory.buildings() for tool in entry.tools if tool.price}
     products = {one.name: one.price for one in directory.products} if directory.seller() else {}
     return calls | products

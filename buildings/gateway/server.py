@@ -1,4 +1,4 @@
-"""The MCP server of the gateway: tools that describe the open buildings, how to pay, and how to add them to a client."""
+"""The MCP server of the gateway: tools that describe the open buildings, how to pay and how to add them to a client; and two pages."""
 
 from importlib.metadata import version
 from typing import Annotated, ClassVar
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
-from campus import CurrentSite, Site, free
+from campus import CurrentSite, Request, Response, Site, free
 from campus.directory import BuildingEntry, Directory, ProductEntry
 
 mcp = FastMCP(
@@ -92,7 +92,6 @@ async def list_buildings(site: Site = CurrentSite()) -> Buildings:
 
 
 def buildings_of(directory: Directory) -> Buildings:
-    """Every server in the directory."""
     entries = directory.buildings()
     return Buildings(name=directory.name, url=directory.url, count=len(entries), buildings=entries)
 
@@ -141,7 +140,6 @@ async def about_service(site: Site = CurrentSite()) -> AboutService:
 
 
 def how_agents_buy(*, per_call: bool) -> str:
-    """How an agent goes from a free call to a paid one."""
     first = (
         "Call a free tool first. A paid tool that is called without access returns which keys unlock it, their prices and where to buy "
         "them; how_to_pay lists them all. Buy a key and send it with every call"
@@ -150,7 +148,6 @@ def how_agents_buy(*, per_call: bool) -> str:
 
 
 def offering(entry: BuildingEntry) -> Offering:
-    """One server in a few words."""
     return Offering(
         name=entry.name,
         title=entry.title,
@@ -158,3 +155,28 @@ def offering(entry: BuildingEntry) -> Offering:
         free=tuple(tool.name for tool in entry.tools if tool.free),
         paid=tuple(f"{tool.name}: {tool.tier}" for tool in entry.tools if not tool.free),
     )
+
+
+async def home(request: Request, site: Site) -> Response:
+    """The start page; as JSON the same as list_buildings."""
+    directory = site.directory
+    seller = directory.seller()
+    return site.page(
+        "home.html",
+        request,
+        data=buildings_of(directory),
+        highlights=tuple((await site.highlights(request)).items()),
+        buildings=directory.buildings(),
+        own={site.name, *([seller[0].name] if seller else [])},  # what serves the others has no card
+        pays_per_call=directory.payment is not None,
+        products=directory.products,
+        trial=directory.trial,
+    )
+
+
+async def connect(request: Request, site: Site) -> Response:
+    """How to add the servers to every client; as JSON the same as how_to_connect."""
+    clients = clients_of(site.directory)
+    data = HowToConnect(clients=clients)
+    headers = {"Cache-Control": "public, max-age=300"}
+    return site.page("connect.html", request, data=data, headers=headers, clients=clients, products=site.directory.products)

@@ -3,14 +3,12 @@
 from datetime import timedelta
 
 from buildings.recorder.beats.hooks import hook
-from buildings.recorder.demo import EVERY, beat_demo, demo_card
-from buildings.recorder.jobs import follow_keys, tidy
-from buildings.recorder.monitors.fleet import badge
-from buildings.recorder.monitors.holdings import monitors_of
-from buildings.recorder.monitors.tools import mcp
+from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
+from buildings.recorder.monitors.fleet import badge, monitors_of
 from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
 from buildings.recorder.problems import MONITORS_PER_KEY, PROBLEMS
 from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
+from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from campus import Building, Check, Job, Page, Service
@@ -23,11 +21,7 @@ building = Building(
     tables=Tables,
     state=open_runtime,
     services=[Service(watch)],
-    jobs=[
-        Job(follow_keys, every=timedelta(minutes=1)),
-        Job(tidy, daily_at="04:10"),
-        Job(beat_demo, every=EVERY),
-    ],
+    jobs=[Job(follow_keys, every=timedelta(minutes=1)), Job(tidy, daily_at="04:10"), Job(beat_demo, every=EVERY)],
     pages=[
         Page(f"GET|POST {FLEET}", fleet, label="Fleet"),
         Page(f"GET {FLEET}/events", events),

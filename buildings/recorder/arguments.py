@@ -37,8 +37,7 @@ NewName = Annotated[
     Field(description="New name of the monitor; 1 to 100 characters."),
 ]
 NewPeriod = Annotated[
-    float | None,
-    Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600."),
+    float | None, Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600.")
 ]
 NewGrace = Annotated[
     float | None, Field(ge=0, le=LONGEST, description="New time between a missed beat and the alert, in minutes: 0 to 525600.")
@@ -114,16 +113,4 @@ Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per p
 
 
 def minutes(number: float) -> timedelta:
-    """A number of minutes as a timedelta."""
     return timedelta(minutes=number)
-
-
-def in_minutes(span: timedelta) -> str:
-    """A duration for a sentence: 1 minute, or 2.5 minutes."""
-    number = f"{span / minutes(1):.7g}"
-    return f"{number} minute" if number == "1" else f"{number} minutes"
-
-
-def every(period: timedelta) -> str:
-    """How often something is done: every minute, or every 2.5 minutes."""
-    return f"every {in_minutes(period).removeprefix('1 ')}"

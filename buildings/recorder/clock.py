@@ -33,23 +33,15 @@ COUNTED: Columns = (
     (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )
 """Times from or to which a duration is measured: their distance from now does not change."""
+EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (DELIVERIES, ("at", "delivered_at")), (CAPSULES, ("at",)), (REPLIES, ("at",)))
+"""Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
+they show, and stored answers."""
 RECORDED: Columns = (
     (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at")),
     (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
-    (ALERTS, ("at", "since", "until")),
-    (DELIVERIES, ("at", "delivered_at")),
-    (CAPSULES, ("at",)),
-    (REPLIES, ("at",)),
+    *EXPIRING,
 )
 """Times at which something happened: they stay, except future ones, which a clock that was ahead has written."""
-EXPIRING: Columns = (
-    (ALERTS, ("at", "since", "until")),
-    (DELIVERIES, ("at", "delivered_at")),
-    (CAPSULES, ("at",)),
-    (REPLIES, ("at",)),
-)
-"""Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
-they show, and stored answers."""
 
 
 class ClockReading(NamedTuple):
@@ -61,7 +53,6 @@ class ClockReading(NamedTuple):
 
     @property
     def may_adopt(self) -> bool:
-        """Whether the jump has lasted long enough."""
         return self.jumped_at is not None and self.now - self.jumped_at >= ADOPT_AFTER
 
 
@@ -77,7 +68,6 @@ class RecorderClock:
         self._last_jump: tuple[timedelta, datetime] | None = None
 
     def now(self) -> datetime:
-        """The time, in UTC."""
         wall = self._wall()
         steady = self._zero + timedelta(seconds=self._elapsed())
         return wall if -MAX_DRIFT < wall - steady < MAX_DRIFT else steady
@@ -110,7 +100,6 @@ class RecorderClock:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the clock has not jumped within the last hour."""
         self.read()
         return self._last_jump is None or self.now() - self._last_jump[1] >= REPORTED_FOR
 

@@ -1,19 +1,23 @@
-"""The recorder's jobs: check each minute whether owners' keys are still valid; delete inactive monitors and expired rows each day."""
+"""The recorder's jobs: follow owners' keys each minute, delete inactive monitors and expired rows each day, beat the start page's demo."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, exists, insert, or_, select, update
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.alerts.texts import WATCHED_AFTER_EXPIRY
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, Beat, past_beats
+from buildings.recorder.monitors.credentials import new_secret
 from buildings.recorder.monitors.registration import ANSWER_RETENTION
-from buildings.recorder.monitors.rows import apply_key_event, delete_all
+from buildings.recorder.monitors.rows import apply_key_event, delete_all, stored_state
+from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, OWNERS, REPLIES, TARGETS
+from buildings.recorder.tables import ALERTS, DELIVERIES, DEMO, MONITORS, OWNERS, REPLIES, TARGETS
+from campus.secrets import Entropy
 from campus.storage import among, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
@@ -28,6 +32,8 @@ MONITORS_PER_TRANSACTION = 200
 ROWS_PER_TRANSACTION = 5_000
 EXPIRING = ((REPLIES, "at", ANSWER_RETENTION), (ALERTS, "at", ALERT_RETENTION), (DELIVERIES, "delivered_at", ALERT_RETENTION))
 OWNERS_AT_ONCE = 200
+EVERY = timedelta(minutes=1)
+SCHEDULE = Schedule(period=EVERY, grace=EVERY)
 
 
 async def follow_keys(site: RecorderSite) -> bool:
@@ -52,20 +58,12 @@ async def follow_keys(site: RecorderSite) -> bool:
     return followed > 0
 
 
-class KnownOwner(NamedTuple):
-    """An owner with the stored end of its key, and whether some of its monitors are asleep, and some are not."""
-
-    lineage: str
-    ends_at: datetime
-    asleep: bool
-    awake: bool
-
-
-def _owners(connection: Connection) -> list[KnownOwner]:
+def _owners(connection: Connection) -> Sequence[Row[Any]]:
+    """The owners, each with the stored end of its key, and whether some of its monitors are asleep, and some are awake."""
     mine = MONITORS.c.owner == OWNERS.c.lineage
-    found = (exists().where(mine, MONITORS.c.mode == "asleep"), exists().where(mine, MONITORS.c.mode != "asleep"))
-    rows = connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, *found).where(OWNERS.c.monitors > 0))
-    return [KnownOwner(*row) for row in rows]
+    asleep = exists().where(mine, MONITORS.c.mode == "asleep").label("asleep")
+    awake = exists().where(mine, MONITORS.c.mode != "asleep").label("awake")
+    return connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep, awake).where(OWNERS.c.monitors > 0)).all()
 
 
 def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
@@ -99,7 +97,6 @@ async def _all(site: RecorderSite, step: Callable[..., int]) -> int:
 
 
 def announce_deletion(connection: Connection, now: datetime) -> int:
-    """Announce the deletion of inactive monitors to their targets; returns the number of monitors."""
     announced_at = MONITORS.c.expiry_told_at
     is_new = or_(announced_at.is_(None), announced_at <= MONITORS.c.deadline_at, announced_at > now)
     rows = connection.execute(select(MONITORS).where(_is_inactive(now), is_new, ~_is_waiting()).limit(MONITORS_PER_TRANSACTION)).all()
@@ -138,3 +135,41 @@ def _delete_older(connection: Connection, now: datetime, *, table: Table, column
 def _delete_owners(connection: Connection, now: datetime) -> None:
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
     connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used)))
+
+
+async def beat_demo(site: RecorderSite) -> bool:
+    """Beat the monitor on the start page, which has no owner and no secret and alerts nobody, as any beat arrives.
+
+    One process of all does; what it finds is no news for the log.
+    """
+    now = site.state.time.now()
+    row = await in_snapshot(site.storage, _demo)
+    if row is None:
+        row = await in_transaction(site.storage, partial(_registered, now=now, entropy=site.state.entropy))
+    await site.state.beat(Beat(DEMO, row.secret_digest, now, "ok"))
+    return False
+
+
+async def demo_card(site: RecorderSite) -> str:
+    row = await in_snapshot(site.storage, _demo)
+    beats = tuple(beat.at for beat in past_beats(row.history)) if row else ()
+    word = state_in_a_word(stored_state(row), site.state.time.now()) if row else "waiting"
+    return site.part("demo.html", beats=beats, most=BEATS_IN_HISTORY, word=word)
+
+
+def _demo(connection: Connection) -> Row[Any] | None:
+    return connection.execute(select(MONITORS).where(MONITORS.c.id == DEMO)).one_or_none()
+
+
+def _registered(connection: Connection, *, now: datetime, entropy: Entropy) -> Row[Any]:
+    """The monitor once it is there. The digest of its secret is random: no secret fits it."""
+    connection.execute(
+        insert(MONITORS).values(
+            **{"id": DEMO, "secret_digest": entropy(32), "badge_id": new_secret(entropy), "name": "demo", "registered_at": now},
+            **{**SCHEDULE._asdict(), **initial_state(SCHEDULE, now)._asdict()},
+            **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
+        )
+    )
+    row = _demo(connection)
+    assert row is not None, "it was inserted"
+    return row

@@ -15,13 +15,12 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, Row, case, func, select
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import every, in_minutes, minutes
+from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
 from buildings.recorder.monitors.credentials import lineage_of
 from buildings.recorder.monitors.examples import ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
-from buildings.recorder.monitors.history import DAY, DAYS_SHOWN, History
-from buildings.recorder.monitors.listing import FleetPage, FleetQuery, read_one, read_page
+from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -30,6 +29,7 @@ from campus import Caller, Problem, Request, Response
 from campus.alerts import masked_address
 from campus.caller import Key
 from campus.layout import pretty_json
+from campus.observability import counted, every
 from campus.storage import in_snapshot
 
 FLEET = "/recorder"
@@ -93,7 +93,7 @@ async def _fleet_page(
 ) -> Response:
     query = FleetQuery.read(request.query_params)
     try:
-        shown = await _fleet_of(request, site, query)
+        shown = await _read_fleet(await site.admit(request, "fleet_status"), site, query)
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
@@ -170,13 +170,11 @@ async def heard(request: Request, site: RecorderSite) -> Response:
 
 
 async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
-    """The fields of a form that were filled in."""
     form = await request.form()
     return {name: text for name in fields if isinstance(text := form.get(name), str) and text.strip()}
 
 
 def _arguments(given: Mapping[str, str]) -> Mapping[str, object]:
-    """The arguments of a tool as a form has them."""
     return {name: _number(name, text) for name, text in given.items()}
 
 
@@ -186,11 +184,6 @@ def _number(name: str, text: str) -> object:
         return float(text) if name in NUMBERS else text
     except ValueError:
         return text
-
-
-async def monitor(request: Request, site: RecorderSite) -> Response:
-    """One monitor of the visitor's key."""
-    return await _monitor_page(request, site)
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
@@ -205,7 +198,7 @@ async def act(request: Request, site: RecorderSite) -> Response:
     try:
         answer = await site.call(request, tool, monitor_id=monitor_id, **_arguments(given))
     except Problem as refused:
-        return await _monitor_page(request, site, refused, given)
+        return await monitor(request, site, refused, given)
     if action == "takeover":
         taken = Taken.model_validate(answer)
         return await _secret_page(request, site, taken, "Taken over", taken.name)
@@ -219,9 +212,8 @@ async def act(request: Request, site: RecorderSite) -> Response:
     return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
 
 
-async def _monitor_page(
-    request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None
-) -> Response:
+async def monitor(request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None) -> Response:
+    """One monitor of the visitor's key; `refused` is why a form that was `given` changed nothing."""
     monitor_id = request.path_params["monitor_id"]
     one = await _one_of(request, site, monitor_id)
     if one is None:
@@ -239,8 +231,8 @@ async def _monitor_page(
         headers=refused.headers if refused else None,
         monitor=entry,
         now=now,
-        every=every(minutes(entry.period_minutes)),
-        grace=in_minutes(minutes(entry.grace_minutes)),
+        every=every(minutes(entry.period_minutes), "minute"),
+        grace=counted(entry.grace_minutes, "minute"),
         seen=fingerprint_of(one).hex(),
         hours=history.hours(now),
         days=(days := history.days(now)),
@@ -276,15 +268,9 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]
 
 
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
-    """The tone of an unusual beat, and what it reported."""
     tone = "quiet" if beat.status == "idle" else "bad"
     words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
-
-
-async def _fleet_of(request: Request, site: RecorderSite, query: FleetQuery) -> FleetPage:
-    """A page of the visitor's fleet. Raises the refusal of fleet_status."""
-    return await _read_fleet(await site.admit(request, "fleet_status"), site, query)
 
 
 async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> FleetPage:
@@ -309,7 +295,6 @@ async def _read_one(caller: Caller, site: RecorderSite, monitor_id: str) -> tupl
 
 
 async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) -> list[CapsuleView]:
-    """The stored capsules, the latest first."""
     answer = CapsuleAnswer.model_validate(await site.call(request, "fetch_capsule", monitor_id=monitor_id))
     return [*([answer.last] if answer.last else []), *answer.earlier]
 
@@ -336,7 +321,6 @@ def changed_lines(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _equal(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many of the first lines are the same."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
 
 
@@ -384,15 +368,12 @@ def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
 
 
 async def monitors_used(site: RecorderSite, key: Key) -> str:
-    """How many monitors a key has, for the page of the key."""
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
     return f"{count or 0} of {MONITORS_PER_KEY} monitors"
 
 
 async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:
-    """How many monitors there are in each mode."""
-
     def counted(connection: Connection) -> dict[str, float]:
         rows = connection.execute(select(MONITORS.c.mode, func.count()).group_by(MONITORS.c.mode))
         return {str(mode): float(number) for mode, number in rows}

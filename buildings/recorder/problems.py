@@ -45,16 +45,12 @@ def monitor_not_found() -> Problem:
 
 
 def taken_over() -> Problem:
-    """For an agent that another one has replaced."""
     return Problem(
-        409,
-        TAKEN_OVER,
-        "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work",
+        409, TAKEN_OVER, "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work"
     )
 
 
 def stale_seq(seq: int, last_seq: int) -> Problem:
-    """For a capsule that is older than the last stored one."""
     return Problem(
         409,
         "stale_seq",
@@ -64,7 +60,6 @@ def stale_seq(seq: int, last_seq: int) -> Problem:
 
 
 def seq_reused(seq: int) -> Problem:
-    """For a capsule with the seq of another one."""
     return Problem(
         409,
         "seq_reused",
@@ -85,7 +80,6 @@ def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Pr
 
 
 def invalid_status() -> Problem:
-    """For the address of a hook with a status, or a limit for waiting, that means nothing."""
     return Problem(
         422,
         "invalid_status",
@@ -95,22 +89,16 @@ def invalid_status() -> Problem:
 
 
 def too_many_beats(now: datetime, *, limit: int) -> Problem:
-    """For more beats of one monitor than are allowed in a minute."""
     wait = 60 - now.second
     return Problem(
         429,
         TOO_MANY_BEATS,
         f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
-        headers={
-            "Retry-After": str(wait),
-            "RateLimit-Policy": f'"monitor";q={limit};w=60',
-            "RateLimit": f'"monitor";r=0;t={wait}',
-        },
+        headers={"Retry-After": str(wait), "RateLimit-Policy": f'"monitor";q={limit};w=60', "RateLimit": f'"monitor";r=0;t={wait}'},
     )
 
 
 def target_in_use() -> Problem:
-    """For a second monitor without a key with the same webhook."""
     return Problem(
         409,
         "target_in_use",
@@ -120,7 +108,6 @@ def target_in_use() -> Problem:
 
 
 def monitor_limit_reached() -> Problem:
-    """For the 21st monitor of a key."""
     return Problem(
         409,
         "monitor_limit_reached",
@@ -129,7 +116,6 @@ def monitor_limit_reached() -> Problem:
 
 
 def host_limit_reached(host: str, *, most: int) -> Problem:
-    """For more monitors at one host than an address may have without a key."""
     return Problem(
         409,
         "monitor_limit_reached",
@@ -139,7 +125,6 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
 
 
 def earlier_test_waits() -> Problem:
-    """For a second test alert while the first one is not delivered."""
     return Problem(
         409,
         "test_alert_waits",
@@ -148,7 +133,6 @@ def earlier_test_waits() -> Problem:
 
 
 def no_target_ready() -> Problem:
-    """For a test alert of a monitor none of whose targets takes alerts."""
     return Problem(
         409,
         "no_target_ready",
@@ -157,7 +141,6 @@ def no_target_ready() -> Problem:
 
 
 def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
-    """For more test alerts of one monitor than are allowed in a minute."""
     seconds = max(ceil(wait.total_seconds()), 1)
     return Problem(
         429,
@@ -168,7 +151,6 @@ def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
 
 
 def not_dead(state: str) -> Problem:
-    """For a takeover of a monitor that is alive, late, idle or paused."""
     why = "its agent is alive, or another replacement has just taken over"
     if state in ("idle", "paused"):
         why = "its agent waits for its user" if state == "idle" else "nobody watches its agent"
@@ -177,7 +159,6 @@ def not_dead(state: str) -> Problem:
 
 
 def neither_target() -> Problem:
-    """For a registration without an alert target."""
     return Problem(
         422,
         "invalid_request",
@@ -187,7 +168,6 @@ def neither_target() -> Problem:
 
 
 def nothing_to_change() -> Problem:
-    """For a change without any."""
     return Problem(
         422,
         "invalid_request",
@@ -197,7 +177,6 @@ def nothing_to_change() -> Problem:
 
 
 def owner_needed(*, is_owned: bool) -> Problem:
-    """For new targets of a key's monitor without that key, and for e-mail alerts of a monitor without a key."""
     if is_owned:
         detail = (
             "a key owns this monitor: alert_webhook and alert_email need that key, sent in the header 'Authorization: Bearer KEY'; with the"
@@ -212,7 +191,6 @@ def owner_needed(*, is_owned: bool) -> Problem:
 
 
 def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
-    """For e-mail alerts without a key."""
     keys = "; ".join(map(str, products)) or "none is sold at the moment"
     return Problem(
         402,
@@ -225,5 +203,4 @@ def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
 
 
 def no_mail_here() -> Problem:
-    """For e-mail alerts on a service without e-mail."""
     return Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")

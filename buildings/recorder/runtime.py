@@ -88,7 +88,6 @@ RecorderSite = Site[RecorderSettings, Runtime]
 
 @asynccontextmanager
 async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
-    """Open the runtime of this process, until the process ends."""
     async with site.storage.batch(record_beats, by_row=record_by_row) as beat, site.storage.batch(sweep_at_each) as sweep:
         time = RecorderClock(site.clock, site.elapsed)
         dispatcher = _dispatcher_of(site, time)
@@ -193,12 +192,10 @@ async def watches(site: RecorderSite) -> Sequence[str]:
 
 
 async def clock_is_steady(site: RecorderSite) -> Sequence[str]:
-    """Whether this machine's clock has jumped within the last hour."""
     return site.state.time.findings()
 
 
 async def monitors_have_targets(site: RecorderSite) -> Sequence[str]:
-    """Whether every monitor has a target."""
     without_target = ~exists().where(MONITOR_TARGETS.c.monitor_id == MONITORS.c.id)
     chosen = select(MONITORS.c.id).where(without_target, MONITORS.c.id != DEMO)
     monitors = await in_snapshot(site.storage, lambda connection: connection.scalars(chosen).all())

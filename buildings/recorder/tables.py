@@ -150,7 +150,7 @@ class Tick(Tables, table=True):
 
 
 class StoredOutage(Tables, table=True):
-    """An outage of the recorder until all deadlines are moved and all targets are told: see outages.py.
+    """An outage of the recorder until all deadlines are moved and all targets are told: see sweep.py.
 
     Monitors whose beat was expected by `lost_by` may have lost it. `moved_to` is the last monitor, in the order of ids, whose
     deadline was moved, null once all are; `told_to` is the last target that was told, and `told_at` when.

@@ -17,22 +17,35 @@ as one digest. A target that fails is retried for days and then disabled. A slow
 alerts of others. tests/alerts/floods is a whole building.
 """
 
-from campus.alerts.channels import CHANNELS, CHAT_SERVICES, KINDS, open_channels
+from campus.alerts.channels import CHAT_SERVICES, KINDS, open_channels
 from campus.alerts.channels.discord import Discord
 from campus.alerts.channels.email import Email, email_pages
 from campus.alerts.channels.slack import Slack
 from campus.alerts.channels.webhook import Webhook, signing_secret
-from campus.alerts.dispatcher import Dispatcher, WakeUp
+from campus.alerts.dispatcher import Dispatcher
 from campus.alerts.mailboxes import Mailboxes
 from campus.alerts.message import AlertContents, AlertText, Attempt, Channel, Content, Message, Outcome, Question, post
 from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.registration import UNCONFIRMED, Addresses, Registrations, check_webhook, email_address, visible_name, webhook_address
 from campus.alerts.tables import AlertTarget, DeliveredAlert, WaitingAlert
-from campus.alerts.targets import Address, ClaimedTarget, Registrant, TargetState, address_of, masked_address, sender_of, target_state
+from campus.alerts.targets import (
+    UNCONFIRMED,
+    Address,
+    Addresses,
+    ClaimedTarget,
+    Registrant,
+    Registrations,
+    TargetState,
+    address_of,
+    check_webhook,
+    masked_address,
+    sender_of,
+    target_state,
+    visible_name,
+    webhook_address,
+)
 from campus.alerts.turns import AlertLimits
 
 __all__ = [
-    "CHANNELS",
     "CHAT_SERVICES",
     "CONFIRM",
     "KINDS",
@@ -61,11 +74,9 @@ __all__ = [
     "Slack",
     "TargetState",
     "WaitingAlert",
-    "WakeUp",
     "Webhook",
     "address_of",
     "check_webhook",
-    "email_address",
     "email_pages",
     "masked_address",
     "open_channels",

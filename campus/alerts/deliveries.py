@@ -189,8 +189,6 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Failed:
-    """A message that was not delivered, and what happens next."""
-
     target_id: str
     message_id: str
     at: datetime
@@ -241,7 +239,6 @@ def _closing(outbox: Outbox) -> Update:
 
 @cache
 def _postponing(outbox: Outbox) -> Update:
-    """What a message that was not delivered changes."""
     target = outbox.targets.c
     return _sent_target(outbox).values(
         attempts=target.attempts + 1,

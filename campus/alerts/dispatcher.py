@@ -47,7 +47,6 @@ class WakeUp:
         self._released.set()
 
     def wake(self) -> None:
-        """Wake the dispatcher."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
@@ -66,7 +65,6 @@ class WakeUp:
             self._released.set()
 
     async def until_released(self) -> None:
-        """Wait until it is not held."""
         await self._released.wait()
 
 

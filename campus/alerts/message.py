@@ -59,7 +59,6 @@ class Message:
 
     @property
     def target_id(self) -> str:
-        """The id of its target."""
         return self.lane.target_id
 
 

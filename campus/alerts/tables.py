@@ -12,7 +12,7 @@ from campus.storage import Moment
 class AlertTarget(SQLModel):
     """Where alerts go: `class Target(AlertTarget, Tables, table=True)`. The alerts for one target are sent one after the other.
 
-    `identity` is the digest of owner and address (see addresses.Address): a target without an owner has one user. `secret` signs
+    `identity` is the digest of owner and address (see targets.Address): a target without an owner has one user. `secret` signs
     the messages. `next_try_at` is when the target is next due, null while no alert waits. `message_id` is the id of the message
     that is being sent, and of its alerts; `attempts` counts its tries. While `leased_until` is in the future, no other process
     sends it. `failing_since` is when the first try failed since the last message was delivered.

@@ -58,8 +58,6 @@ class AlertLimits:
 
 
 class UnderWay:
-    """The deliveries that run now."""
-
     def __init__(self, limits: AlertLimits) -> None:
         self.limits = limits
         self.by_health: Counts[str] = Counts()
@@ -69,21 +67,17 @@ class UnderWay:
         self.by_pair: Counts[str] = Counts()
 
     def begin(self, lane: Lane) -> None:
-        """Count a delivery that begins."""
         for counts, name in self._counted(lane):
             counts.add(name)
 
     def end(self, lane: Lane) -> None:
-        """Count a delivery that has ended."""
         for counts, name in self._counted(lane):
             counts.remove(name)
 
     def free(self, health: Health) -> int:
-        """How many deliveries to targets of this health may begin."""
         return min(self.limits.at_once - self.by_health.total, self.limits.share_of(health) - self.by_health[health])
 
     def full_senders(self) -> list[str]:
-        """Senders at their limit."""
         return [sender for sender in self.by_sender if not self.by_sender.has_room(sender)]
 
     def full_pairs(self, health: Health) -> list[str]:

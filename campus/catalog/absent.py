@@ -15,7 +15,7 @@ from campus.catalog.loader import LoadedBuilding
 from campus.catalog.server import document_paths
 from campus.paywall.mcp import current_scope
 from campus.paywall.results import refusal
-from campus.problems import upstream_unavailable
+from campus.problems import fixed_problem
 
 
 class AbsentFrame(Middleware):
@@ -34,7 +34,7 @@ class AbsentFrame(Middleware):
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
         """The problem as the tool's result."""
-        return refusal(upstream_unavailable(), current_scope())
+        return refusal(fixed_problem("upstream_unavailable"), current_scope())
 
 
 def absent_server(name: str) -> FastMCP[Any]:

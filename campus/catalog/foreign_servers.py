@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from campus.catalog.bounded_lines import TOO_LONG
 from campus.catalog.watched import WatchedServer, reason_of
 from campus.errors import LoadError
-from campus.problems import upstream_unavailable
+from campus.problems import fixed_problem
 from twins import Problem, invalid_result, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 
 EMPTY_PAGE = 8_000
@@ -293,7 +293,7 @@ class ForeignTool(ProxyTool):
         except TimeoutError as error:
             if not limit.cancelled_caught:
                 self._mark_unreachable(error)
-                raise upstream_unavailable() from error
+                raise fixed_problem("upstream_unavailable") from error
             raise upstream_late() from error
         except MCPError as error:
             raise self._problem_of(error) from error
@@ -303,7 +303,7 @@ class ForeignTool(ProxyTool):
             if isinstance(error, RuntimeError) and NOT_AS_LISTED.match(str(error)):
                 raise invalid_result(self, "its server sent what it does not list as its output schema") from None
             self._mark_unreachable(error)
-            raise upstream_unavailable() from error
+            raise fixed_problem("upstream_unavailable") from error
         if self._upstream is not None:
             self._upstream.mark_reachable()
         if result.is_error:
@@ -328,7 +328,7 @@ class ForeignTool(ProxyTool):
             return upstream_too_long()
         if code == mcp_types.CONNECTION_CLOSED:
             self._mark_unreachable(error)
-            return upstream_unavailable()
+            return fixed_problem("upstream_unavailable")
         if code == mcp_types.REQUEST_TIMEOUT:
             return upstream_late()
         return upstream_failed(f" (error {code} of the protocol)")

@@ -10,6 +10,7 @@ from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
 from campus.directory import Directory
+from campus.paywall.admission import Paywall
 from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
 from twins import Operation, RouteEntry
@@ -17,13 +18,14 @@ from twins import Operation, RouteEntry
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSite(Site[SettingsT, StateT]):
-    """The Site of a feature. It has what no building is given: the databases and keys of the campus, and its configuration.
+    """The Site of a feature. It has what no building is given: the campus's databases, keys, paywall and configuration.
 
     `storage` is campus's own, where the feature's tables are. `parts` are what features added to the plan, by their names.
     """
 
     config: Config
     core: Core
+    paywall: Paywall
     parts: Mapping[str, "PlanPart"]
 
 

@@ -403,4 +403,4 @@ def migration(
     tables = features[building].table_base if building in features else find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
-    print(write_revision(tables, text))
+    print(write_revision(tables, building, text))

@@ -19,16 +19,16 @@ from campus.http.limits import (
     CALLS,
     HELD_BYTES,
     HELD_PER_ADDRESS,
+    TOO_MANY_CALLS,
     WAITING_SHARE,
     HeldBody,
     LimitedBody,
+    WaitingCalls,
     body_problem,
     has_body,
     is_small,
-    too_many_calls,
 )
 from campus.http.response import OutgoingResponse, PageResponse, SecurityHeaders, caller_of, with_cors
-from campus.http.waiting import WaitingCalls
 from campus.layout.accept import page_form
 from campus.layout.renderer import ProblemPage
 from campus.observability.metrics import RequestMetrics
@@ -98,7 +98,6 @@ class Edge:
         self._new_id = random_ids()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; anything but HTTP is ignored."""
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -116,7 +115,7 @@ class Edge:
                 context.route = scope["path"]
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
-                await response.refuse(too_many_calls())
+                await response.refuse(TOO_MANY_CALLS)
             elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and body_problem(headers, self._body_bytes)):
                 await response.refuse(problem)
             else:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from campus.context import context_of
 from campus.http.response import send_problem
 from campus.http.service_routes import answering
-from campus.problems import upstream_unavailable
+from campus.problems import fixed_problem
 from twins import ANY, Problem, RouteEntry, RouteTable
 
 MCP_METHODS = ("POST", "DELETE")
@@ -19,7 +19,6 @@ TOOLS = "/v1/"
 
 
 def mcp_entry(path: str, server: ASGIApp) -> RouteEntry:
-    """An MCP endpoint for the table of routes."""
 
     def app(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         context_of(scope).route = path
@@ -45,7 +44,7 @@ def unreachable(path: str) -> RouteEntry:
 
 
 async def _refuse(_: Request) -> NoReturn:
-    raise upstream_unavailable()
+    raise fixed_problem("upstream_unavailable")
 
 
 def elsewhere(table: Callable[[], RouteTable], *, closed: Collection[str], rest: ASGIApp) -> ASGIApp:

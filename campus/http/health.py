@@ -48,12 +48,10 @@ class Health:
 
     @property
     def probes(self) -> Mapping[str, ASGIApp]:
-        """The probes by path, for everyone."""
         return {"/healthz": self.alive, "/readyz": self.ready}
 
     @property
     def operator_probes(self) -> Mapping[str, ASGIApp]:
-        """The probes by path, for the operator."""
         return {"/healthz": self.alive, "/readyz": self.explain}
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +66,6 @@ class Health:
             await self._send(send, findings, {name: "failed" if found else "ok" for name, found in findings.items()})
 
     async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The same with every finding."""
         if await _is_allowed(scope, send):
             findings = await self.findings()
             await self._send(send, findings, {name: list(found) for name, found in findings.items()})
@@ -78,7 +75,6 @@ class Health:
         await send_json(send, {"ok": ready, "checks": checks}, status=200 if ready else 503)
 
     def is_ready(self, findings: Findings) -> bool:
-        """Whether calls can be answered."""
         return not any(found for name, found in findings.items() if self._is_needed(name))
 
     def _is_needed(self, name: str) -> bool:

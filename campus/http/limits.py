@@ -1,9 +1,9 @@
-"""The limits of calls, bodies and connections, and their refusals; edge.py and protocol.py ask them."""
+"""The limits of calls and of their bodies, and their refusals."""
 
 import math
-from collections.abc import Awaitable, Container, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter, methodcaller
-from typing import Protocol
 
 import anyio
 from starlette.types import Message, Receive, Scope
@@ -11,12 +11,12 @@ from starlette.types import Message, Receive, Scope
 from campus.addresses import network_of
 from campus.context import context_of
 from campus.http.response import OutgoingResponse, caller_of
-from campus.http.waiting import WaitingCalls
 from campus.shares import Counts, Places
 from twins import Begun, Problem
 
 CALLS = 1_000
 BODY_SECONDS = 30.0
+WAITING_PER_ADDRESS = 64
 WAITING_SHARE = 2
 """Of the calls that may run at once, one in two may wait for its body, so that bodies that do not come leave room for the others."""
 HELD_BYTES = 64 * 1024 * 1024
@@ -26,6 +26,21 @@ UNCOUNTED_BYTES = 16 * 1024
 """Bodies up to this size that came with their heads need no limits: the number of calls bounds them."""
 LONGEST_NUMBER = 15
 """How many digits of a Content-Length are read."""
+
+
+TOO_MANY_CALLS = Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
+TOO_MANY_BODIES = Problem(  # the body has not arrived, and others wait for theirs; its rest may still arrive, so the connection ends
+    503,
+    "overloaded",
+    "Too many calls wait for their bodies; try again soon, and send the body in one go.",
+    headers={"Retry-After": "5", "Connection": "close"},
+)
+TOO_MANY_BYTES = Problem(  # of bodies that are held; the rest of the body is dropped
+    503,
+    "overloaded",
+    "Too many large bodies are being answered; try again soon, with fewer at the same time.",
+    headers={"Retry-After": "1"},
+)
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
@@ -42,7 +57,6 @@ def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the request says that a body follows."""
     return b"content-length" in headers or b"transfer-encoding" in headers
 
 
@@ -53,7 +67,6 @@ def is_small(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
 
 
 def too_large(limit: int, *, headers: Mapping[str, str] | None = None) -> Problem:
-    """413."""
     return Problem(413, "body_too_large", f"The request body is over {limit:,} bytes; send less.", headers=headers)
 
 
@@ -63,26 +76,28 @@ def too_slow(seconds: float) -> Problem:
     return Problem(408, "body_timeout", detail, headers={"Connection": "close"})
 
 
-def too_many_calls() -> Problem:
-    """503: as many calls are running as are allowed."""
-    return Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
+class WaitingCalls:
+    """The calls that wait for their callers, to send a body or to read what was written.
 
+    They are at most `limit`, and at most `per_address` of one address (the /64 of an IPv6 address).
 
-def too_many_bodies() -> Problem:
-    """503: the body has not arrived, and others wait for theirs. Its rest may still arrive, so the connection ends."""
-    detail = "Too many calls wait for their bodies; try again soon, and send the body in one go."
-    return Problem(503, "overloaded", detail, headers={"Retry-After": "5", "Connection": "close"})
+    One more takes the place of the one that has waited longest: of its own address, or of the address with the most. Without this
+    somebody behind a proxy, whose connections are not limited, could take all calls by beginning bodies, or by reading nothing.
+    """
 
+    def __init__(self, *, limit: int, per_address: int = WAITING_PER_ADDRESS) -> None:
+        self._places: Places[anyio.CancelScope] = Places(
+            limit=limit, per_holder=per_address, since=attrgetter("deadline"), end=methodcaller("cancel")
+        )
 
-def too_many_bytes() -> Problem:
-    """503: as many bytes of bodies are held as are allowed. The rest of the body is dropped."""
-    detail = "Too many large bodies are being answered; try again soon, with fewer at the same time."
-    return Problem(503, "overloaded", detail, headers={"Retry-After": "1"})
-
-
-def too_many_connections() -> Problem:
-    """503: every connection that could be closed for this one is being answered."""
-    return Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
+    @contextmanager
+    def joined(self, address: str, wait: anyio.CancelScope) -> Iterator[None]:
+        """Count a wait. Its scope is cancelled when another needs the place, and the scope's deadline tells how long it has waited."""
+        self._places.take(wait, network_of(address))
+        try:
+            yield
+        finally:
+            self._places.release(wait)
 
 
 class HeldBody:
@@ -104,7 +119,6 @@ class HeldBody:
         return True
 
     def release(self) -> None:
-        """The call was answered."""
         if self._size:
             self._held.remove(self._network, self._size)
 
@@ -145,13 +159,13 @@ class LimitedBody:
         message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:
             is_late = self._deadline is not None and anyio.current_time() >= self._deadline
-            return await self._refuse(too_slow(self._seconds) if is_late else too_many_bodies())
+            return await self._refuse(too_slow(self._seconds) if is_late else TOO_MANY_BODIES)
         size = len(message.get("body", b""))
         self._left -= size
         if self._left < 0:
             return await self._refuse(too_large(self._limit))
         if not self._held.take(size):
-            return await self._refuse(too_many_bytes())
+            return await self._refuse(TOO_MANY_BYTES)
         if not message.get("more_body"):
             self._deadline = math.inf
         return message
@@ -172,44 +186,3 @@ class LimitedBody:
     async def _refuse(self, problem: Problem) -> Message:
         await self._response.refuse(problem)
         return {"type": "http.disconnect"}
-
-
-class OpenConnection(Protocol):
-    """A connection as `ConnectionLimits` sees it."""
-
-    client: tuple[str, int] | None
-
-    @property
-    def idle_since(self) -> float:
-        """When it began to wait for a request; infinite while a request is being answered."""
-        ...
-
-    def close_idle(self) -> None:
-        """End it at once, to make room for another: also if its caller has not read all of the last response."""
-        ...
-
-
-class ConnectionLimits:
-    """The open connections of one listener: at most `limit`, and at most `per_address` from one address (the /64 of an IPv6 address).
-
-    At a limit, the connection that has been idle for the longest time is closed. A connection from an address in `proxies` counts
-    for `limit` only, and is closed only when no other is idle: it carries many callers, and may be about to send the request of one.
-    """
-
-    def __init__(self, *, limit: int, per_address: int, proxies: Container[str] = ()) -> None:
-        self._proxies = proxies
-        self._places: Places[OpenConnection] = Places(
-            limit=limit, per_holder=per_address, since=attrgetter("idle_since"), end=methodcaller("close_idle")
-        )
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def admit(self, connection: OpenConnection) -> bool:
-        """Make room for a connection and count it; False when every connection that could be closed is busy."""
-        address = connection.client[0] if connection.client else ""
-        return self._places.take(connection, None if address in self._proxies else network_of(address))
-
-    def remove(self, connection: OpenConnection) -> None:
-        """Stop counting a connection; one that is not counted changes nothing."""
-        self._places.release(connection)

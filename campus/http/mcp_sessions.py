@@ -22,8 +22,6 @@ OLD_VERSIONS = ("", *HANDSHAKE_PROTOCOL_VERSIONS)
 
 @dataclass(slots=True)
 class OpenSession:
-    """A session, and the share that it takes from."""
-
     shares: Counts[str]
     holder: str
     used_at: float

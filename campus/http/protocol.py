@@ -10,18 +10,20 @@ import asyncio
 import logging
 from collections.abc import Container
 from math import inf
+from operator import attrgetter, methodcaller
 from typing import Any
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
-from campus.addresses import plain_address
+from campus.addresses import network_of, plain_address
 from campus.context import context_of
-from campus.http.limits import CALLS, ConnectionLimits, too_many_connections
-from campus.http.response import ResponseCycle, caller_of, closing_response
+from campus.http.limits import CALLS, WaitingCalls
+from campus.http.response import caller_of
+from campus.http.response_cycle import ResponseCycle, closing_response
 from campus.http.uvicorn_names import HttpToolsProtocol, RequestResponseCycle
-from campus.http.waiting import WaitingCalls
 from campus.observability.metrics import RequestMetrics
+from campus.shares import Places
 from twins import Problem
 
 access = logging.getLogger("campus.access")
@@ -42,8 +44,37 @@ UNREAD_SHARE = 4
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
 
+TOO_MANY_CONNECTIONS = Problem(503, "overloaded", "Too many connections are open; try again soon.", headers={"Retry-After": "5"})
+"""Every connection that could be closed for this one is being answered."""
+
+
 class ParserStop(Exception):
     """Raised in a callback of the parser, so that it reads no further."""
+
+
+class ConnectionLimits:
+    """The open connections of one listener: at most `limit`, and at most `per_address` from one address (the /64 of an IPv6 address).
+
+    At a limit, the connection that has been idle for the longest time is closed. A connection from an address in `proxies` counts
+    for `limit` only, and is closed only when no other is idle: it carries many callers, and may be about to send the request of one.
+    """
+
+    def __init__(self, *, limit: int, per_address: int, proxies: Container[str] = ()) -> None:
+        self._proxies = proxies
+        self._places: Places[LimitedProtocol] = Places(
+            limit=limit, per_holder=per_address, since=attrgetter("idle_since"), end=methodcaller("close_idle")
+        )
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def admit(self, connection: "LimitedProtocol") -> bool:
+        """Make room for a connection and count it; False when every connection that could be closed is busy."""
+        address = connection.client[0] if connection.client else ""
+        return self._places.take(connection, None if address in self._proxies else network_of(address))
+
+    def remove(self, connection: "LimitedProtocol") -> None:
+        self._places.release(connection)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -84,7 +115,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.requests.refused("overloaded")
                 transport.abort()
                 return
-            self._refuse(too_many_connections())
+            self._refuse(TOO_MANY_CONNECTIONS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the app of the running request that the caller has left. Uvicorn would tell that of the latest one, which may be queued."""
@@ -187,7 +218,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._run(self.cycle)
 
     def on_response_complete(self) -> None:
-        """Called at the end of a response: start the next queued request, or wait for one."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self._continue()
@@ -243,11 +273,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.scope is not None and "method" not in self.scope
 
     def _is_busy(self) -> bool:
-        """Whether the latest request is still to be answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self, *, is_for_head: bool) -> None:
-        """Close the connection in time unless a head is completed or begun."""
         self._awaits_head = is_for_head
         self._close_in(self.head_seconds if is_for_head else self.timeout_keep_alive)
 

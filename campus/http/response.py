@@ -1,22 +1,22 @@
-"""How a response leaves: its security headers and CORS, problems as pages for browsers, and head and body in one write."""
+"""What every response passes through: security headers, CORS, the request's id, and problems as pages for browsers."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
-import anyio
 import orjson
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
 
 from campus.context import Context, context_of
-from campus.http.heads import CACHED_RESPONSES, CHUNKED, CLOSE, LONGEST_KEPT, STATUS_LINES, Header, KeptHeads, head_of, lines_of, size_of
-from campus.http.uvicorn_names import RequestResponseCycle
-from campus.http.waiting import WaitingCalls
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
 from campus.problems import EXPLAINED_AT
 from twins import Answer, Problem, problem_answer, send_answer
 
+Header = tuple[bytes, bytes]
+CACHED_RESPONSES = 1_000
+LONGEST_KEPT = 8_192
+"""Bytes of headers that are kept. Longer ones repeat what a caller sent, such as a query in a Location: they would take 100 MB."""
 SECURITY: Sequence[Header] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),  # with no-referrer browsers would not say that a page's own form is of its origin
@@ -24,7 +24,6 @@ SECURITY: Sequence[Header] = (
 )
 HTTPS_ONLY: Header = (b"strict-transport-security", b"max-age=31536000")
 JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
-CLOSING: Sequence[Header] = ((b"x-content-type-options", b"nosniff"), CLOSE)
 ALLOW_ORIGIN = b"access-control-allow-origin"
 ANY_ORIGIN: Header = (ALLOW_ORIGIN, b"*")
 """Also on the edge's own responses: without it a page could not tell a problem from a broken network."""
@@ -33,7 +32,6 @@ REQUEST_ID = b"x-request-id"
 RATE_LIMIT = b"ratelimit"
 CHANGING = frozenset((REQUEST_ID, RATE_LIMIT, b"ratelimit-policy"))
 """The headers at the end of a response's that are not the same as in others."""
-WITHOUT_BODY = (204, 304)
 TOO_MANY = 429
 EXPOSED = (
     "ETag",
@@ -97,7 +95,7 @@ class SecurityHeaders:
             return self._combined(own)
         if result is None:
             result = self._combined(own)
-            if size_of(result) <= LONGEST_KEPT:
+            if sum(len(name) + len(value) for name, value in result) <= LONGEST_KEPT:
                 if len(self._cache) == CACHED_RESPONSES:
                     self._cache.clear()
                 self._cache[own] = result
@@ -140,7 +138,6 @@ class OutgoingResponse:
             await send_problem(refusal.send, problem, self.request_id)
 
     def _anew(self) -> "OutgoingResponse":
-        """A response to the same request, of which nothing was sent."""
         return OutgoingResponse(self._send, self._headers, self.request_id, self._context)
 
     def _started(self, message: Message) -> Message:
@@ -208,115 +205,13 @@ async def _drop(message: Message) -> None: ...
 
 
 async def send_problem(send: Send, problem: Problem, request_id: str | None) -> None:
-    """Send a problem (RFC 9457)."""
     await send_answer(send, problem_answer(problem, types=EXPLAINED_AT, request_id=request_id))
 
 
 async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> None:
-    """Send JSON that no cache keeps."""
     await send_answer(send, Answer(status, orjson.dumps(data), JSON))
-
-
-def closing_response(problem: Problem) -> bytes:
-    """A whole response as bytes, for a connection on which no request could be read; it says that the connection ends."""
-    answer = problem_answer(problem, types=EXPLAINED_AT)
-    lines = lines_of((*answer.headers, *CLOSING, (b"content-length", b"%d" % len(answer.body))))
-    return STATUS_LINES[problem.status] + lines + b"\r\n" + answer.body
 
 
 def caller_of(client: tuple[str, int] | None) -> str:
     """The caller's address for the log; `-` where the server does not know it."""
     return client[0] if client else "-"
-
-
-class ResponseCycle(RequestResponseCycle):
-    """One response, head and body in one write where possible. Its state is in uvicorn's attributes, which uvicorn reads too.
-
-    Uvicorn writes head and body separately, with two system calls and often two packets, and searches every header with two
-    regular expressions. Here a head that says how long its body is waits for the body's first part, and headers that were sent
-    before are written as they were.
-    """
-
-    unread: WaitingCalls
-    """The calls whose callers have not read what was written, on all connections; each may take `unread_seconds` for a part."""
-    unread_seconds: float
-    _heads = KeptHeads()
-    _head = b""
-    _has_no_body = False
-    _ends_by_closing = False
-
-    async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's messages are any mapping
-        """ASGI's send."""
-        if self.flow.write_paused and not self.disconnected:
-            await self._drain()
-        if self.disconnected:
-            return
-        if message["type"] == "http.response.start" and not self.response_started:
-            self._start(message["status"], message.get("headers", ()))
-        elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
-            self._send_body(message.get("body", b""), is_last=not message.get("more_body", False))
-        else:
-            raise RuntimeError(f"{message['type']!r} cannot be sent at this point of a response")
-
-    async def _drain(self) -> None:
-        """Wait until the caller has read most of what was written. It is disconnected if that takes long, or another takes its place."""
-        with (
-            anyio.CancelScope(deadline=anyio.current_time() + self.unread_seconds) as wait,
-            self.unread.joined(caller_of(self.scope.get("client")), wait),
-        ):
-            await self.flow.drain()
-        if wait.cancelled_caught:
-            self.disconnected = True
-            self.transport.abort()
-
-    def _start(self, status: int, given: Iterable[Header]) -> None:
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        own = [*self.default_headers]
-        same = tuple(given)
-        while same and same[-1][0] in CHANGING:
-            own.append(same[-1])
-            same = same[:-1]
-        try:
-            head = self._heads[status, same]
-        except TypeError:  # lists for pairs, which ASGI allows too
-            head = head_of(status, same)
-        if head.closes:
-            self.keep_alive = False
-        elif not self.keep_alive:
-            own.append(CLOSE)
-        self._has_no_body = status in WITHOUT_BODY or self.scope["method"] == "HEAD"
-        self.expected_content_length = head.length or 0
-        self._ends_by_closing = head.length is None and self.scope["http_version"] == "1.0"  # which knows no chunks
-        self.chunked_encoding = head.length is None and not self._has_no_body and not self._ends_by_closing
-        if self.chunked_encoding:
-            own.append(CHUNKED)
-        self._head = b"%b%b\r\n" % (head.lines, lines_of(own))
-        if head.length is None and not self._has_no_body:
-            self._write(b"")  # the first part of a stream may come much later
-
-    def _send_body(self, body: bytes, *, is_last: bool) -> None:
-        if self._has_no_body:
-            body = b""
-        elif self.chunked_encoding:
-            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
-        elif not self._ends_by_closing:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0 or (is_last and self.expected_content_length):
-                raise RuntimeError("the length of a response's body is not its Content-Length")
-        self._write(body)
-        if is_last:
-            self._finish()
-
-    def _write(self, data: bytes) -> None:
-        if self._head:
-            data, self._head = self._head + data, b""
-        if data:
-            self.transport.write(data)
-
-    def _finish(self) -> None:
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()

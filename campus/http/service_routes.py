@@ -22,7 +22,7 @@ from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
-from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanation_of, explanations
+from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanations
 from campus.site import Site, VisitorService
 from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
@@ -46,13 +46,11 @@ class Document:
 
     @classmethod
     def json(cls, value: object, media_type: str = "application/json", *, cache: str = AN_HOUR, **headers: str) -> "Document":
-        """A JSON value."""
         body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         return cls(body, media_type, cache=cache, headers=headers)
 
     @classmethod
     def text(cls, text: str, media_type: str = "text/plain; charset=utf-8") -> "Document":
-        """Text."""
         return cls(text.encode(), media_type)
 
     @cached_property
@@ -69,7 +67,6 @@ class Document:
         await send_problem(send, problem, scope.get("request_id"))
 
     def route(self, path: str) -> RouteEntry:
-        """Its route."""
         return RouteEntry((ANY,), path, self, f"the document {path}")
 
 
@@ -81,7 +78,6 @@ def problem_response(problem: Problem, request: Request) -> Response:
 
 
 def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[RouteEntry]:
-    """Campus's own routes. `problems` are the codes that each building explains."""
 
     async def describe(request: Request) -> Response:
         entry = directory.building(request.path_params["building"])
@@ -91,14 +87,14 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
         return layout.own.page("building.html", request, data=data, headers={"Cache-Control": FIVE_MINUTES}, building=entry)
 
     async def explain(request: Request) -> Response:
-        explained = explanation_of(request.path_params["code"], problems)
+        explained = explanations(problems).get(request.path_params["code"])
         if explained is None:
             detail = f"this code is not among those explained at {directory.url}/errors; a problem says in its own `detail` what is wrong"
             raise Problem(404, "not_found", detail)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     async def explain_all(request: Request) -> Response:
-        codes = explanations(problems)
+        codes = {code: one["explanation"] for code, one in explanations(problems).items()}
         of_buildings = ((one.name, one.title, sorted(problems.get(one.name, ()))) for one in directory.buildings())
         named = (("every", "Every server", EXPLANATIONS), *of_buildings)
         groups = tuple((name, title, tuple((code, codes[code]) for code in found)) for name, title, found in named if found)
@@ -228,7 +224,6 @@ def admin_app(
 
 
 def routed(path: str, app: ASGIApp) -> ASGIApp:
-    """The app, whose requests are counted under this path."""
 
     def named(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         context_of(scope).route = path
@@ -238,7 +233,6 @@ def routed(path: str, app: ASGIApp) -> ASGIApp:
 
 
 def metrics_page(metrics: Callable[[], Awaitable[bytes]]) -> ASGIApp:
-    """All metrics in Prometheus' text format."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(await metrics(), media_type=PROMETHEUS)(scope, receive, send)

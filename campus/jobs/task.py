@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from campus.backoff import Backoff
+from campus.durations import every
 from campus.errors import CampusError
 from campus.observability import utc_text
 from campus.observability.logs import redacted
@@ -122,16 +123,7 @@ class Periodic:
     period: timedelta
 
     def __str__(self) -> str:
-        for unit, length in (
-            ("day", DAY),
-            ("hour", timedelta(hours=1)),
-            ("minute", timedelta(minutes=1)),
-            ("second", timedelta(seconds=1)),
-        ):
-            if self.period % length == timedelta(0):
-                count = self.period // length
-                return f"every {unit}" if count == 1 else f"every {count} {unit}s"
-        return f"every {self.period.total_seconds():g} seconds"
+        return every(self.period)
 
     def __post_init__(self) -> None:
         if self.period <= timedelta(0):

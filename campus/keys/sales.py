@@ -16,6 +16,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Key
+from campus.durations import counted
 from campus.errors import KeyRefused
 from campus.keys.repository import ID_TEXT_LENGTH, new_row, refuse_ended, refuse_other_product, refuse_revoked, save
 from campus.keys.tables import KeyRow, KeySale
@@ -63,7 +64,8 @@ class Term:
         return moment.replace(year=year, month=month + 1, day=min(moment.day, monthrange(year, month + 1)[1]))
 
     def __str__(self) -> str:
-        return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
+        """As in campus.toml: 30 days, 12 months."""
+        return counted(self.count, self.unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from campus.keys.tables import KeyRow
 from campus.keys.tokens import TOKEN_LENGTH, is_well_formed
 from campus.secrets import digest_of
 from campus.storage import Storage, in_snapshot, is_postgres
+from campus.storage.buffers import Buffer
 
 CURRENT_SECONDS = 5.0
 FOLLOW_SECONDS = 1.0
@@ -69,7 +70,8 @@ class TokenCache:
         self._now = now
         self._valid = ValidKeys(storage, now=now, monotonic=monotonic)
         self._lookups = Lookups(self._read, monotonic=monotonic, size=size)
-        self._used: dict[str, datetime] = {}
+        self._used: Buffer[str, datetime] = Buffer({}, self._store_last_used, at_once=USES_PER_TRANSACTION)
+        self.flush_last_used = self._used.flush
 
     async def follow(self) -> None:
         """Keep the valid keys in memory, until cancelled."""
@@ -97,22 +99,12 @@ class TokenCache:
 
     def note_use(self, key_id: str, at: datetime) -> None:
         """The key was used; the time is stored with the next flush."""
-        self._used[key_id] = at
+        self._used.waiting[key_id] = at
 
-    async def flush_last_used(self) -> None:
-        """Store when each key was last used since the last flush, so many at a time that no call waits long for it.
-
-        A stored time never goes back. The statements are made in the thread of the transactions, where no call waits for them.
-        """
-        used, self._used = self._used, {}
+    async def _store_last_used(self, used: Mapping[str, datetime]) -> None:
+        """Store when keys were last used: in the thread of the transactions, where no call waits for it. A stored time never goes back."""
         async with self._storage.batch(_store_last_used) as put:
-            while used:
-                some = dict(used.popitem() for _ in range(min(len(used), USES_PER_TRANSACTION)))
-                try:
-                    await put(some)
-                except BaseException:  # a cancellation too
-                    self._used = used | some | self._used
-                    raise
+            await put(used)
 
     async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Credential]:
         """The credentials without a check of their end: `valid` here means that the key was not revoked."""
@@ -128,7 +120,7 @@ class TokenCache:
         now = self._now()
         if found.key.has_ended(now):
             return Credential("expired", found.key)
-        self._used[found.key.id] = now
+        self._used.waiting[found.key.id] = now
         return found
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import anyio
 from sqlalchemy import delete, func, text
 from sqlmodel import col, select
 
@@ -15,6 +14,7 @@ from campus.keys.lookups import Lookups
 from campus.keys.quotas import Quota, Spent, Standing
 from campus.keys.tables import KeyUsageRow
 from campus.storage import Storage
+from campus.storage.buffers import Buffer
 
 ROWS_PER_TRANSACTION = 500
 ADD = text(
@@ -56,8 +56,8 @@ class KeyUsage:
         self._storage = storage
         self._now = now
         self._quotas = dict(quotas or {})
-        self._counts: Counter[Used] = Counter()
-        self._storing = anyio.Lock()
+        self._counts: Buffer[Used, int] = Buffer(Counter(), self._store, at_once=ROWS_PER_TRANSACTION)
+        self.flush = self._counts.flush
         self._spent = Lookups(self._read_spent, monotonic=monotonic)
 
     def has_quota(self, key: Key) -> bool:
@@ -76,24 +76,16 @@ class KeyUsage:
 
     def count(self, key: Key, building: str, tool: str, *, standing: Standing | None = None, is_opened: bool = False) -> None:
         """One more call with the key; `standing` is what it had left of its quota."""
-        self._counts[Used(self._now().date().isoformat(), key.lineage, building, tool, is_opened)] += 1
+        self._counts.waiting[Used(self._now().date().isoformat(), key.lineage, building, tool, is_opened)] += 1
         if standing is not None:
             standing.spent.calls += 1
 
-    async def flush(self) -> None:
-        """Add the counts to those in the database, and delete what is too old; to be called every few seconds and at the end."""
-        async with self._storing:
-            counts, self._counts = self._counts, Counter()
-            try:
-                while counts:
-                    some = sorted(counts.items())[:ROWS_PER_TRANSACTION]  # in one order, so that processes do not block each other
-                    async with self._storage.write() as session:
-                        await (await session.connection()).execute(ADD, [used.row(calls) for used, calls in some])
-                        await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - USAGE_KEPT).isoformat()))
-                    for used, _ in some:
-                        del counts[used]
-            finally:  # after an error or a cancellation: what was not stored
-                self._counts.update(counts)
+    async def _store(self, counts: Mapping[Used, int]) -> None:
+        """Add counts to those in the database, and delete what is too old."""
+        rows = [used.row(calls) for used, calls in sorted(counts.items())]  # in one order, so that processes do not block each other
+        async with self._storage.write() as session:
+            await (await session.connection()).execute(ADD, rows)
+            await session.exec(delete(KeyUsageRow).where(col(KeyUsageRow.day) < (self._now().date() - USAGE_KEPT).isoformat()))
 
     async def _read_spent(self, names: Collection[bytes]) -> Mapping[bytes, Spent]:
         """By the first day of a period and a lineage, the calls that the key opened since: in the database, and those not stored yet."""
@@ -102,13 +94,13 @@ class KeyUsage:
         found = select(KeyUsageRow.day, KeyUsageRow.lineage, func.sum(KeyUsageRow.opened)).where(
             col(KeyUsageRow.lineage).in_({lineage for _, lineage in wanted.values()}), col(KeyUsageRow.day) >= first
         )
-        async with self._storing:  # a count is either read or not stored yet
+        async with self._counts.storing:  # a count is either read or not stored yet
             async with self._storage.read() as session:
                 rows = (await session.exec(found.group_by(col(KeyUsageRow.day), col(KeyUsageRow.lineage)))).all()
             opened: dict[str, Counter[str]] = defaultdict(Counter)
             for day, lineage, calls in rows:
                 opened[lineage][day] += int(calls)
-            for used, calls in self._counts.items():
+            for used, calls in self._counts.waiting.items():
                 if used.is_opened:
                     opened[used.lineage][used.day] += calls
             return {

@@ -2,6 +2,6 @@
 
 from campus.layout.apps import add_app
 from campus.layout.events import EventStreams
-from campus.layout.renderer import pretty_json
+from campus.layout.renderer import pretty_json, unless_known
 
-__all__ = ["EventStreams", "add_app", "pretty_json"]
+__all__ = ["EventStreams", "add_app", "pretty_json", "unless_known"]

@@ -41,7 +41,6 @@ def chosen_form(accept: str, offered: tuple[Form, ...]) -> Form:
 
 
 def _ranges(accept: str) -> list[tuple[str, float]]:
-    """The media ranges with their q, in the order of the header."""
     found = []
     for each in accept.split(","):
         name, *parameters = (part.strip().lower() for part in each.split(";"))

@@ -28,8 +28,6 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True)
 class Asset:
-    """One static file."""
-
     path: str
     body: bytes
     media_type: str
@@ -46,7 +44,6 @@ class Asset:
 
     @property
     def route(self) -> RouteEntry:
-        """Its route."""
         return RouteEntry(("GET", "HEAD"), self.path, self, f"the static file {self.path}")
 
 
@@ -62,7 +59,6 @@ def icon_path() -> str:
 
 
 def asset_of(path: Path) -> Asset:
-    """One file as an asset."""
     body = path.read_bytes()
     address = f"{PREFIX}/{path.stem}.{sha256(body).hexdigest()[:12]}{path.suffix}"
     return Asset(address, body, MEDIA_TYPES[path.suffix], gzip.compress(body, mtime=0))

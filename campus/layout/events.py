@@ -66,7 +66,6 @@ class EventStreams:
         self._readings: WeakValueDictionary[Hashable, SharedReading] = WeakValueDictionary()
 
     def __len__(self) -> int:
-        """How many streams are open."""
         return self._open.total
 
     def response(

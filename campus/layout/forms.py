@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from campus.keys.sessions import LONGEST_SESSION
 from campus.keys.tables import SentFormRow
-from campus.problems import form_expired, form_sent
+from campus.problems import fixed_problem
 from campus.storage import Storage
 from twins import Problem
 
@@ -57,7 +57,6 @@ class Cookies:
 
     @property
     def session(self) -> str:
-        """The cookie of a signed-in visitor."""
         return self._named("session")
 
     @property
@@ -73,7 +72,6 @@ class Cookies:
         response.set_cookie(name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="lax")
 
     def remove(self, response: Response, name: str) -> None:
-        """Delete one of the two."""
         response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="lax")
 
     @staticmethod
@@ -139,7 +137,7 @@ class SentForms:
         async with self._storage.write() as session:
             await session.exec(delete(SentFormRow).where(col(SentFormRow.sent_at) <= now - LONGEST_SESSION))
             if await session.get(SentFormRow, digest) is not None:
-                raise form_sent()
+                raise fixed_problem("form_sent")
             session.add(SentFormRow(digest=digest, sent_at=now))
 
     async def _give_back(self, digest: bytes) -> None:
@@ -154,11 +152,11 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
     the character NUL, which no database stores, and as read_form.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise form_expired()
+        raise fixed_problem("form_expired")
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if kind not in (FORM_TYPE, FILES_TYPE) or len(content_type) > LONGEST_TYPE:
-        raise form_expired()
+        raise fixed_problem("form_expired")
     body = await request.body()
     if kind == FILES_TYPE:
         fields = await _read_files(request.headers, body)
@@ -173,7 +171,7 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
     secret = cookies.secret_of(request)
     nonce, digest = sent[:NONCE_LENGTH], sent[NONCE_LENGTH:]
     if secret is None or not hmac.compare_digest(_digest_of(nonce, secret).encode(), digest.encode()):
-        raise form_expired()
+        raise fixed_problem("form_expired")
     request.scope[CHECKED] = sent
     return fields
 
@@ -184,7 +182,6 @@ class FilesParser(MultiPartParser):
     _left = PART_HEADERS
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        """Called by the parser."""
         self._left -= end - start
         if self._left < 0:
             raise MultiPartException(f"the headers of its parts have more than {PART_HEADERS:,} bytes")

@@ -21,7 +21,6 @@ IN_LINKS = "%/:?#@!$&'*+,;=[]~"
 
 
 def markdown_of(html: str) -> str:
-    """The Markdown of a page."""
     parser = _Converter()
     parser.feed(FORMS.sub("", html))
     parser.close()

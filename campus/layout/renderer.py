@@ -7,9 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
-from functools import cached_property
-from importlib.util import find_spec
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -23,13 +21,14 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from campus.context import context_of
+from campus.durations import in_words
 from campus.layout.accept import Form, form_for
 from campus.layout.assets import Asset, asset_of, read_assets
 from campus.layout.forms import FIELD, Cookies, SentForms, new_secret, new_token
 from campus.layout.graphics import bar, chart, intervals, slots, sparkline
 from campus.layout.markdown import markdown_of
 from campus.shares import LatestEntries
-from twins import Problem, etag_of, known_etags
+from twins import Answer, Problem, etag_of, or_not_modified
 
 TEMPLATES = Path(__file__).parent / "templates"
 CONTENT_POLICY = (
@@ -45,15 +44,12 @@ SENT_AS: Mapping[Form, str] = {
     "json": "application/json",
 }
 STORED_PAGES = 64
-PICTURE = "picture"
 TURNS = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 StoredKey = tuple[str, str, Form, bool]
 """Template, path and form of a stored page, and whether its visitor was signed in; a part of a page has no path."""
 
 
 class Link(NamedTuple):
-    """An entry of the navigation."""
-
     href: str
     label: str
     signed_in: str = ""
@@ -74,7 +70,6 @@ class Rendering:
         return self.request is not None and self.cookies.sent(self.request, self.cookies.session) is not None
 
     def form_token(self) -> str:
-        """A token for one form of this page."""
         if self.secret is None:
             self.secret = (self.cookies.secret_of(self.request) if self.request else None) or new_secret()
         return new_token(self.secret)
@@ -146,20 +141,7 @@ class Layout:
         self._environment.filters.update(words, pretty=pretty_json, prose=prose)
         self.own = self.pages_of([TEMPLATES])
 
-    @cached_property
-    def has_pictures(self) -> bool:
-        """Whether `?picture` after the address of a page returns a picture of it for social networks: the extra `pictures` is installed."""
-        return not self.operator and find_spec("PIL") is not None
-
-    @cached_property
-    def picture_of(self) -> Callable[[str, Mapping[str, str]], Response]:
-        """Makes the response with the picture of a page, from the page's HTML and the headers of the response."""
-        from campus.layout.pictures import Pictures  # 35 ms and 10 MB, spared until one is asked for
-
-        return Pictures(self.name, urlsplit(self.url).netloc).response
-
     def product(self, name: str) -> str:
-        """What people read for a key for sale."""
         words = name.replace("-", " ").replace("_", " ")
         return self.product_titles.get(name) or words[:1].upper() + words[1:]
 
@@ -198,8 +180,6 @@ def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
 
 
 class Pages:
-    """Renders the templates of one building."""
-
     def __init__(self, layout: Layout, environment: Environment) -> None:
         self.layout = layout
         self._environment = environment
@@ -228,8 +208,7 @@ class Pages:
     ) -> Response:
         """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
-        is_picture = status == 200 and self.layout.has_pictures and _asks_for_picture(request)
-        form: Form = "html" if is_picture else form_for(request, offered)
+        form = form_for(request, offered)
         cookies = self.layout.cookies_of(request)
         rendering = Rendering(request, cookies)
         body = to_json(data) if form == "json" else self._rendered(template, form, rendering, variables)
@@ -242,12 +221,10 @@ class Pages:
             all_headers["cache-control"] = PRIVATE
         if self.layout.links:
             all_headers["link"] = self.layout.links
-        if is_picture:
-            return self.layout.picture_of(body.decode(), {"cache-control": all_headers["cache-control"]})
         response = Response(body, status, headers=all_headers, media_type=SENT_AS[form])
         if rendering.secret is not None and rendering.secret != cookies.secret_of(request):
             cookies.put(response, cookies.form, rendering.secret)
-        return response if is_private or status != 200 else _unless_known(response, request)
+        return response if is_private or status != 200 else unless_known(response, request)
 
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
         """A template as HTML, without a form."""
@@ -294,15 +271,11 @@ class Pages:
             self._stored[key] = variables, made, self.layout.navigation
 
 
-def _asks_for_picture(request: Request) -> bool:
-    """Whether the address ends in `?picture`, which a building's own `?picture=3` does not."""
-    return request.method in ("GET", "HEAD") and request.url.query == PICTURE
-
-
-def _unless_known(response: Response, request: Request) -> Response:
+def unless_known(response: Response, request: Request) -> Response:
     """The response with an ETag, or 304 to a caller that has it."""
     etag = response.headers["ETag"] = etag_of(bytes(response.body))
-    if known_etags(request.scope).isdisjoint((etag.encode(), b"*")):
+    answer = Answer(response.status_code, b"", ((b"etag", etag.encode()),))
+    if or_not_modified(answer, request.scope) is answer:
         return response
     headers = {name: value for name, value in response.headers.items() if name not in ("content-length", "content-type")}
     return Response(status_code=304, headers=headers)
@@ -339,16 +312,6 @@ def _path() -> str:
 def moment(value: datetime | None) -> str:
     """A time for people, in UTC: 2026-11-22 13:30:05."""
     return f"{value:%Y-%m-%d %H:%M:%S}" if value else ""
-
-
-def in_words(span: timedelta) -> str:
-    """A length of time: 3 days 4 h, 2 h 5 min, 40 s. campus.js says the same."""
-    minutes, seconds = divmod(int(span.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} day{'s' * (days > 1)} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
 
 
 def from_now(value: datetime | None, now: datetime) -> str:

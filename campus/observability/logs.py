@@ -103,7 +103,6 @@ class Budget(logging.Filter):
         self._kinds: Causes = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log it."""
         if record.name == OF_COMMANDS:
             command = (record.name, getattr(record, "building", None))
             return bool(_place_of(command, self._kinds, MOST_OF_A_COMMAND, record))

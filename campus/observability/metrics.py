@@ -35,13 +35,11 @@ class Histogram:
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
         return sum(self._counts)
 
     def take(self, other: "Histogram") -> None:
@@ -68,14 +66,12 @@ class EventLoopLag(Histogram):
         super().__init__(LAG_BOUNDS)
 
     async def measure(self) -> None:
-        """Measure until cancelled."""
         while True:
             due = time.perf_counter() + LAG_INTERVAL
             await anyio.sleep(LAG_INTERVAL)
             self.add(max(0.0, time.perf_counter() - due))
 
     def collect(self) -> Iterator[Any]:
-        """Called by the Prometheus library."""
         from prometheus_client.core import HistogramMetricFamily
 
         family = HistogramMetricFamily("campus_event_loop_lag_seconds", "how much later than asked the event loop wakes a task")
@@ -104,7 +100,6 @@ class RequestMetrics:
         durations.add(seconds)
 
     def total(self, *, from_status: int = 0) -> int:
-        """How many requests were answered with this status or a higher one."""
         return sum(durations.count for (_, _, status), durations in self._durations.items() if status >= from_status)
 
     def refused(self, code: str) -> None:
@@ -112,7 +107,6 @@ class RequestMetrics:
         self._refused[code] = self._refused.get(code, 0) + 1
 
     def collect(self) -> Iterator[Any]:
-        """Called by the Prometheus library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         yield GaugeMetricFamily("campus_requests_running", "requests that are being answered", value=self.running)
@@ -156,7 +150,6 @@ class CallMetrics:
         self._refused[limit] += 1
 
     def collect(self) -> Iterator[Any]:
-        """Called by the Prometheus library."""
         from prometheus_client.core import CounterMetricFamily
 
         opened = CounterMetricFamily("campus_calls_opened", "calls of tools by what opened them", labels=("building", "tier"))
@@ -181,7 +174,6 @@ class Reading:
     values: Mapping[str, float]
 
     def collect(self) -> Iterator[Any]:
-        """Called by the Prometheus library."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(self.name, self.text, labels=(self.label,))
@@ -219,7 +211,6 @@ class Metrics:
         await self.event_loop_lag.measure()
 
     async def page(self, readings: Sequence[Reading] = ()) -> bytes:
-        """Everything in Prometheus' text format."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         moment: Any = CollectorRegistry()
@@ -228,7 +219,6 @@ class Metrics:
         return generate_latest(self.registry()) + generate_latest(moment)
 
     def registry(self) -> Any:
-        """Prometheus' registry of what is counted."""
         with self._creating:
             return self._registry
 

@@ -47,7 +47,6 @@ class StallWatch:
         self._named: LatestEntries[str, float] = LatestEntries(MOST_TOOLS)
 
     def run(self) -> None:
-        """Watch until the end."""
         alive = threading.Event()
         while not self._ended.wait(HELD_SECONDS):
             alive.clear()

@@ -45,7 +45,6 @@ class WorkerMetrics(Metrics):
             await listener.serve(partial(self._tell, readings))
 
     async def page(self, readings: Sequence[Reading] = ()) -> bytes:
-        """Everything in Prometheus' text format."""
         found: dict[str, Any] = {self._number: self._numbers(readings)}
         async with anyio.create_task_group() as tasks:
             for path in self._folder.iterdir():
@@ -80,7 +79,6 @@ class _Collected:
 
 
 def page_of(workers: dict[str, Any]) -> bytes:
-    """The page for the numbers of each worker."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.core import Metric
 

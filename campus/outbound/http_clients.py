@@ -4,6 +4,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import cache
 from itertools import chain
@@ -16,8 +17,7 @@ import anyio
 import httpcore
 import httpx
 
-from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolve, Resolver, system_resolver
-from campus.outbound.url_rules import PORTS, Target, UrlRules
+from campus.outbound.public_hosts import AT_ONCE, PORTS, GuardedNetwork, Resolve, Resolver, Target, UrlRules, system_resolver
 
 EXCHANGE_SECONDS = 10.0
 MOST_KEPT = 128
@@ -62,7 +62,6 @@ class KeptConnections:
             await connection.aclose()
 
     async def close(self) -> None:
-        """Close those that wait for their next request."""
         idle, self._idle, self._count = self._idle, {}, 0
         for connection in chain.from_iterable(idle.values()):
             await connection.aclose()
@@ -76,51 +75,33 @@ class GuardedClient(httpx.AsyncClient):
     in all, raises httpx.TransportError and may succeed later.
     """
 
-    def __init__(
-        self,
-        rules: UrlRules,
-        network: GuardedNetwork,
-        *,
-        trust: ssl.SSLContext,
-        seconds: float = EXCHANGE_SECONDS,
-        kept: KeptConnections | None = None,
-    ) -> None:
-        """`trust` holds the certificate authorities; `seconds` is the limit for a request with its answer, name lookup included.
-
-        Without `kept` each request has a connection of its own.
-        """
-        self._url_rules = rules
-        self._network = network
-        self._trusted = trust
-        self._seconds = seconds
-        self._kept = kept
-        self._guarded = GuardedTransport(rules, network, trust=trust, seconds=seconds, kept=kept)
-        super().__init__(transport=self._guarded, trust_env=False, timeout=seconds, headers=SENT)
+    def __init__(self, transport: "GuardedTransport") -> None:
+        self._guarded = transport
+        super().__init__(transport=transport, trust_env=False, timeout=transport.seconds, headers=SENT)
 
     def apart(self, *, lookups: int = AT_ONCE, kept: KeptConnections | None = None) -> "GuardedClient":
         """The same client with threads of its own for name lookups, `lookups` of them: it never waits for other callers' lookups."""
-        network = self._network.apart(lookups=lookups)
-        return GuardedClient(self._url_rules, network, trust=self._trusted, seconds=self._seconds, kept=kept)
+        return GuardedClient(replace(self._guarded, network=self._guarded.network.apart(lookups=lookups), kept=kept))
 
     def within(self, seconds: float) -> "GuardedClient":
         """The same client with another limit in seconds; it shares the threads for lookups and the kept connections."""
-        return GuardedClient(self._url_rules, self._network, trust=self._trusted, seconds=seconds, kept=self._kept)
+        return GuardedClient(replace(self._guarded, seconds=seconds))
 
     def check_url(self, url: str) -> None:
         """Raise TargetRefused if the URL's text breaks a rule; nothing is looked up."""
-        self._url_rules.check(url)
+        self._guarded.rules.check(url)
 
     async def check_target(self, url: str) -> None:
         """Check the URL and look its host up: raises TargetRefused for a private address, httpx.ConnectError if there is none."""
-        target = self._url_rules.check(url)
+        target = self._guarded.rules.check(url)
         try:
-            await self._network.public_addresses(target.host, target.port)
+            await self._guarded.network.public_addresses(target.host, target.port)
         except OSError as error:
             raise httpx.ConnectError(f"{target.host} cannot be looked up: {error}") from None
 
     async def post_bytes(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """The same as `post`, at two thirds of its CPU: httpx's work for cookies, redirects and logins is left out."""
-        target = self._url_rules.check(url)
+        target = self._guarded.rules.check(url)
         named = {"host": target.authority, **SENT, **headers, "content-length": str(len(body))}
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in named.items()]
         return await self._guarded.send("POST", target, raw, body, {})  # the limit for the whole is enough
@@ -131,37 +112,36 @@ class GuardedClient(httpx.AsyncClient):
         return super().build_request(method, url, **options)
 
 
+@dataclass(frozen=True, kw_only=True)
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends each request over a connection of its own, or over a kept one, whose address was checked for the same host."""
+    """Sends each request over a connection of its own, or over a kept one, whose address was checked for the same host.
 
-    def __init__(
-        self, rules: UrlRules, network: GuardedNetwork, *, trust: ssl.SSLContext, seconds: float, kept: KeptConnections | None = None
-    ) -> None:
-        self._rules = rules
-        self._network = network
-        self._trust = trust
-        self._seconds = seconds
-        self._kept = kept
+    `trust` holds the certificate authorities; `seconds` is the limit for a request with its answer, name lookup included.
+    """
+
+    rules: UrlRules
+    network: GuardedNetwork
+    trust: ssl.SSLContext
+    seconds: float = EXCHANGE_SECONDS
+    kept: KeptConnections | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Check the URL, send the request, and read the beginning of the response."""
         assert isinstance(request.stream, httpx.AsyncByteStream)
-        target = self._rules.check(str(request.url))
+        target = self.rules.check(str(request.url))
         return await self.send(request.method, target, request.headers.raw, request.stream, request.extensions)
 
     async def send(
         self, method: str, target: Target, headers: Headers, content: bytes | AsyncIterable[bytes], extensions: Mapping[str, Any]
     ) -> httpx.Response:
-        """Send a request whose URL was checked, and read the beginning of the response."""
         # a handshake may take half of the time; GuardedNetwork closes the connection however it ends
-        within = {**extensions.get("timeout", {}), "connect": self._seconds / 2}
+        within = {**extensions.get("timeout", {}), "connect": self.seconds / 2}
         url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         sent = httpcore.Request(method, url, headers=headers, content=content, extensions={**extensions, "timeout": within})
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self.seconds):
                 return await self._exchange(sent)
         except TimeoutError:
-            raise httpx.ReadTimeout(f"no complete answer within {self._seconds:g} s") from None
+            raise httpx.ReadTimeout(f"no complete answer within {self.seconds:g} s") from None
         except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
             same: type[httpx.TransportError] = getattr(httpx, type(error).__name__)  # httpx names its own after httpcore's
             raise same(str(error)) from error
@@ -174,15 +154,15 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
     @asynccontextmanager
     async def _connection(self, origin: httpcore.Origin) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
-        kept = self._kept and await self._kept.take(origin)
-        connection = kept or httpcore.AsyncHTTPConnection(origin, self._trust, network_backend=self._network, keepalive_expiry=KEPT_SECONDS)
+        kept = self.kept and await self.kept.take(origin)
+        connection = kept or httpcore.AsyncHTTPConnection(origin, self.trust, network_backend=self.network, keepalive_expiry=KEPT_SECONDS)
         try:
             yield connection
         finally:
-            if self._kept is None:
+            if self.kept is None:
                 await connection.aclose()
             else:
-                await self._kept.put(origin, connection)
+                await self.kept.put(origin, connection)
 
 
 async def _beginning(stream: AsyncIterable[bytes]) -> bytes:
@@ -216,7 +196,7 @@ def guarded_client(
     """
     rules = UrlRules(urlsplit(own_url).hostname or "", allowed_hosts)
     guarded = GuardedNetwork(Resolver(resolve), allowed_hosts=allowed_hosts, network=network or httpcore.AnyIOBackend())
-    return GuardedClient(rules, guarded, trust=trust or certificate_authorities(), seconds=seconds)
+    return GuardedClient(GuardedTransport(rules=rules, network=guarded, trust=trust or certificate_authorities(), seconds=seconds))
 
 
 class BoundedClient(httpx.AsyncClient):
@@ -230,7 +210,6 @@ class BoundedClient(httpx.AsyncClient):
         super().__init__(timeout=timeout, verify=trust, headers={"accept-encoding": "gzip, identity"})
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
-        """The answer as httpx returns it, read to its end."""
         response = await super().send(request, stream=True, **options)
         body = bytearray()
         try:
@@ -268,7 +247,6 @@ class FileTransport(httpx.AsyncBaseTransport):
     """Responds to file:// URLs as a web server would: 200 with the bytes, 304 if unchanged, 404 if missing."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The file that the URL names, or an error response that says why it cannot be read."""
         path = anyio.Path(Path(url2pathname(request.url.path)))
         try:
             stat = await path.stat()
@@ -281,8 +259,6 @@ class FileTransport(httpx.AsyncBaseTransport):
 
 
 class FileStream(httpx.AsyncByteStream):
-    """A file in chunks."""
-
     def __init__(self, path: anyio.Path) -> None:
         self._path = path
 

@@ -153,7 +153,6 @@ def ascii_address(address: str) -> str:
 
 
 def domain_of(address: str) -> str:
-    """The part after the @."""
     return address.rpartition("@")[2]
 
 

@@ -1,1 +1,1 @@
-"""Campus's own pages for visitors: every tool with a form that calls it, and the page of a key. The operator's are in campus.operator."""
+"""Campus's own pages for visitors: every tool with a form that calls it, and the page of a key."""

@@ -37,8 +37,6 @@ TITLED = re.compile(r'title="([^"]+)"')
 
 @dataclass(frozen=True)
 class Document:
-    """A page: its title, its first sentence, and its HTML."""
-
     title: str
     about: str
     html: Markup
@@ -61,7 +59,6 @@ class DocumentPages:
         return self.pages.page("document.html", request, title=found.title, about=found.about, html=found.html, contents=contents)
 
     def entries(self) -> list[RouteEntry]:
-        """The routes of the documents and of their pictures."""
         pictures = [asset.route for asset in read_assets(FOLDER).values()]
         return [own_page(["GET"], PATH, self.show), own_page(["GET"], f"{PATH}/{{name}}", self.show), *pictures]
 

@@ -33,7 +33,6 @@ class Owned:
 
     @property
     def view(self) -> Mapping[str, object]:
-        """As JSON shows it."""
         about = {name: getattr(self.holding, name) for name in ("id", "kind", "name", "made_at")}
         return {"building": self.building, **about, "made_by": self.maker.shown, "state": self.state}
 

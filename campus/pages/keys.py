@@ -30,8 +30,6 @@ USAGE_DAYS = 7
 
 @dataclass(frozen=True)
 class KeyPages:
-    """The pages below /keys."""
-
     pages: Pages
     directory: Directory
     visitors: Visitors
@@ -42,7 +40,6 @@ class KeyPages:
     now: Callable[[], datetime]
 
     async def show(self, request: Request) -> Response:
-        """The visitor's key, or a form to sign in."""
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
             return await self._key_page(request, credential.key)
@@ -66,7 +63,6 @@ class KeyPages:
         return response
 
     async def sign_out(self, request: Request) -> Response:
-        """Close the session."""
         cookies = self.pages.layout.cookies
         await checked_form(request, cookies)
         await self.sessions.close(cookies.sent(request, cookies.session) or "")

@@ -36,7 +36,6 @@ class PricingPages:
     products: Mapping[str, ProductTable]
 
     async def show(self, request: Request) -> Response:
-        """All products, and the prices of single calls."""
         priced = tuple((one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells)
         return self.pages.page(
             "pricing.html",

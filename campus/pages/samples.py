@@ -32,7 +32,6 @@ def samples_of(call: ToolRequest, *, url: str, mcp: str, tool: str, arguments: M
 
 
 def curl(call: ToolRequest, url: str, *, with_key: bool) -> str:
-    """A curl command."""
     words = ["curl", "-s"]
     words += [] if call.method == "GET" else ["-X", call.method]
     words += [shlex.quote(f"{url}{call.target}")]
@@ -42,7 +41,6 @@ def curl(call: ToolRequest, url: str, *, with_key: bool) -> str:
 
 
 def fastmcp(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool) -> str:
-    """A command of FastMCP's client."""
     words = ["fastmcp", "call", shlex.quote(mcp), shlex.quote(tool)]
     words += ["--input-json", shlex.quote(_json(arguments))] if arguments else []
     words += ["--auth", f'"{KEY}"'] if with_key else []
@@ -50,7 +48,6 @@ def fastmcp(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool
 
 
 def python(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool) -> str:
-    """A program with FastMCP's client."""
     auth = ', auth=os.environ["CAMPUS_KEY"]' if with_key else ""
     imports = ["import asyncio", *(["import os"] if with_key else []), "", "from fastmcp import Client"]
     return "\n".join(

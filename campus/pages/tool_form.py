@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from twins import Operation, Problem, read_json
+from twins import Operation, Parameter, Problem, read_json, resolved
 
 PREFIX = "argument."
 """Before the name of an argument in a form, so that no argument collides with the form's own fields."""
@@ -20,17 +20,6 @@ DEEPEST = 3
 LONGEST_CHAIN = 10
 """References that are followed from one to the next."""
 MOST_ROWS = 60
-LONGEST_EXAMPLE = 200
-EXAMPLE_TEXTS = {
-    "date": "2026-01-31",
-    "date-time": "2026-01-31T12:00:00Z",
-    "time": "12:00:00Z",
-    "duration": "PT1H",
-    "email": "someone@example.org",
-    "uri": "https://example.org/",
-    "uuid": "2f1b1d4e-5a0c-4c39-9d5c-0b9a4a6f7e10",
-}
-"""An example for each format of texts."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +48,6 @@ class Argument:
 
     @property
     def field(self) -> str:
-        """Its name in the form."""
         return f"{PREFIX}{self.name}"
 
 
@@ -76,70 +64,27 @@ def arguments_of(operation: Operation, values: Mapping[str, str]) -> tuple[Argum
     """The fields of a tool's form; `values` has what the visitor typed, by argument."""
     root = operation.tool.parameters
     return tuple(
-        _argument(one.name, one.schema, root, required=one.required, value=values.get(one.name, "")) for one in operation.parameters
+        _argument(one, root, example=operation.examples.argument(one.name), value=values.get(one.name, "")) for one in operation.parameters
     )
 
 
-def _argument(name: str, schema: Schema, root: Schema, *, required: bool, value: str) -> Argument:
+def _argument(parameter: Parameter, root: Schema, *, example: Any, value: str) -> Argument:
+    schema = parameter.schema
     plain = _without_null(schema, root)
     choices = _choices(plain)
-    example = example_of(schema, root, name=name)
     default = schema.get("default")
     return Argument(
-        name=name,
+        name=parameter.name,
         kind="choice" if choices else _kind(plain),
         type=type_of(schema, root),
-        required=required,
+        required=parameter.required,
         description=str(schema.get("description") or plain.get("description") or ""),
         default="" if default is None else _spelled(default),
         example="" if example is None else _spelled(example),
-        members=members_of({"properties": {name: schema}}, root)[1:],
+        members=members_of({"properties": {parameter.name: schema}}, root)[1:],
         choices=choices,
         value=value,
     )
-
-
-def example_of(schema: Schema, root: Schema, *, name: str, depth: int = 0) -> Any:
-    """A value that the schema accepts, as far as it can be made: its example, default or first choice, else one of its type.
-
-    A text is the name in capitals, unless its format says more.
-    """
-    plain = _without_null(schema, root)
-    for given in (_first(schema.get("examples")), _first(plain.get("examples")), schema.get("default"), _first(plain.get("enum"))):
-        if given is not None:
-            return given
-    if "const" in plain:
-        return plain["const"]
-    if depth > DEEPEST:
-        return None
-    if isinstance(option := _first(plain.get("anyOf") or plain.get("oneOf")), Mapping):
-        return example_of(option, root, name=name, depth=depth + 1)
-    match plain.get("type"):
-        case "integer" | "number":
-            return plain.get("minimum", _count(plain, "exclusiveMinimum", 0) + 1)
-        case "boolean":
-            return False
-        case "array":
-            items = plain.get("items")
-            made = example_of(items, root, name=name, depth=depth + 1) if isinstance(items, Mapping) else None
-            return [] if made is None else [made] * max(_count(plain, "minItems", 1), 1)
-        case "object":
-            required = plain.get("required") or ()
-            return {key: example_of(one, root, name=key, depth=depth + 1) for key, one in _properties(plain) if key in required}
-        case "string":
-            text = name.upper().ljust(_count(plain, "minLength", 0), "X")[: _count(plain, "maxLength", LONGEST_EXAMPLE)]
-            return EXAMPLE_TEXTS.get(str(plain.get("format")), text)
-    return None
-
-
-def _first(values: object) -> Any:
-    return values[0] if isinstance(values, list) and values else None
-
-
-def _count(schema: Schema, name: str, default: int) -> int:
-    """A bound that the schema has; strangers write schemas, so that one may be anything."""
-    value = schema.get(name)
-    return min(value, LONGEST_EXAMPLE) if isinstance(value, int) else default
 
 
 def _choices(schema: Schema) -> tuple[str, ...]:
@@ -183,23 +128,22 @@ def _read(argument: Argument) -> Any:
         return text
 
 
-def example_values(arguments: Sequence[Argument], any_of: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments for a sample call before anything was typed: the required ones, as their examples.
+def example_values(operation: Operation, arguments: Sequence[Argument]) -> dict[str, Any]:
+    """Arguments for a sample call: what was typed, and an example of each other argument that a call needs.
 
-    `any_of` are arguments of which a call needs one: the sample has the first.
+    One of which no example can be made is its name in capitals.
     """
-    needed = {*(one.name for one in arguments if one.required), *any_of[:1]}
-    return {
-        one.name: _read(replace(one, value=one.value or one.example or one.name.upper()))
-        for one in arguments
-        if one.value or one.name in needed
-    }
+    call = operation.examples.call
+    if call is None:
+        needed = {*(one.name for one in arguments if one.required), *operation.route.any_of[:1]}
+        call = {one.name: operation.examples.argument(one.name) or one.name.upper() for one in arguments if one.name in needed}
+    values = {**call, **read_values(arguments)}
+    return {one.name: values[one.name] for one in arguments if one.name in values}
 
 
 def example_answer(operation: Operation) -> str:
     """An answer as the declared result allows it, as JSON; empty if the tool declares none."""
-    schema = operation.answer_schema
-    answer = example_of(schema, schema, name="") if schema else None
+    answer = operation.examples.answer()
     return json.dumps(answer, indent=2, ensure_ascii=False) if answer else ""
 
 
@@ -228,7 +172,6 @@ def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
 
 
 def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
-    """The arguments without which the call has no address."""
     return [name for name in operation.route.placeholders if not _spelled(arguments.get(name, ""))]
 
 
@@ -287,21 +230,6 @@ def type_of(schema: object, root: Schema, within: tuple[object, ...] = ()) -> st
 
 def _string_type(schema: Schema) -> str:
     return {"date": "date", "date-time": "time", "uri": "address"}.get(str(schema.get("format")), "string")
-
-
-def resolved(schema: Schema, root: Schema) -> Schema:
-    """The schema with its $ref followed within the document; one that leads nowhere is the empty schema."""
-    for _ in range(LONGEST_CHAIN):
-        reference = schema.get("$ref")
-        if not isinstance(reference, str):
-            return schema
-        target: Any = root
-        for part in reference.removeprefix("#/").split("/"):
-            target = target.get(part) if isinstance(target, Mapping) else None
-        if not isinstance(target, Mapping):
-            return {}
-        schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
-    return {}
 
 
 def _without_null(schema: Schema, root: Schema) -> Schema:

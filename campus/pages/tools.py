@@ -67,14 +67,11 @@ class ShownTool:
 
 @dataclass(frozen=True)
 class ToolPages:
-    """The pages of all tools."""
-
     pages: Pages
     directory: Directory
     visitors: Visitors
 
     async def api(self, request: Request) -> Response:
-        """Every tool of every building."""
         buildings = self.directory.buildings()
         return self.pages.page("docs.html", request, data={"ok": True, "buildings": buildings}, buildings=buildings)
 
@@ -122,9 +119,9 @@ class ToolPages:
         entry = shown.entry
         arguments = arguments_of(operation, values)
         if sum(map(len, values.values())) <= LONGEST_SAMPLED:
-            chosen = read_values(arguments) if answered else example_values(arguments, operation.route.any_of)
+            chosen = read_values(arguments) if answered else example_values(operation, arguments)
         else:  # several samples would repeat it
-            chosen = example_values(arguments_of(operation, {}), operation.route.any_of)
+            chosen = example_values(operation, arguments_of(operation, {}))
         mcp = f"{self.directory.url}{building.mcp_path}"
         with_key = not entry.free and entry.key_scope is not None
         return self.pages.page(
@@ -182,7 +179,6 @@ def _refused(problem: Problem) -> Answered:
 
 
 def _changes(operation: Operation) -> bool:
-    """Whether a call may change something."""
     return not is_read_only(operation.tool)
 
 

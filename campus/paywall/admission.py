@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from starlette.types import Scope
 
-from campus.caller import ABSENT, Caller, Credential, Frame, Key
+from campus.caller import ABSENT, Caller, Credential, Frame, Key, Way
 from campus.context import context_of
 from campus.directory import ProductEntry
-from campus.keys.quotas import Standing
 from campus.keys.token_cache import TokenCache
 from campus.observability import utc_text
-from campus.pricing import Offer, Seller
+from campus.pricing import Offer
+from campus.steps import Unlock, Unlocks
 from twins import Problem
 
-Way = Frame | Literal["connected"]
 ALL = "all"
-QUOTA = "quota"
-"""The name of a product's quota among the limits of a call."""
 REALM = 'Bearer realm="campus"'
 USELESS = frozenset(("unknown", "expired", "revoked"))
 """States of a credential that the answer names even if the tool is free."""
@@ -35,15 +32,13 @@ CACHED_CALLERS = 4_096
 class Paywall:
     """Admits calls by key, and refuses the others with the ways to unlock the tool.
 
-    `seller` sells calls, where they can be paid for. `guide` is a sentence that says where payment is explained over MCP.
+    `guide` is a sentence that says over MCP where paying is explained. `unlocks` are asked for other ways than keys; see campus.steps.
     """
 
-    def __init__(
-        self, tokens: TokenCache, products: Sequence[ProductEntry], *, seller: Seller | None = None, guide: str | None = None
-    ) -> None:
+    def __init__(self, tokens: TokenCache, products: Sequence[ProductEntry], *, guide: str | None = None) -> None:
         self._tokens = tokens
         self._products = products
-        self._seller = seller
+        self.unlocks: Sequence[Unlocks] = ()
         self._guide = guide
         self._caller = lru_cache(maxsize=CACHED_CALLERS)(caller_with)
         self._ways_cache: dict[tuple[str, str, Way], tuple[str, list[dict[str, Any]]]] = {}  # as long as there are tools
@@ -94,7 +89,7 @@ class Paywall:
     def _refusal(self, offer: Offer, credential: Credential, way: Way) -> Problem:
         code, why = self._reason(offer, credential)
         challenge = REALM if code == "access_required" else f'{REALM}, error="invalid_token"'
-        ways, unlock = self._ways_in(offer, way)
+        ways, unlock = self.ways_in(offer, way)
         return Problem(402, code, f"{why} {ways}", headers={"WWW-Authenticate": challenge}, unlock=unlock)
 
     def _reason(self, offer: Offer, credential: Credential) -> tuple[str, str]:
@@ -116,7 +111,7 @@ class Paywall:
         return "access_required", f"{offer.tool} is not free."
 
     def _wrong_scope(self, offer: Offer, scope: str, way: Way) -> Problem:
-        ways, unlock = self._ways_in(offer, way)
+        ways, unlock = self.ways_in(offer, way)
         return Problem(
             403,
             "insufficient_scope",
@@ -125,35 +120,23 @@ class Paywall:
             unlock=unlock,
         )
 
-    def used_up(self, offer: Offer, scope: Scope, standing: Standing, *, frame: Frame) -> Problem:
-        """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
-        way: Way = "connected" if context_of(scope).is_connected else frame
-        ends_at = utc_text(standing.ends_at)
-        others = "; ".join(map(str, self._opening(offer)))
-        keys = f" Until then another key opens it: {others}." if others else ""
-        paid = f" {self._seller.how_without_the_key(offer)}" if self._seller and self._by_payment(offer, way) else ""
-        return Problem(
-            429,
-            "quota_used_up",
-            f"The key in this call has opened its {standing.quota}; nothing was done or charged. It opens calls again from {ends_at}."
-            f"{keys}{paid}",
-            headers={"Retry-After": str(standing.seconds)},
-            retry_after=standing.seconds,
-            limit={"name": QUOTA, "calls": standing.quota.calls, "per": standing.quota.per, "ends_at": ends_at},
-            unlock=self._ways_in(offer, way)[1],
-        )
-
-    def _ways_in(self, offer: Offer, way: Way) -> tuple[str, list[dict[str, Any]]]:
+    def ways_in(self, offer: Offer, way: Way) -> tuple[str, list[dict[str, Any]]]:
         """The ways to unlock the tool, in words and as data. They are the same for all who come one way, and so made once for each."""
         found = self._ways_cache.get((offer.building, offer.tool, way))
         if found is None:
-            found = self._ways_cache[offer.building, offer.tool, way] = self._ways(offer, way), self._unlock(offer, way)
+            others = self.other_ways(offer, way)
+            data = [*(one.to_unlock() for one in self.opening(offer)), *(dict(one.data) for one in others if one.data)]
+            found = self._ways_cache[offer.building, offer.tool, way] = self._ways(offer, way, others), data
         return found
 
-    def _ways(self, offer: Offer, way: Way) -> str:
-        ways = [one for one in (self._by_key(offer, way), self._by_payment(offer, way)) if one]
+    def other_ways(self, offer: Offer, way: Way) -> list[Unlock]:
+        """How the tool is opened without a key."""
+        return [found for unlocks in self.unlocks if (found := unlocks(offer, way)) is not None]
+
+    def _ways(self, offer: Offer, way: Way, others: Sequence[Unlock]) -> str:
+        ways = [one for one in (self._by_key(offer, way), *(other.sentence for other in others)) if one]
         if not ways:
-            elsewhere = way == "connected" and self._seller
+            elsewhere = way == "connected" and self.unlocks
             sold_at = "at this server's address without /connect" if elsewhere else "and payments are not available here; ask the operator"
             ways = [f"It is sold per call only, {sold_at}."]
         ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
@@ -162,7 +145,7 @@ class Paywall:
     def _by_key(self, offer: Offer, way: Way) -> str:
         if offer.access.key == "never":
             return ""
-        keys = list(map(str, self._opening(offer)))
+        keys = list(map(str, self.opening(offer)))
         if not keys:
             return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
         if way == "connected":
@@ -171,15 +154,8 @@ class Paywall:
         asked = f" {NO_HEADERS}" if way == "mcp" else ""
         return f"{header}{asked} Keys that unlock it: {'; '.join(keys)}."
 
-    def _by_payment(self, offer: Offer, way: Way) -> str:
-        return self._seller.how(offer) if self._seller and offer.is_sold_per_call and way != "connected" else ""
-
-    def _unlock(self, offer: Offer, way: Way) -> list[dict[str, Any]]:
-        """Each product whose key opens the tool, with its price and where to buy it; and the price per call."""
-        keys = [one.to_unlock() for one in self._opening(offer)]
-        return [*keys, self._seller.unlock(offer)] if self._seller and offer.price is not None and way != "connected" else keys
-
-    def _opening(self, offer: Offer) -> list[ProductEntry]:
+    def opening(self, offer: Offer) -> list[ProductEntry]:
+        """The products whose key opens the tool."""
         if offer.access.key == "never":
             return []
         return [one for one in self._products if one.scope in (offer.scope, ALL)]

@@ -1,15 +1,13 @@
-"""The gate's reader and writer over HTTP: receipts in headers, bought answers as responses."""
+"""The gate's reader and writer over HTTP: calls from requests, stored answers as responses."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from campus.caller import Frame
-from campus.idempotency_keys import idempotency_key_in
 from campus.paywall.gate import Gate
-from campus.pricing import Offer
-from campus.steps import Receipt
-from twins import QUERY_METHODS, Answer, Call, json_answer
+from campus.steps import Answered
+from twins import Answer, Call, json_answer
 from twins import Gate as HttpGate
 
 
@@ -43,8 +41,8 @@ class GatedHttpCall:
         return result.adding({"Warning": notice, "Vary": "Authorization"})
 
     @property
-    def meta(self) -> None:
-        return None
+    def meta(self) -> Mapping[str, Any]:
+        return {}
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
         return self._call.sent()
@@ -52,20 +50,13 @@ class GatedHttpCall:
     def canonical(self) -> Awaitable[dict[str, Any]]:
         return self._call.canonical()
 
-    def is_quoted(self, offer: Offer) -> bool:
-        """A body is worth reading only if it sets the price, or may ask for what was bought before."""
-        return self.method in QUERY_METHODS or offer.access.sells is not None or idempotency_key_in(self.scope) is not None
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return idempotency_key_in(self.scope, sent)
-
     def waiting(self) -> AbstractContextManager[None]:
-        """What is paid for goes on when its caller hangs up: the answer is stored, and the same payment fetches it."""
+        """What is paid for goes on when its caller hangs up: the answer is stored, and the same call fetches it."""
         self._call.runs_to_end = True
         return nullcontext()
 
-    def delivered(self, body: bytes, receipt: Receipt, made: Answer | None) -> Answer:
-        return json_answer(body, status=self._call.operation.status).adding(receipt.headers)
+    def answered(self, answer: Answered, made: Answer | None) -> Answer:
+        return json_answer(answer.body, status=self._call.operation.status).adding(answer.headers)
 
 
 def http_gate(gate: Gate, as_task: Callable[[GatedHttpCall], Awaitable[Answer | None]] | None = None) -> HttpGate:

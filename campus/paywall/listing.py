@@ -6,7 +6,7 @@ from typing import Any
 from fastmcp.tools import Tool
 
 from campus.pricing import META
-from twins import RAW_RESULTS
+from twins import RAW_RESULTS, with_parts
 
 PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "type": {"type": "string"},
@@ -29,12 +29,9 @@ DECLARATIONS = frozenset((META, "twins"))
 REFUSAL = {"required": ["code", "status", "detail"]}
 STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 """The keywords of a schema that a result must satisfy and a problem need not."""
-PARTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties"))
-"""Keywords whose value is a schema, or several."""
 DESCRIBE_OBJECTS = frozenset(("type", "properties", "$ref"))
 """By these FastMCP takes a result for an object."""
-MEMBERS = frozenset(("properties", "patternProperties", "$defs"))
-"""Keywords whose value is a schema for each name."""
+MEMBERS = ("properties", "patternProperties")
 
 
 def as_listed(tools: Sequence[Tool], *, widened: bool) -> list[Tool]:
@@ -63,20 +60,14 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema
-    short: dict[str, Any] = {}
     inner = "" if "description" in schema else member
-    for keyword, value in schema.items():
-        if keyword in MEMBERS and isinstance(value, Mapping):
-            short[keyword] = {name: shortened(part, said, name if keyword != "$defs" else "") for name, part in value.items()}
-        elif keyword in PARTS:
-            short[keyword] = [shortened(part, said, inner) for part in value] if isinstance(value, list) else shortened(value, said, inner)
-        elif keyword == "description":
-            if member and (member, str(value)) not in said:
-                said.add((member, str(value)))
-                short[keyword] = value
-        elif keyword != "examples":
-            short[keyword] = value
-    return short
+    is_new = bool(member) and (member, str(schema.get("description"))) not in said
+    if is_new and "description" in schema:
+        said.add((member, str(schema["description"])))
+    kept = {keyword: value for keyword, value in schema.items() if keyword != "examples" and (keyword != "description" or is_new)}
+    return with_parts(
+        kept, lambda part, keyword, name: shortened(part, said, name if keyword in MEMBERS else "" if keyword == "$defs" else inner)
+    )
 
 
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any] | None:

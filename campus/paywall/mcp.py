@@ -1,4 +1,4 @@
-"""The gate's reader and writer over MCP: receipts in `_meta`, refusals as results."""
+"""The gate's reader and writer over MCP: calls from messages, refusals and stored answers as results."""
 
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,11 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.caller import Frame
 from campus.context import context_of
-from campus.idempotency_keys import idempotency_key_in
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import Offer
-from campus.steps import Entry, Receipt
+from campus.steps import Answered, Entry
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -82,8 +81,8 @@ class GatedMcpCall:
         return with_meta(result, {"key_ignored": key_ignored})
 
     @property
-    def meta(self) -> Mapping[str, Any] | None:
-        return self._call.meta
+    def meta(self) -> Mapping[str, Any]:
+        return self._call.meta or {}
 
     async def sent(self) -> dict[str, Any] | None:
         arguments = dict(self._call.arguments)
@@ -94,19 +93,14 @@ class GatedMcpCall:
         require_storable(arguments)
         return self._checker.canonical(arguments)
 
-    def is_quoted(self, offer: Offer) -> bool:
-        """The arguments are read already."""
-        return True
-
-    def idempotency_key(self, sent: Mapping[str, Any] | None) -> str | None:
-        return idempotency_key_in(self.scope, self._call.meta, sent)
-
     def waiting(self) -> AbstractContextManager[None]:
         return kept_alive(self.scope)
 
-    def delivered(self, body: bytes, receipt: Receipt, made: McpResult | None) -> McpResult:
+    def answered(self, answer: Answered, made: McpResult | None) -> McpResult:
         """The tool's own result, or the stored one."""
-        return with_meta(made or result_of(body, self._call.operation), dict(receipt.meta))
+        result = made or result_of(answer.body, self._call.operation)
+        context_of(self.scope).added = answer.meta
+        return with_meta(result, answer.meta)
 
 
 class ServedTools(Protocol):

@@ -3,14 +3,19 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from campus.caller import Key
+from campus.caller import Key, Way
 from campus.context import Context
 from campus.keys.quotas import Standing
 from campus.keys.usage import KeyUsage
+from campus.observability import utc_text
 from campus.observability.metrics import Metrics
-from campus.paywall.admission import QUOTA, Paywall
+from campus.paywall.admission import Paywall
 from campus.pricing import Offer
 from campus.steps import GatedCall, Step
+from twins import Problem
+
+QUOTA = "quota"
+"""Its name among the limits of a call."""
 
 
 class Quotas(Step):
@@ -44,7 +49,24 @@ class Quotas(Step):
             self._usage.count(key, context.site.name, call.tool, standing=standing, is_opened=True)
         show_quota(standing, context)
         if is_spent:
-            raise self._paywall.used_up(offer, call.scope, standing, frame=call.frame)
+            raise self._used_up(offer, "connected" if context.is_connected else call.frame, standing)
+
+    def _used_up(self, offer: Offer, way: Way, standing: Standing) -> Problem:
+        """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
+        ends_at = utc_text(standing.ends_at)
+        others = "; ".join(map(str, self._paywall.opening(offer)))
+        keys = f" Until then another key opens it: {others}." if others else ""
+        instead = "".join(f" {one.instead}" for one in self._paywall.other_ways(offer, way))
+        return Problem(
+            429,
+            "quota_used_up",
+            f"The key in this call has opened its {standing.quota}; nothing was done or charged. It opens calls again from {ends_at}."
+            f"{keys}{instead}",
+            headers={"Retry-After": str(standing.seconds)},
+            retry_after=standing.seconds,
+            limit={"name": QUOTA, "calls": standing.quota.calls, "per": standing.quota.per, "ends_at": ends_at},
+            unlock=self._paywall.ways_in(offer, way)[1],
+        )
 
 
 def show_quota(standing: Standing, context: Context) -> None:

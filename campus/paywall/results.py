@@ -1,4 +1,4 @@
-"""Tools' results over MCP: bought answers made results again, problems as results, and the JSON that is sold of a result."""
+"""Tools' results over MCP: stored answers made results again, problems as results, and the JSON that is sold of a result."""
 
 import mcp_types
 from fastmcp.tools.base import ToolResult
@@ -7,7 +7,8 @@ from pydantic_core import from_json, to_json
 from starlette.types import Scope
 
 from campus.context import context_of
-from campus.problems import EXPLAINED_AT, RefusalWithMeta
+from campus.problems import EXPLAINED_AT
+from campus.steps import Explained
 from twins import CONTENT_MEMBER, Operation, Problem, body_of_result, raw_result
 
 CONTENT: TypeAdapter[list[mcp_types.ContentBlock]] = TypeAdapter(list[mcp_types.ContentBlock])
@@ -36,5 +37,5 @@ def refusal(problem: Problem, scope: Scope) -> ToolResult:
     context_of(scope).status = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     content = [mcp_types.TextContent(type="text", text=problem.detail)]
-    meta = problem.meta(body) if isinstance(problem, RefusalWithMeta) else None
-    return ToolResult(content=content, structured_content=body, meta=meta, is_error=True)
+    meta = problem.meta(body) if isinstance(problem, Explained) else None
+    return ToolResult(content=content, structured_content=body, meta=None if meta is None else dict(meta), is_error=True)

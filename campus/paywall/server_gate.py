@@ -21,7 +21,6 @@ from campus.context import CONTEXT, context_of
 from campus.layout.apps import SCHEME as APPS
 from campus.paywall.listing import as_listed
 from campus.paywall.mcp import MCP_GATE, McpPaywall, checked, current_scope
-from campus.steps import RECEIPT, Receipt
 from twins import McpCall, McpResult, requested_with, runs_as_task, server_info, with_meta
 
 GATED_METHODS = frozenset(
@@ -38,8 +37,8 @@ OPEN_METHODS = frozenset(
 TASK_METHODS = frozenset(("tasks/get", "tasks/update", "tasks/cancel"))
 COMPLETED = {"ref/prompt": "prompts", "ref/resource": "resources"}
 """What has to be exposed for an argument of it to be completed."""
-RECEIPTS = "campus.receipts"
-"""In the scope of a request that calls a tool of tool search or code mode: the receipts of the calls which that tool made."""
+ADDED = "campus.added"
+"""In the scope of a request that calls a tool of tool search or code mode: what steps added to the results of the calls that it made."""
 
 
 class ServerGate(Middleware):
@@ -76,7 +75,7 @@ class ServerGate(Middleware):
             return await call_next(context)
         if context.message.name in gate.synthetic:
             return await self._searching(gate, context, call_next, scope)
-        if RECEIPTS in scope:
+        if ADDED in scope:
             return await self._found(gate, context, call_next, scope)
         return await self._gated(gate, context, call_next, scope)
 
@@ -86,30 +85,30 @@ class ServerGate(Middleware):
         """The result of a tool of tool search or code mode, which is open to all; the calls that it makes come back here."""
         name = context.message.name
         context_of(scope).route = f"{gate.name}:{name}"
-        receipts: list[Receipt] = scope.setdefault(RECEIPTS, [])
+        added: list[Mapping[str, Any]] = scope.setdefault(ADDED, [])
         try:
             result = await call_next(context)
         except ToolError as error:
             if isinstance(error.__cause__, NotFoundError):  # it says that there is no such tool
                 raise
             raise masked(error, f"Error calling tool {name!r}") from error.__cause__
-        if not receipts or not isinstance(result, ToolResult) or receipts[-1].meta.keys() <= (result.meta or {}).keys():
+        if not added or not isinstance(result, ToolResult) or added[-1].keys() <= (result.meta or {}).keys():
             return result
-        return cast(ToolResult, with_meta(result, dict(receipts[-1].meta)))
+        return cast(ToolResult, with_meta(result, added[-1]))
 
     async def _found(
         self, gate: McpPaywall, context: MiddlewareContext[Any], call_next: CallNext[Any, ToolResult], scope: Scope
     ) -> ToolResult:
         """The result of a call that such a tool makes: admitted, and paid, as if the caller had made it, apart from all others."""
         around = context_of(scope)
-        apart = {name: value for name, value in scope.items() if name != RECEIPTS}
+        apart = {name: value for name, value in scope.items() if name != ADDED}
         apart[CONTEXT] = around.apart()
         with requested_with(apart):
             result = await self._gated(gate, context, call_next, apart)
         around.status = context_of(apart).status
         around.headers = context_of(apart).headers
-        if (receipt := RECEIPT.of(context_of(apart))) is not None:
-            scope[RECEIPTS].append(receipt)
+        if isinstance(result, ToolResult) and (added := context_of(apart).added):
+            scope[ADDED].append(added)
         return result
 
     async def _gated(

@@ -21,7 +21,7 @@ from sqlmodel.sql.sqltypes import AutoString
 
 from campus.errors import StorageError
 from campus.storage.database import Storage
-from campus.storage.migrations import VERSION_TABLE, History, history_of, is_table_of
+from campus.storage.migrations import VERSION_TABLE, History, history_of, is_table_of, place_of
 from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
 USABLE_FROM = "usable_from"
@@ -57,33 +57,38 @@ def upgrade(connection: Connection, history: History) -> None:
         return [MigrationStep.upgrade_from_script(script.revision_map, each) for each in due]
 
     with UPGRADE_LOCK, EnvironmentContext(Config(), script, fn=steps) as environment:
-        environment.configure(connection=connection, transactional_ddl=True, version_table=history.table)
+        environment.configure(connection=connection, transactional_ddl=True, version_table=history.version_table)
         environment.run_migrations()
-        if MigrationContext.configure(connection, opts={"version_table": history.table}).get_current_revision() == history.head:
+        if _context(connection, history).get_current_revision() == history.head:
             _note_who_can_use_it(connection, history)
+
+
+def _context(connection: Connection, history: History, **options: Any) -> MigrationContext:
+    return MigrationContext.configure(connection, opts={"version_table": history.version_table, **options})
 
 
 def _note_who_can_use_it(connection: Connection, history: History) -> None:
     """Store the oldest step whose code can use the database: the last one that contracted, or else the first."""
-    if USABLE_FROM not in (column["name"] for column in inspect(connection).get_columns(history.table)):
-        connection.exec_driver_sql(f"ALTER TABLE {history.table} ADD COLUMN {USABLE_FROM} VARCHAR(32)")
+    noted = history.version_table
+    if USABLE_FROM not in (column["name"] for column in inspect(connection).get_columns(noted)):
+        connection.exec_driver_sql(f"ALTER TABLE {noted} ADD COLUMN {USABLE_FROM} VARCHAR(32)")
     oldest = next((step for step in reversed(history.steps) if history.contracts(step)), history.steps[0])
-    connection.execute(text(f"UPDATE {history.table} SET {USABLE_FROM} = :step"), {"step": oldest})  # noqa: S608  # a constant
+    connection.execute(text(f"UPDATE {noted} SET {USABLE_FROM} = :step"), {"step": oldest})  # noqa: S608  # of Place.version_table
 
 
-async def drift(storage: Storage, tables: type[SQLModel], name: str = "") -> Sequence[str]:
+async def drift(storage: Storage, tables: type[SQLModel], name: str) -> Sequence[str]:
     """The differences between a migrated database and the tables in code; empty when there are none, or none are due."""
     async with storage.read() as session:
-        found = await (await session.connection()).run_sync(_compare, tables.metadata, history_of(tables, name))
+        found = await (await session.connection()).run_sync(_compare, tables.metadata, name, history_of(tables, name))
         return [str(difference) for difference in found]
 
 
-def write_revision(tables: type[SQLModel], what: str) -> Path:
+def write_revision(tables: type[SQLModel], name: str, what: str) -> Path:
     """Write the step from the newest one to the tables in code and return its file; read it before you commit it.
 
     `what` says in a few words what the step does. StorageError when there is nothing to do.
     """
-    history = history_of(tables)
+    history = history_of(tables, name)
     if not (body := _body(tables.metadata, history)):
         raise StorageError(f"there is nothing to write: the steps up to {history.head} in {history.folder} create the tables as they are")
     words = re.findall(r"[a-z0-9]+", what.lower())
@@ -109,7 +114,7 @@ def _body(metadata: MetaData, history: History) -> str:
     with engine.begin() as connection:
         if history.steps:
             upgrade(connection, history)
-        context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
+        context = _context(connection, history, target_metadata=metadata)
         steps = produce_migrations(context, metadata).upgrade_ops
         assert steps is not None
         _refuse_unfilled(steps)
@@ -131,13 +136,15 @@ def _refuse_unfilled(steps: ops.UpgradeOps) -> None:
             )
 
 
-def _compare(connection: Connection, metadata: MetaData, history: History) -> Sequence[Any]:
-    others = [name for name in inspect(connection).get_table_names() if name.startswith(VERSION_TABLE)]
+def _compare(connection: Connection, metadata: MetaData, name: str, history: History) -> Sequence[Any]:
+    feature = place_of(name).feature
+    there = inspect(connection).get_table_names()
+    features = [table.removeprefix(f"{VERSION_TABLE}_") for table in there if table.startswith(f"{VERSION_TABLE}_")]
 
-    def is_own(name: str | None, kind: str, _: Any) -> bool:
-        return kind != "table" or (name is not None and is_table_of(name, history.table, others))
+    def is_own(table: str | None, kind: str, _: object) -> bool:
+        return kind != "table" or table in metadata.tables or is_table_of(feature, table or "", features)
 
-    context = MigrationContext.configure(connection, opts={"version_table": history.table, "include_name": is_own})
+    context = _context(connection, history, include_name=is_own)
     step = context.get_current_revision()
     if step not in history.steps or history.due(step).head == step != history.head:  # a newer release has expanded, or one contracts later
         return []

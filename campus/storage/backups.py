@@ -23,7 +23,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from campus.errors import StorageError, StorageUnavailable
 from campus.storage.errors import BUSY_SECONDS, translate_errors
-from campus.storage.sqlite_files import give_to_owner, readable, sync, version_at
+from campus.storage.migrations import VERSION_TABLE, Place
+from campus.storage.sqlite_files import give_to_owner, readable, sync, versions_at
 
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1 << 20
@@ -36,10 +37,11 @@ RESTORING = "restoring"
 
 
 class Part(BaseModel):
-    """A database in a backup: the newest step of its migrations, its size in bytes, and its digest."""
+    """A database in a backup: the newest step of its migrations, and of those of features in it; its size in bytes, and its digest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     step: str | None
+    features: dict[str, str] = {}
     bytes: int = Field(ge=0)
     sha256: str
 
@@ -52,6 +54,13 @@ class Manifest(BaseModel):
     release: str
     at: AwareDatetime
     parts: dict[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}\.db$")], Part]
+
+    def step_of(self, place: Place) -> str | None:
+        """The newest step of a building or a feature; None if nothing of it is in the backup."""
+        part = self.parts.get(f"{place.database}.db")
+        if part is None:
+            return None
+        return part.features.get(place.feature) if place.feature else part.step
 
 
 def write_backup(folder: Path, target: Path, *, release: str, now: Callable[[], datetime]) -> None:
@@ -132,7 +141,7 @@ def _add(archive: zipfile.ZipFile, path: Path, snapshot: sqlite3.Connection, cop
         with closing(sqlite3.connect(f"{copy.absolute().as_uri()}?immutable=1", uri=True)) as target:
             if (damage := target.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise StorageError(f"the database {path} is damaged ({damage}): nothing was backed up; restore an earlier backup")
-        version = version_at(copy, "immutable=1")
+        steps = {table: version.step for table, version in versions_at(copy, "immutable=1").items()}
     digest = sha256()
     with copy.open("rb") as source, archive.open(path.name, "w", force_zip64=True) as part:
         while chunk := source.read(CHUNK_BYTES):
@@ -140,7 +149,9 @@ def _add(archive: zipfile.ZipFile, path: Path, snapshot: sqlite3.Connection, cop
             part.write(chunk)
     size = copy.stat().st_size
     copy.unlink()
-    return Part(step=version.step if version else None, bytes=size, sha256=digest.hexdigest())
+    step = steps.pop(VERSION_TABLE, None)
+    features = {table.removeprefix(f"{VERSION_TABLE}_"): each for table, each in steps.items()}
+    return Part(step=step, features=features, bytes=size, sha256=digest.hexdigest())
 
 
 def restore_backup(file: Path, folder: Path, *, name: str, accept: Callable[[Manifest], None], replace: bool, now: datetime) -> Manifest:

@@ -1,7 +1,6 @@
 """All databases of one campus: opened once per process, each migrated and handed to its building."""
 
 import logging
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,11 +12,10 @@ from sqlmodel import SQLModel
 from campus.errors import StorageError
 from campus.storage.backups import Manifest
 from campus.storage.database import Connections, Database, Storage
-from campus.storage.migrations import History, Version, history_of, place_of
+from campus.storage.migrations import History, Version, history_of, place_of, refuse_unusable
 from campus.storage.postgres import postgres_backend
 from campus.storage.sqlite import SqliteBackend, open_directory
 
-NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
 log = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class Backend(Protocol):
         ...
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
-        """The newest migration that was run on each; changes nothing. None where there are no tables."""
+        """The newest migration that was run of each history; changes nothing. None where there are no tables."""
         ...
 
     async def upgrade(self, name: str, history: History) -> None:
@@ -81,6 +79,7 @@ class Databases:
         self._stack = stack
         self._migrates = migrates
         self._contracts = contracts
+        self._migrated: set[str] = set()
         self._opened: dict[str, Database] = {}
         self._versions: dict[str, Version | None] = {}
 
@@ -124,12 +123,12 @@ class Databases:
         """
         histories = {name: history_of(tables, name) for name, tables in building_tables.items()}
         for name, history in histories.items():
-            _refuse_unusable(name, history)
+            refuse_unusable(name, building_tables[name], history)
         await self._ask(*histories)
         for name, history in histories.items():
             self._refuse_other(name, history)
             if made and self._versions[name] is None:
-                raise StorageError(f"{self._backend.describe(name)} is missing or empty: restart the server, which makes it")
+                raise StorageError(f"{self.describe(name)} is missing or empty: restart the server, which makes it")
 
     async def refuse_lost(self, name: str, *, others: Iterable[str]) -> None:
         """Raises StorageError if a database has no tables while others have some: it was lost, and is no new one. Changes nothing."""
@@ -137,7 +136,7 @@ class Databases:
             return
         if full := [other for other in others if not await self.is_empty(other)]:
             raise StorageError(
-                f"{self._backend.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
+                f"{self.describe(name)} is missing or empty, while there is data of {', '.join(full)}: restore all of it from"
                 " one backup, or move that data away to begin with nothing"
             )
 
@@ -148,8 +147,10 @@ class Databases:
         return self._versions[name] is None
 
     def describe(self, name: str) -> str:
-        """What to call the database of this name in a sentence."""
-        return self._backend.describe(name)
+        """What to call the tables of this name in a sentence: a database, or a feature's part of one."""
+        database, feature = place_of(name)
+        whole = self._backend.describe(database)
+        return f"the part {feature} of {whole}" if feature else whole
 
     def place_of(self, name: str) -> str:
         """Where the database of this name is, for a log: its file, or its database, server and schema."""
@@ -161,26 +162,26 @@ class Databases:
 
     def waiting(self) -> Mapping[str, int]:
         """How many writes of this process wait for those before them, by database."""
-        return {name: database.lock.statistics().tasks_waiting for name, database in self._opened.items() if "." not in name}
+        return {name: database.lock.statistics().tasks_waiting for name, database in self._opened.items()}
 
     def reading(self) -> Mapping[str, int]:
         """On how many connections of its pool this process reads, by database."""
-        return {name: database.reading() for name, database in self._opened.items() if "." not in name}
+        return {name: database.reading() for name, database in self._opened.items()}
 
     async def storage_of(self, name: str, tables: type[SQLModel]) -> Storage:
         """A building's storage, migrated by the steps of the nearest folder `migrations` beside or above the module of its tables.
 
-        The same name returns the same object.
+        The same name returns the same object. That of `campus.limits`, a feature, is that of `campus`: one write() holds both tables.
         """
-        if name not in self._opened:
-            await self._migrate(name, history_of(tables, name))
-            if (place := place_of(name)[0]) != name:
-                self._opened[name] = self._opened[place]
-                return self._opened[name]
-            database = Database(self._backend.connections(name), description=self._backend.describe(name))
+        if name not in self._migrated:
+            await self._migrate(name, tables)
+            self._migrated.add(name)
+        place = place_of(name).database
+        if place not in self._opened:
+            database = Database(self._backend.connections(place), description=self._backend.describe(place))
             self._stack.push_async_callback(database.close)
-            self._opened[name] = database
-        return self._opened[name]
+            self._opened[place] = database
+        return self._opened[place]
 
     async def backup(self, target: str, *, release: str) -> None:
         """Write every database into a new file, or an object `s3://bucket/key`, while others read and write; SQLite only."""
@@ -192,12 +193,13 @@ class Databases:
         Raises StorageError, before anything is changed, for a file that is no backup, or of another version; without `replace` also if
         there are databases, which are kept in a folder beside the new ones.
         """
-        histories = {f"{name}.db": (name, history_of(tables)) for name, tables in building_tables.items()}
+        histories = {name: history_of(tables, name) for name, tables in building_tables.items()}
 
         def accept(manifest: Manifest) -> None:
-            for file in manifest.parts.keys() & histories.keys():
-                (name, history), step = histories[file], manifest.parts[file].step
+            for name, history in histories.items():
+                step = manifest.step_of(place_of(name))
                 if step is not None and step not in history.steps:
+                    file = f"{place_of(name).database}.db"
                     raise StorageError(f"in {source} the database {file} is at step {step}, {_advice(name, step, history)}")
 
         manifest = await self._backend.restore(source, accept=accept, replace=replace)
@@ -210,8 +212,9 @@ class Databases:
         """A sentence when the last backup is missing or old; None also where that is not known, as on PostgreSQL."""
         return self._backend.backup_note()
 
-    async def _migrate(self, name: str, history: History) -> None:
-        _refuse_unusable(name, history)
+    async def _migrate(self, name: str, tables: type[SQLModel]) -> None:
+        history = history_of(tables, name)
+        refuse_unusable(name, tables, history)
         if name not in self._versions:
             await self._ask(name)
         self._refuse_other(name, history)
@@ -225,7 +228,7 @@ class Databases:
             about = {"building": name, "from_step": step, "to_step": due.head}
             if step is not None:
                 log.info("migrating; nothing is served until it has ended", extra=about)
-            await self._backend.upgrade(name, due)
+            await self._backend.upgrade(place_of(name).database, due)
             log.info("migrated", extra=about)
         if due != history:
             log.info("steps wait for `campus migrate --contract`", extra={"building": name, "at_step": due.head, "last_step": history.head})
@@ -245,19 +248,12 @@ class Databases:
             return
         step = version.step
         if step not in history.steps:
-            raise StorageError(f"{self._backend.describe(name)} is at step {step}, {_advice(name, step, history)}")
+            raise StorageError(f"{self.describe(name)} is at step {step}, {_advice(name, step, history)}")
         if step != (needed := self._due(step, history).head) and not self._migrates:
             raise StorageError(
-                f"{self._backend.describe(name)} is at step {step}, and the installed version of {name} needs step {needed}:"
+                f"{self.describe(name)} is at step {step}, and the installed version of {name} needs step {needed}:"
                 " restart the server, which migrates it"
             )
-
-
-def _refuse_unusable(name: str, history: History) -> None:
-    if not all(map(NAME.fullmatch, name.split(".", 1))):
-        raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
-    if not history.steps:
-        raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
 
 
 def _advice(name: str, version: str, history: History) -> str:

@@ -1,6 +1,6 @@
 """Leases: how long shared work belongs to one process.
 
-Time is an argument. A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
+A process that takes work stores `lease.end(now)` in the same transaction, and the others leave
 the work alone while that lease `is_held`. A process that stops renewing, because it died or hangs, loses the work when the lease ends.
 """
 
@@ -13,9 +13,10 @@ import anyio
 
 from campus.errors import StorageError
 
+log = logging.getLogger(__name__)
+
 RENEWALS = 3
 """How often a lease is renewed before it would end."""
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,14 @@ class Lease:
         """When a lease ends that is taken or renewed now."""
         return now + self.length
 
-    async def keep(
-        self, renew: Callable[[], Awaitable[None]], whose: str, *, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-    ) -> None:
-        """Renew all leases that this process holds several times per length, until cancelled; `whose` they are is for the log."""
+    async def keep(self, renew: Callable[[], Awaitable[None]], *, of: str, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        """Renew leases several times per length, until cancelled; `of` names them in the log when they cannot be renewed."""
         while True:
             await sleep(self.renewal.total_seconds())
             try:
                 await renew()
             except StorageError as error:
-                log.warning("%s' leases not renewed: %s", whose, error)
+                log.warning("leases of %s not renewed: %s", of, error)
 
 
 def is_held(lease_end: datetime | None, now: datetime) -> bool:

@@ -13,10 +13,31 @@ from typing import NamedTuple
 from sqlalchemy import Connection, inspect
 from sqlmodel import SQLModel
 
+from campus.errors import StorageError
 from campus.storage.database import Storage
 
+NAME = re.compile(r"[a-z][a-z0-9_]{0,47}(\.[a-z][a-z0-9_]{0,46})?")
+VERSION_TABLE = "alembic_version"
 STEP = re.compile(r"(\d{4})_\w+\.py")
 CONTRACT = re.compile(r"^contract = True$", re.MULTILINE)
+
+
+class Place(NamedTuple):
+    """Of `campus.limits`, a feature's name, the database `campus` and `limits`; a building's name is a database of its own."""
+
+    database: str
+    feature: str
+
+    @property
+    def version_table(self) -> str:
+        """The table that notes at which step it is."""
+        return f"{VERSION_TABLE}_{self.feature}" if self.feature else VERSION_TABLE
+
+
+def place_of(name: str) -> Place:
+    """Where the tables are whose history has this name."""
+    database, _, feature = name.partition(".")
+    return Place(database, feature)
 
 
 class Version(NamedTuple):
@@ -28,15 +49,14 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The steps of one building: `0001_lists.py` is step 0001. A step is never edited after its release.
+    """The steps of one building or feature: `0001_lists.py` is step 0001. A step is never edited after its release.
 
     A step that takes away what the release before still uses has the line `contract = True`: it contracts. All others expand.
     """
 
     folder: Path
     steps: tuple[str, ...]
-    table: str = "alembic_version"
-    """Where the database's step is noted: a feature's history has a table of its own."""
+    version_table: str = VERSION_TABLE
 
     @property
     def head(self) -> str | None:
@@ -67,27 +87,32 @@ class History:
         return f"{int(self.head or 0) + 1:04d}"
 
 
-VERSION_TABLE = "alembic_version"
+def history_of(tables: type[SQLModel], name: str) -> History:
+    """The steps of a building's or a feature's tables, found by file name; Alembic is not loaded."""
+    place = place_of(name)
+    folder = _folder_near(tables, beside=bool(place.feature))
+    files = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
+    return History(folder, tuple(match[1] for file in files if (match := STEP.fullmatch(file))), place.version_table)
 
 
-def place_of(name: str) -> tuple[str, str]:
-    """The database of a name, and the table that notes its step: `campus.quiet` is the feature quiet's history in the database `campus`."""
-    place, _, part = name.partition(".")
-    return place, f"{VERSION_TABLE}_{part}" if part else VERSION_TABLE
+def is_table_of(feature: str, table: str, features: Iterable[str] = ()) -> bool:
+    """Whether a table's name says that it is the feature's, whose tables are named as it is or begin with its name and `_`.
+
+    Of several features it belongs to the one with the longest name, and to the database's owner, "", if to none.
+    """
+    named = [each for each in features if table == each or table.startswith(f"{each}_")]
+    return not table.startswith(VERSION_TABLE) and feature == max(named, key=len, default="")
 
 
-def is_table_of(name: str, version_table: str, others: Iterable[str]) -> bool:
-    """Whether a table belongs to the history of this version table: a feature's are named as it is, or begin with its name and `_`."""
-    prefixes = {other: other.removeprefix(VERSION_TABLE).removeprefix("_") for other in others}
-    owner = next((other for other, part in prefixes.items() if part and (name == part or name.startswith(f"{part}_"))), VERSION_TABLE)
-    return owner == version_table and not name.startswith(VERSION_TABLE)
-
-
-def history_of(tables: type[SQLModel], name: str = "") -> History:
-    """The steps of the tables' building, found by file name; Alembic is not loaded."""
-    folder = _folder_near(tables)
-    names = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
-    return History(folder, tuple(match[1] for each in names if (match := STEP.fullmatch(each))), place_of(name)[1])
+def refuse_unusable(name: str, tables: type[SQLModel], history: History) -> None:
+    """Raises StorageError for a wrong name of a history or of a feature's table, and for tables without steps."""
+    if not NAME.fullmatch(name):
+        raise StorageError(f"{name!r} cannot name a database: use at most 48 lower-case letters, digits and _, a letter first")
+    if not history.steps:
+        raise StorageError(f'{name} has tables and no migrations; write the first: campus migration {name} "first tables"')
+    feature = place_of(name).feature
+    if feature and (strange := [table for table in tables.metadata.tables if not is_table_of(feature, table, [feature])]):
+        raise StorageError(f"{name} has the table {strange[0]!r}; let the names of its tables begin with {feature}_")
 
 
 async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:
@@ -107,8 +132,8 @@ def how_to_migrate(building: str) -> str:
     )
 
 
-def _folder_near(tables: type[SQLModel]) -> Path:
-    """The nearest `migrations` beside the tables' module or above it, up to the top of its package.
+def _folder_near(tables: type[SQLModel], *, beside: bool) -> Path:
+    """The nearest `migrations` beside the tables' module or above it, up to the top of its package; a feature's are always beside it.
 
     When there is none, the folder to create beside the module; a module outside any package has `<module>_migrations`.
     """
@@ -116,7 +141,7 @@ def _folder_near(tables: type[SQLModel]) -> Path:
     depth = tables.__module__.count(".") + (file.name == "__init__.py")
     if depth == 0:
         return file.with_name(f"{file.stem}_migrations")
-    candidates = [folder / "migrations" for folder in file.parents[:depth]]
+    candidates = [folder / "migrations" for folder in file.parents[: 1 if beside else depth]]
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 

@@ -54,7 +54,7 @@ POOLED = "pgbouncer"
 PARAMETERS = ("host", "port", *TLS, POOLED)
 """What may follow the database in [storage] url; the names are those of PostgreSQL's own programs, except the last."""
 USE_POOLED = f"add {POOLED}=true to [storage] url, or name PostgreSQL's own host and port there"
-WITH_TABLES = text("SELECT schemaname, tablename FROM pg_tables WHERE tablename = ANY(:tables) AND schemaname = ANY(:names)")
+WITH_TABLES = text("SELECT schemaname, tablename FROM pg_tables WHERE tablename = ANY(:tables) AND schemaname = ANY(:schemas)")
 
 TAKES_NO_WRITES = text("SHOW transaction_read_only")
 DURABILITY = text(
@@ -158,15 +158,15 @@ class PostgresBackend:
         return f"{self._place}, schema {name}"
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
-        """The newest step that was run on each schema, asked over one connection; None when none was."""
+        """The newest step that was run of each history, asked over one connection; None when none was."""
         with translate_errors(self._server, connecting=True):
-            return await self._connected(place_of(names[0])[0], partial(self._versions_of, names=names), STATEMENT_SECONDS)
+            return await self._connected(place_of(names[0]).database, partial(self._versions_of, names=names), STATEMENT_SECONDS)
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the schema when it is missing; of several processes one does it, the others wait."""
         with translate_errors(self.describe(name), connecting=True):
             # in a thread with its own event loop, because Alembic blocks while it holds its lock
-            await run_sync(anyio.run, self._connected, place_of(name)[0], partial(_upgrade, name=place_of(name)[0], history=history), None)
+            await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history), None)
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
@@ -233,14 +233,16 @@ class PostgresBackend:
         return await self._replica.findings(position)
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
+        places = {name: place_of(name) for name in names}
+        schemas = {place.database for place in places.values()}
+        tables = {place.version_table for place in places.values()}
+        there = set(map(tuple, connection.execute(WITH_TABLES, {"schemas": list(schemas), "tables": list(tables)})))
         found: dict[str, Version | None] = dict.fromkeys(names)
-        places = {place_of(name): name for name in names}
-        schemas, tables = (sorted(set(each)) for each in zip(*places, strict=True))
-        there = connection.execute(WITH_TABLES, {"names": schemas, "tables": tables}).all()
-        for name, (schema, noted) in ((places[place], place) for place in map(tuple, there) if place in places):
-            with translate_errors(self.describe(name)):
-                row = connection.execute(select(text("*")).select_from(table(noted, schema=schema))).mappings().first()
-                found[name] = Version(row["version_num"], row.get("usable_from")) if row else None
+        for name, place in places.items():
+            if (place.database, place.version_table) in there:
+                with translate_errors(self.describe(place.database)):
+                    rows = connection.execute(select(text("*")).select_from(table(place.version_table, schema=place.database)))
+                    found[name] = Version(row["version_num"], row.get("usable_from")) if (row := rows.mappings().first()) else None
         return found
 
     def _command(self, *words: str) -> str:

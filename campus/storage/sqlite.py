@@ -20,7 +20,7 @@ from campus.storage.errors import BUSY_SECONDS, translate_errors
 from campus.storage.migrations import History, Version, place_of
 from campus.storage.object_stores import download, is_object, refuse_existing_object, upload
 from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_engine
-from campus.storage.sqlite_files import give_to_owner, readable, version_of
+from campus.storage.sqlite_files import give_to_owner, readable, versions_of
 
 NOW = partial(datetime.now, UTC)
 LAST_BACKUP = "last-backup"
@@ -50,14 +50,15 @@ class SqliteBackend:
         return str(self._path(name))
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
-        """The newest step that was run on each file; nothing is created or changed. None for a missing or empty file."""
+        """The newest step that was run of each history; nothing is created or changed. None for a missing or empty file."""
         if (self._folder / RESTORING).exists():
             raise StorageError(f"a restore into {self._folder} was cut off, and left databases of two backups: run `campus restore` again")
-        found = {}
-        for name in names:
-            with translate_errors(self.describe(name)):
-                found[name] = await run_sync(version_of, self._path(name), place_of(name)[1])
-        return found
+        places = {name: place_of(name) for name in names}
+        there = {}
+        for database in dict.fromkeys(place.database for place in places.values()):
+            with translate_errors(self.describe(database)):
+                there[database] = await run_sync(versions_of, self._path(database))
+        return {name: there[place.database].get(place.version_table) for name, place in places.items()}
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the file when it is missing."""
@@ -121,7 +122,7 @@ class SqliteBackend:
         return None
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{place_of(name)[0]}.db"
+        return self._folder / f"{name}.db"
 
 
 def _upgrade(path: Path, history: History) -> None:

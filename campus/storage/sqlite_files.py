@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -27,29 +28,31 @@ def readable(path: Path) -> str:
     return address
 
 
-def version_of(path: Path, table: str) -> Version | None:
-    """The newest step that was run on a file; None for a missing or empty one."""
+def versions_of(path: Path) -> Mapping[str, Version]:
+    """The newest step of each history that was run on a file, by the tables that note them; none for a missing or empty one."""
     if not path.exists():
-        return None
+        return {}
     log = path.with_name(f"{path.name}-wal")
     if not log.exists():
-        return version_at(path, "immutable=1", table)  # without a log the file is opened as immutable; otherwise SQLite would create a log
+        return versions_at(path, "immutable=1")  # without a log the file is opened as immutable; otherwise SQLite would create a log
     try:
-        return version_at(path, "mode=ro", table)
+        return versions_at(path, "mode=ro")
     except sqlite3.OperationalError:
         if log.stat().st_size:
             raise
-        return version_at(path, "immutable=1", table)  # the log is empty and its index cannot be created: the disk is full or read-only
+        return versions_at(path, "immutable=1")  # the log is empty and its index cannot be created: the disk is full or read-only
 
 
-def version_at(path: Path, mode: str, table: str = VERSION_TABLE) -> Version | None:
-    """The newest step that was run on a file, opened with these words of its URI."""
+def versions_at(path: Path, mode: str) -> Mapping[str, Version]:
+    """The same of a file that is there, opened with these words of its URI."""
+    found = {}
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone():
-            return None
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB ?", [f"{VERSION_TABLE}*"]).fetchall()
         connection.row_factory = sqlite3.Row
-        row = connection.execute(f"SELECT * FROM {table}").fetchone()  # noqa: S608  # a name of place_of()
-        return Version(row["version_num"], row["usable_from"] if "usable_from" in row.keys() else None) if row else None  # noqa: SIM118
+        for (table,) in tables:
+            if row := connection.execute(f'SELECT * FROM "{table}"').fetchone():  # noqa: S608  # a name that campus gave
+                found[table] = Version(row["version_num"], dict(row).get("usable_from"))
+    return found
 
 
 def give_to_owner(path: Path) -> None:

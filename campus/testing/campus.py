@@ -31,7 +31,7 @@ from twins import Operation
 __all__ = ["Clock", "Reply", "TestCampus", "open_campus"]
 
 Frame = Literal["http", "mcp"]
-RESULTS = logging.getLogger("twins.tool.result_schema")
+RESULTS = logging.getLogger("twins.tool.results")
 ORIGIN = "http://campus.test"
 ADMIN_ORIGIN = "http://localhost"
 

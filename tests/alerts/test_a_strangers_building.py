@@ -166,7 +166,7 @@ async def test_a_result_that_no_database_stores_ends_no_delivery(floods: TestCam
 
 
 async def test_the_outboxs_tables_are_the_buildings_own(floods: TestCampus) -> None:
-    assert await drift(floods.site.storage, Tables) == []
+    assert await drift(floods.site.storage, Tables, "floods") == []
 
 
 def test_a_channel_that_confirms_its_targets_and_cannot_ask_them_is_refused_where_it_is_defined() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from conformance.served_campus import ServedCampus, Tokens, serve_campus
+from contract.served_campus import ServedCampus, Tokens, serve_campus
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import anyio
 import pytest
 from clients.browser import allow, answer_in
+from clients.recording import recording
 from clients.test_clients import MCP1, SCRIPT
-from conformance.recording import recording
 from fastmcp import Client
 from fastmcp.client.auth import OAuth
 from mcp.client.auth import AuthorizationCodeResult

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from conformance.served_campus import UNPAYABLE, ServedCampus, serve_campus
+from contract.served_campus import UNPAYABLE, ServedCampus, serve_campus
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from typing import Any, get_args
 
 import httpx
 import pytest
-from conformance.every_tool import CALLS, answered_otherwise
-from conformance.served_campus import ServedCampus
+from contract.every_tool import CALLS, answered_otherwise
+from contract.served_campus import ServedCampus
 from patience import patience
 
 from tests import forkserver, patient

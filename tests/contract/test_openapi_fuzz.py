@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from conformance.served_campus import ServedCampus
+from contract.served_campus import ServedCampus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode

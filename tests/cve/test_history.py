@@ -2,17 +2,12 @@
 
 import csv
 import io
-import zlib
 from datetime import UTC, date, datetime, timedelta
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
-from sqlalchemy import Connection, text
 
 from buildings.cve.archive.epss_history import Scores, difference, found_in, packed, undone, unpacked
 from buildings.cve.feeds.epss import parse_epss
@@ -157,43 +152,6 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make, f
             )
             (marks,) = [one.attrib["d"] for one in listed.iter("{http://www.w3.org/2000/svg}path") if one.attrib.get("class") == "kev"]
             assert marks.count("M") == 1, "it was removed on a day of the chart, and listed before the first"
-
-
-def migrated(connection: Connection) -> None:
-    """Run the migration that moves the history."""
-    with Operations.context(MigrationContext.configure(connection)):
-        import_module("buildings.cve.migrations.0006_epss_history").upgrade()
-
-
-async def test_an_archive_of_before_keeps_its_history(publisher, open_test_campus, make, storage_url) -> None:
-    clock = Clock(datetime(2026, 8, 1, 21, tzinfo=UTC))
-    publisher.put(KEV, make.kev_catalog(make.listings(100), released="2026-08-01T17:00:00Z"))
-    async with open_test_campus(publisher.url, clock=clock, storage=storage_url) as campus:
-        days = Days(campus, publisher, make, clock)
-        await days.read("2026-08-03", 0.3, comes=0.05)
-        days.known[date(2026, 8, 2)] = NEW, {STAYS: 0.4, MOVES: 0.123456789, GOES: 0.6}
-        days.known[date(2026, 8, 1)] = OLD, {STAYS: 0.5, MOVES: 0.1, GOES: 0.6}
-        async with campus.site.storage.write() as session:
-            kind = "bytea" if storage_url.startswith("postgresql") else "blob"
-            for statement in (
-                "DROP TABLE epss_block",
-                "DROP TABLE epss_day",
-                f"CREATE TABLE epss_change (day date primary key, model text, previous_day date, previous_model text, changes {kind})",
-            ):
-                await (await session.connection()).execute(text(statement))
-            numbers = [int(cve_id[4:8]) * 10**12 + int(cve_id[9:]) for cve_id in ASKED]
-            for day, model, before, was, lines in [
-                (date(2026, 8, 3), NEW, date(2026, 8, 2), NEW, [f"{numbers[1]} 0.123456789", "1 ", "1 0.6"]),
-                (date(2026, 8, 2), NEW, date(2026, 8, 1), OLD, [f"{numbers[0]} 0.5", "1 0.1"]),
-            ]:
-                row = {"day": day, "model": model, "before": before, "was": was, "changes": zlib.compress("\n".join(lines).encode())}
-                await (await session.connection()).execute(
-                    text("INSERT INTO epss_change VALUES (:day, :model, :before, :was, :changes)"), row
-                )
-            await (await session.connection()).run_sync(migrated)
-        await days.check()
-        await days.read("2026-08-04", 0.35, comes=0.05, goes=0.1)
-        await days.check()
 
 
 def test_real_scores_are_packed_and_found_again(real_feeds) -> None:

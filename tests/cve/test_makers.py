@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 from cve.lists import CISCO, Lists
+from features.connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 
 from tests import patient
 

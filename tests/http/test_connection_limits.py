@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from patience import patience
 from starlette.types import Receive, Scope, Send
 
-from campus.http.limits import ConnectionLimits
-from campus.http.protocol import LimitedProtocol, with_limits
+from campus.http.protocol import ConnectionLimits, LimitedProtocol, with_limits
 from campus.http.server import KEEP_ALIVE_SECONDS
 from tests.http.conftest import Connection, Served
 

@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Scope, Send
 from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.http.edge import Edge
-from campus.http.heads import CACHED_RESPONSES, KeptHeads
 from campus.http.health import Health
-from campus.http.response import SecurityHeaders
+from campus.http.response import CACHED_RESPONSES, SecurityHeaders
+from campus.http.response_cycle import KeptHeads
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,7 @@ from patience import patience
 from starlette.types import Receive, Scope, Send
 
 from campus.http.edge import Edge
-from campus.http.limits import HELD_PER_ADDRESS
-from campus.http.waiting import PER_ADDRESS
+from campus.http.limits import HELD_PER_ADDRESS, WAITING_PER_ADDRESS
 from tests import patient
 
 pytestmark = pytest.mark.anyio
@@ -174,7 +173,7 @@ async def test_bodies_that_do_not_come_take_no_call_from_others_and_the_longest_
 async def test_one_address_may_wait_for_a_limited_number_of_bodies(serving) -> None:
     async with serving(length) as served, AsyncExitStack() as stack:
         waiting = []
-        for _ in range(PER_ADDRESS + 1):
+        for _ in range(WAITING_PER_ADDRESS + 1):
             waiting.append(await stack.enter_async_context(served.connected()))
             await waiting[-1].send(sized(10, b"abc"))
             assert (await served.get()).body == b"0"

@@ -10,7 +10,7 @@ from itertools import chain, count, islice
 from typing import Any, Literal
 
 import pytest
-from connect.chat_app import ORIGIN
+from features.connect.chat_app import ORIGIN
 from pages.harbour import make_harbour
 from patience import patience
 from starlette.requests import Request

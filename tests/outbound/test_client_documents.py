@@ -7,11 +7,11 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
-from connect.chat_app import ORIGIN, ChatApp, answer_of
-from connect.conftest import CONNECT, make_lock
+from features.connect.chat_app import ORIGIN, ChatApp, answer_of
+from features.connect.conftest import CONNECT, make_lock
 from outbound.conftest import Names, Network, OpenClient, OpenReceiver
 
-from campus.connect.clients import Client, ClientDocuments, ClientRefused
+from campus.features.connect.clients import Client, ClientDocuments, ClientRefused
 from campus.testing import open_campus
 from tests import patient
 

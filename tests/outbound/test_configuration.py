@@ -50,7 +50,7 @@ def test_a_mistake_is_reported_in_one_sentence(mistake: str, tmp_path: Path) -> 
 
 
 def test_without_the_table_there_is_no_mail() -> None:
-    assert open_mail(Config().mail, None, utc_now) is None
+    assert open_mail(config_model()().mail, None, utc_now) is None
 
 
 @pytest.mark.parametrize(("table", "password", "tls"), [

@@ -17,8 +17,7 @@ from outbound.conftest import Network
 from campus.errors import TargetRefused
 from campus.outbound import GuardedClient
 from campus.outbound.http_clients import guarded_client
-from campus.outbound.public_hosts import special_network
-from campus.outbound.url_rules import UrlRules
+from campus.outbound.public_hosts import UrlRules, special_network
 
 pytestmark = pytest.mark.anyio
 REFUSED: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("refused_urls.toml").read_text())

@@ -309,7 +309,7 @@ async def test_the_lease_of_a_running_call_is_renewed_before_it_ends(seller: Sel
     row = await Reservations(seller.storage, leases, seller.bought, now=seller.clock).reserve(payment, seller.sale())
     assert row is not None
     with leases.kept(row), pytest.raises(Enough):
-        await leases.lease.keep(leases.renew, "payments", sleep=sleep)
+        await leases.lease.keep(leases.renew, of="payments", sleep=sleep)
     assert sum(waits) > 60
 
 

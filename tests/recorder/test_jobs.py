@@ -8,8 +8,7 @@ from patience import patience
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.demo import demo_card
-from buildings.recorder.jobs import follow_keys
+from buildings.recorder.jobs import demo_card, follow_keys
 from buildings.recorder.pages import monitor_facts
 from buildings.recorder.runtime import monitors_have_targets, watches
 from buildings.recorder.tables import DEMO, OUTBOX

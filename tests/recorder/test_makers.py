@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 from cve.test_makers import press
+from features.connect.chat_app import HTML, ORIGIN, ChatApp, result_of
 from recorder.receivers import Receiver
 from recorder.recorders import OpenRecorder, Recorder
 

@@ -16,11 +16,10 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from campus.alerts.registration import CHECKS_PER_HOST, CONCURRENT_CHECKS
 from campus.alerts.retries import WAITS
-from campus.outbound.http_clients import GuardedClient, guarded_client
-from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, system_resolver
-from campus.outbound.url_rules import UrlRules
+from campus.alerts.targets import CHECKS_PER_HOST, CONCURRENT_CHECKS
+from campus.outbound.http_clients import GuardedClient, GuardedTransport, guarded_client
+from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, UrlRules, system_resolver
 from campus.testing import ORIGIN
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +130,9 @@ def stuck(authority: Authority, unanswered: list[str]) -> Iterator[GuardedClient
         return system_resolver(host, port)
 
     dial = GuardedNetwork(Resolver(resolve, seconds=10 * patience(60)), allowed_hosts=["localhost"], network=httpcore.AnyIOBackend())
-    yield GuardedClient(UrlRules("campus.test", ["localhost"]), dial, trust=authority.client, seconds=10 * patience(60))
+    yield GuardedClient(
+        GuardedTransport(rules=UrlRules("campus.test", ["localhost"]), network=dial, trust=authority.client, seconds=10 * patience(60))
+    )
     release.set()
 
 

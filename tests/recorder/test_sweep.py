@@ -16,15 +16,22 @@ from recorder.recorders import OpenRecorder, Recorder
 from sqlalchemy import Connection, NullPool, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from buildings.recorder.alerts.outages import MONITORS_PER_PART, TARGETS_PER_PART, move_deadlines, note_outage
-from buildings.recorder.alerts.sweep import MONITORS_PER_TRANSACTION, SweepResult, sweep
+from buildings.recorder.alerts.sweep import (
+    MONITORS_PER_PART,
+    MONITORS_PER_TRANSACTION,
+    TARGETS_PER_PART,
+    SweepResult,
+    move_deadlines,
+    note_outage,
+    sweep,
+)
 from buildings.recorder.beats.rules import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading
 from buildings.recorder.monitors.rows import stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
-from campus.alerts import WakeUp
+from campus.alerts.dispatcher import WakeUp
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import Clock

@@ -10,4 +10,4 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 
 async def test_the_migrations_create_the_tables_that_the_code_declares(on_each_database: Recorder) -> None:
-    assert await drift(on_each_database.campus.site.storage, Tables) == []
+    assert await drift(on_each_database.campus.site.storage, Tables, "recorder") == []

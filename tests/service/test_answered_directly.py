@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conformance.every_tool import CALLS, Call, answered_otherwise
-from conformance.served_campus import CHECKOUT, CONFIG, NOWHERE, UNPAYABLE, Tokens, prepare
+from contract.every_tool import CALLS, Call, answered_otherwise
+from contract.served_campus import CHECKOUT, CONFIG, NOWHERE, UNPAYABLE, Tokens, prepare
 from mcp_oracle import INITIALIZE, LEGACY, MODERN, ask, request_of
 from serving import write_config
 from starlette.types import ASGIApp

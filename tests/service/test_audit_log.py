@@ -112,9 +112,9 @@ async def test_old_entries_are_deleted_and_those_that_cannot_be_stored_are_bound
         assert audit is not None
         for _ in range(1_500):
             audit.note("key_a", "dice", "roll", "ok")
-        noted = list(audit._waiting)
+        noted = dict(audit._buffer.waiting)
         await audit.flush()
-        audit._waiting += noted  # as after an interruption: they are stored once
+        audit._buffer.waiting |= noted  # as after an interruption: they are stored once
         await audit.flush()
         assert len(await entries(campus)) == 1_500
         clock.move(timedelta(days=20))
@@ -125,8 +125,8 @@ async def test_old_entries_are_deleted_and_those_that_cannot_be_stored_are_bound
         assert [one.who for one in await entries(campus)] == ["key_b"]
         for _ in range(MOST_WAITING + 3):
             audit.note("key_c", "dice", "roll", "ok")
-        assert (len(audit._waiting), audit._lost) == (MOST_WAITING, 3)
-        audit._waiting.clear()
+        assert (len(audit._buffer.waiting), audit._buffer.lost) == (MOST_WAITING, 3)
+        audit._buffer.waiting.clear()
 
 
 async def test_acts_of_the_operator_are_noted() -> None:

@@ -25,8 +25,7 @@ from typing_extensions import TypedDict
 
 from campus import Building, free
 from campus.testing import Frame, TestCampus, open_campus
-from twins.tool.result_json import ResultWriter
-from twins.tool.result_schema import InvalidResultProblem
+from twins.tool.results import InvalidResultProblem, ResultWriter
 
 # FastMCP writes what a tool returned with pydantic, which warns of values of another type than is declared
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:(?s)Pydantic serializer warnings")]

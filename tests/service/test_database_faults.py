@@ -34,7 +34,7 @@ nvd_url = "file:///nowhere"
 TABLES = '''
 from fastmcp import FastMCP
 from sqlmodel import Field, SQLModel
-from campus import Building
+from campus import Building, Job
 from campus.storage import registry
 
 class Tables(SQLModel, registry=registry()):
@@ -51,7 +51,10 @@ def tide() -> str:
     "The tide."
     return "high"
 
-building = Building(mcp, tables=Tables)
+async def measure(site) -> None:
+    """Do nothing."""
+
+building = Building(mcp, tables=Tables, jobs=[Job(measure, daily_at="03:00")])
 '''
 STEP = """
 import sqlalchemy as sa
@@ -63,6 +66,17 @@ down_revision = None
 
 def upgrade() -> None:
     op.create_table("tide", sa.Column("id", sa.Integer(), nullable=False), sa.PrimaryKeyConstraint("id", name="pk_tide"))
+"""
+SECOND_STEP = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("tide", sa.Column("height", sa.Float(), nullable=True))
 """
 
 
@@ -80,44 +94,54 @@ def refused(config: Path, *words: str, environ: dict[str, str] | None = None) ->
     return sentence
 
 
-@pytest.mark.both_databases
-def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storage_url: str) -> None:
-    package = tmp_path / "site" / "drifting_tides"
-    (package / "migrations").mkdir(parents=True)
-    (package / "__init__.py").write_text(TABLES)
-    (package / "migrations" / "0001_first.py").write_text(STEP)
+@pytest.fixture
+def tides(tmp_path: Path) -> Path:
+    """An installed building whose tables have a column that its step does not make: its folder of steps, in a folder for PYTHONPATH."""
+    steps = tmp_path / "site" / "drifting_tides" / "migrations"
+    steps.mkdir(parents=True)
+    (steps.parent / "__init__.py").write_text(TABLES)
+    (steps / "0001_first.py").write_text(STEP)
     (info := tmp_path / "site" / "drifting_tides-1.dist-info").mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drifting-tides\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[campus.buildings]\ntides = drifting_tides:building\n")
-    config = write_config(tmp_path, f'[storage]\nurl = "{storage_url}"\n[buildings.tides]\n', port=free_port())
-    sentence = refused(config, "serve", environ={"PYTHONPATH": str(package.parent)})
+    return steps
+
+
+DRIFTING = '[storage]\nurl = "{storage}"\n[buildings.tides]\n'
+
+
+def tides_of(folder: Path, storage_url: str) -> Path:
+    return write_config(folder, DRIFTING.format(storage=storage_url), port=free_port())
+
+
+@pytest.mark.both_databases
+def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storage_url: str, tides: Path) -> None:
+    sentence = refused(tides_of(tmp_path, storage_url), "serve", environ={"PYTHONPATH": str(tides.parents[1])})
     assert "the table tide has no column height" in sentence
     assert 'campus migration tides "' in sentence
 
 
-def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_path: Path) -> None:
+def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_path: Path, tides: Path) -> None:
     """The server of the older version may still be serving it."""
-    config = config_of(tmp_path, "sqlite:data")
-    assert command("audit", "--config", str(config)).returncode == 0
-    file, backup = tmp_path / "data" / "campus.db", tmp_path / "backup.zip"
-    with closing(sqlite3.connect(file)) as database:
-        database.executescript(
-            "DROP TABLE tasks; DROP TABLE key_usage; DROP TABLE audit_log; DROP TABLE spent_limits;"
-            "ALTER TABLE payments DROP COLUMN signed; ALTER TABLE payments DROP COLUMN submissions;"
-            "ALTER TABLE key_sales DROP COLUMN ends_at; DELETE FROM secrets WHERE name = 'payments';"
-            " UPDATE alembic_version SET version_num = '0011'"
-        )
-    for words in (["key", "list"], ["key", "issue", "cve"], ["check"], ["run", "cve.reload"]):
-        sentence = refused(config, *words)
-        assert f"{file} is at step 0011, and the installed version of campus needs step 0016: restart the server" in sentence
-    made = command("backup", str(backup), "--config", str(config))
-    assert made.returncode == 0, made.stderr
-    assert version_of(file) == "0011"
-    with serving(tmp_path, SHOP.format(storage="sqlite:data")):
-        assert version_of(file) == "0016"
-    restored = command("restore", str(backup), "--config", str(config_of(tmp_path, "sqlite:restored")))
-    assert (restored.returncode, restored.stdout) == (0, "all is well\n"), restored.stderr
-    assert version_of(tmp_path / "restored" / "campus.db") == "0016"
+    config, file, backup = tides_of(tmp_path, "sqlite:data"), tmp_path / "data" / "tides.db", tmp_path / "backup.zip"
+    environ = {"PYTHONPATH": str(tides.parents[1])}
+
+    def done(*words: str, config: Path = config) -> str:
+        ended = command(*words, "--config", str(config), environ=environ)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    done("audit")
+    (tides / "0002_heights.py").write_text(SECOND_STEP)
+    for words in (["check"], ["audit"], ["run", "tides.measure"]):
+        sentence = refused(config, *words, environ=environ)
+        assert f"{file} is at step 0001, and the installed version of tides needs step 0002: restart the server" in sentence
+    done("backup", str(backup))
+    assert version_of(file) == "0001"
+    with serving(tmp_path, DRIFTING.format(storage="sqlite:data"), environ=environ):
+        assert version_of(file) == "0002"
+    assert done("restore", str(backup), config=tides_of(tmp_path, "sqlite:restored")) == "all is well\n"
+    assert version_of(tmp_path / "restored" / "tides.db") == "0002"
 
 
 def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:

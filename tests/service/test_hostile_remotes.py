@@ -17,7 +17,7 @@ from serving import Served, serving
 
 from tests import patient
 from tests.service.test_remote_down import until
-from twins.tool.published_schema import PublishedSchema
+from twins.tool.schemas import PublishedSchema
 
 pytestmark = pytest.mark.anyio
 TESTS = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from fastmcp import Client
 from patience import patience
 from serving import serving
 
-from campus.config import Config
+from campus.config import config_model
 from campus.http.protocol import CONNECTIONS_PER_ADDRESS, HEAD_SECONDS
 from tests import patient
 
@@ -44,7 +44,7 @@ def test_all_addresses_of_ipv6_are_served_and_those_of_ipv4_too(tmp_path: Path) 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
 def test_campus_toml_may_write_it_with_brackets_or_without(host: str) -> None:
-    config = Config.model_validate({"server": {"host": host, "port": 8123}})
+    config = config_model().model_validate({"server": {"host": host, "port": 8123}})
     assert (config.server.host, config.url) == ("::1", "http://[::1]:8123")
 
 

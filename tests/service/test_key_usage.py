@@ -73,8 +73,8 @@ async def test_what_cannot_be_stored_is_stored_later_and_what_is_old_is_deleted(
         usage.count(key, "dice", "\ud800")  # which no database stores
         with pytest.raises(Exception, match=r"surrogates|utf-8|UTF8"):
             await usage.flush()
-        [bad] = [used for used in usage._counts if used.tool == "\ud800"]
-        del usage._counts[bad]
+        [bad] = [used for used in usage._counts.waiting if used.tool == "\ud800"]
+        del usage._counts.waiting[bad]
         await usage.flush()
         assert [(one.tool, one.calls) for one in await usage.of_all(days=1)] == [("roll", 1)]
         clock.move(USAGE_KEPT + timedelta(days=1))

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from campus import Building, Job, Settings, access, free, route
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import custom_routes
-from campus.config import Config, ServerTable
+from campus.config import ServerTable, config_model
 from campus.errors import CampusError
 from campus.pricing import LOCAL_KEY
 from campus.storage import registry
@@ -56,7 +56,7 @@ def odd_server(schema: Any) -> FastMCP[Any]:
 async def plan(table: dict[str, Any] | None = None, *, secrets: dict[str, str] | None = None, **buildings: Any) -> Plan:
     """The plan of a campus with these buildings; the table is the first one's."""
     first = next(iter(buildings), "zoo")
-    config = Config.model_validate(
+    config = config_model().model_validate(
         {
             "buildings": {name: table or {} if name == first else {} for name in (first, *buildings)},
             "folder": Path(),

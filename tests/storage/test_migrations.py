@@ -12,6 +12,7 @@ from sqlmodel import select
 
 import campus.alerts.mailboxes
 import campus.features.payments.tables
+import campus.features.tasks.tables
 import campus.jobs.run
 import campus.keys.tables
 from campus.catalog.loader import find, installed_buildings
@@ -35,6 +36,7 @@ CORE_TABLE_NAMES = {
     campus.alerts.mailboxes.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
     campus.features.payments.tables.LedgerRow.__tablename__,
+    campus.features.tasks.tables.TaskRow.__tablename__,
 }
 
 SHOP = """
@@ -98,7 +100,7 @@ async def test_a_building_is_upgraded_over_two_steps_and_keeps_its_rows(storage_
         async with bank.read() as session:
             found = [(one.name, one.balance, one.currency) for one in await session.exec(select(Account).order_by(Account.name))]
         assert found == [("a", 1, "EUR"), ("b", 2, "EUR")]
-        assert await drift(bank, Tables) == []
+        assert await drift(bank, Tables, "bank") == []
 
 
 async def test_a_step_that_rebuilds_a_table_keeps_the_rows_that_refer_to_it(storage_url: str, make_package: MakePackage) -> None:
@@ -153,13 +155,13 @@ async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: s
     async with Databases.open(storage_url) as databases:
         for name, tables in {"bank": Tables, "campus": CoreTables, **buildings}.items():
             if tables is not None:
-                assert await drift(await databases.storage_of(name, tables), tables) == [], name
+                assert await drift(await databases.storage_of(name, tables), tables, name) == [], name
 
 
 async def test_a_difference_between_steps_and_tables_is_named(storage_url: str, make_package: MakePackage) -> None:
     async with Databases.open(storage_url) as databases:
         storage = await databases.storage_of("bank", make_package("bank_v2", first(2)))
-        assert "currency" in " ".join(await drift(storage, Tables))
+        assert "currency" in " ".join(await drift(storage, Tables, "bank"))
 
 
 def test_core_tables_include_those_of_every_package() -> None:
@@ -213,56 +215,56 @@ async def test_alembic_is_not_loaded_when_there_is_nothing_to_do(tmp_path: Path)
 
 
 def test_steps_are_found_beside_the_module_or_above_it(make_package: MakePackage) -> None:
-    assert history_of(make_package("near", first(2))).steps == ("0001", "0002")
-    core = history_of(CoreTables)
+    assert history_of(make_package("near", first(2)), "shop").steps == ("0001", "0002")
+    core = history_of(CoreTables, "campus")
     assert core.folder == Path(campus.keys.tables.__file__).parents[1] / "migrations"
 
 
 async def test_the_first_step_is_written_from_the_tables_and_creates_them(storage_url: str, make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
-    path = write_revision(tables, "items")
-    assert path == history_of(tables).folder / "0001_items.py"
+    path = write_revision(tables, "shop", "items")
+    assert path == history_of(tables, "shop").folder / "0001_items.py"
     assert path.read_text() == SHOP_FIRST_STEP
     async with Databases.open(storage_url) as databases:
-        assert await drift(await databases.storage_of("shop", tables), tables) == []
+        assert await drift(await databases.storage_of("shop", tables), tables, "shop") == []
 
 
 async def test_the_next_step_leads_from_the_last_one_to_the_tables(storage_url: str, make_package: MakePackage) -> None:
-    first_step = write_revision(make_package("shop", {}, SHOP), "items").read_text()
+    first_step = write_revision(make_package("shop", {}, SHOP), "shop", "items").read_text()
     later = make_package("shop_later", {}, SHOP_LATER)
-    folder = history_of(later).folder
+    folder = history_of(later, "shop").folder
     folder.mkdir()
     (folder / "0001_items.py").write_text(first_step)
-    path = write_revision(later, "Prices, and labels that may be missing!")
+    path = write_revision(later, "shop", "Prices, and labels that may be missing!")
     assert path == folder / "0002_prices_and_labels_that_may_be_missing.py"
     assert 'revision = "0002"\ndown_revision = "0001"\n' in path.read_text()
     async with Databases.open(storage_url) as databases:
-        assert await drift(await databases.storage_of("shop", later), later) == []
+        assert await drift(await databases.storage_of("shop", later), later, "shop") == []
 
 
 def test_no_step_is_written_that_would_fail_where_there_are_rows(make_package: MakePackage) -> None:
-    first_step = write_revision(make_package("stall", {}, SHOP), "items").read_text()
+    first_step = write_revision(make_package("stall", {}, SHOP), "shop", "items").read_text()
     for column, writes in (("int = 1", False), ('int = Field(default=1, sa_column_kwargs={"server_default": "1"})', True)):
         later = make_package(f"stall_{writes}", {}, SHOP.replace("    name: str", f"    weight: {column}\n    name: str"))
-        folder = history_of(later).folder
+        folder = history_of(later, "shop").folder
         folder.mkdir()
         (folder / "0001_items.py").write_text(first_step)
         if writes:
-            assert write_revision(later, "weight")
+            assert write_revision(later, "shop", "weight")
         else:
             with pytest.raises(StorageError, match="the new column weight of item may not be null"):
-                write_revision(later, "weight")
+                write_revision(later, "shop", "weight")
 
 
 def test_no_step_is_written_when_there_is_nothing_to_do(make_package: MakePackage) -> None:
     tables = make_package("bank_again", STEPS, (BANK / "tables.py").read_text())
     with pytest.raises(StorageError, match=r"nothing to write: the steps up to 0003 in .*bank_again/migrations create the tables"):
-        write_revision(tables, "nothing")
-    assert history_of(tables).steps == ("0001", "0002", "0003")
+        write_revision(tables, "shop", "nothing")
+    assert history_of(tables, "shop").steps == ("0001", "0002", "0003")
 
 
 def test_a_step_needs_a_description(make_package: MakePackage) -> None:
     tables = make_package("shop", {}, SHOP)
     with pytest.raises(StorageError, match=r"'!' names no file"):
-        write_revision(tables, "!")
-    assert not history_of(tables).folder.exists()
+        write_revision(tables, "shop", "!")
+    assert not history_of(tables, "shop").folder.exists()

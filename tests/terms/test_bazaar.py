@@ -3,18 +3,14 @@
 import json
 from base64 import b64decode
 from collections.abc import Mapping
-from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Any
 
 import httpx
 import jsonschema
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import to_json
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 from terms.samples import make_seller, open_seller, payment_v2
@@ -32,7 +28,6 @@ from x402.schemas.v1 import PaymentRequirementsV1
 
 from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
 from campus import Building
-from campus.features.payments.bazaar import example_of
 from campus.testing import ORIGIN, Frame, open_campus
 from campus.testing.payments import headers_of
 
@@ -206,38 +201,3 @@ async def test_a_facilitator_receives_what_the_terms_say_whatever_the_payer_says
                 assert (found.description, found.mime_type) == ("The sentence of a day.", "application/json")
                 assert found.resource_url == f"{ORIGIN}/v1/seller/text/:day"
                 assert (found.tool_name, found.method) == (("text_of", "") if way == "mcp" else (None, "GET"))
-
-
-PLAIN = [int, str, bool, float, date, datetime, Literal["b", "a"], Annotated[int, Field(ge=5)], Annotated[float, Field(gt=0, le=1)], None]
-KINDS: st.SearchStrategy[Any] = st.recursive(
-    st.sampled_from(PLAIN),
-    lambda inner: st.one_of(
-        inner.map(lambda one: list[one]),  # type: ignore[valid-type]  # made at run time
-        inner.map(lambda one: Annotated[list[one], Field(min_length=2)]),  # type: ignore[valid-type]
-        inner.map(lambda one: Optional[one]),  # noqa: UP045 None among them
-        inner.map(lambda one: dict[str, one]),  # type: ignore[valid-type]
-        st.tuples(inner, inner).map(lambda pair: tuple[pair[0], pair[1]]),  # type: ignore[valid-type, misc]
-        st.dictionaries(st.sampled_from("abc"), inner, max_size=3).map(
-            lambda them: create_model("Made", **{each: (them[each], ...) for each in them})
-        ),
-    ),
-    max_leaves=8,
-)
-
-
-@given(KINDS, st.booleans())
-def test_an_example_is_always_one_of_what_its_schema_describes(kind: Any, brief: bool) -> None:
-    schema = TypeAdapter(kind).json_schema(mode="serialization")
-    jsonschema.validate(example_of(schema, schema, brief=brief), schema)
-
-
-def test_an_example_of_a_recursive_schema_ends() -> None:
-    class Node(BaseModel):
-        name: str
-        next: "Node | None"
-        others: list["Node"]
-
-    schema = TypeAdapter(Node).json_schema()
-    found = example_of(schema, schema)
-    jsonschema.validate(found, schema)
-    assert found["next"]["next"]["name"] == "text"

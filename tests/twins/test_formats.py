@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tests import patient
 from twins import attach, openapi, operations_of, route
-from twins.http.formats import preferred
+from twins.http.responses import preferred
 
 AVAILABLE = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 

@@ -9,8 +9,7 @@ from mcp_types import CallToolResult
 from pydantic import BaseModel
 
 from twins.documents.schema import PROBLEM, Components, Conversions, Schema, in_capitals, without_null, without_own_title
-from twins.http.formats import formats_of
-from twins.http.responses import CONTENT_MEMBER
+from twins.http.responses import CONTENT_MEMBER, formats_of
 from twins.problems import PROBLEM_JSON, title_of
 from twins.tool.operation import QUERY_METHODS, Operation, Parameter
 

@@ -7,7 +7,8 @@ from itertools import count
 from typing import Any
 
 from twins.problems import problem_schema
-from twins.tool.operation import TYPE_NAMES, Operation
+from twins.tool.operation import Operation
+from twins.tool.schemas import TYPE_NAMES
 
 Schema = dict[str, Any]
 # Keywords that OpenAPI 3.0 has too. All others are left out, except extensions (x-…).

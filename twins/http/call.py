@@ -18,9 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from twins.catalog import Catalog
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
-from twins.http.formats import formats_of
 from twins.http.json_reader import READERS
-from twins.http.responses import Answer, ResultEncoder, or_not_modified, problem_answer, send_answer
+from twins.http.responses import Answer, ResultEncoder, formats_of, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
 from twins.quick_way import why_slow
 from twins.tool.annotation import BODY_LIMIT

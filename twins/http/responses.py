@@ -1,11 +1,12 @@
-"""Answers over HTTP: those of a tool's results, and of problems; their headers, ETags and 304; and how an answer is sent."""
+"""Answers over HTTP: those of a tool's results, and of problems; their headers, ETags, 304 and other formats; and how one is sent."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
-from fastmcp.tools import FunctionTool
+from fastmcp.tools import FunctionTool, Tool
 from fastmcp.tools.base import InputRequiredToolResult, ToolResult
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult, TextContent
 from pydantic import BaseModel
@@ -15,7 +16,7 @@ from starlette.types import Scope, Send
 from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required
 from twins.tool.errors import problem_of_result
 from twins.tool.operation import Operation
-from twins.tool.result_json import FINISHED, KeptLast, ResultWriter, json_of
+from twins.tool.results import FINISHED, KeptLast, ResultWriter, json_of
 
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
@@ -25,6 +26,10 @@ LONGEST_CONDITION = 4_096
 CONTENT_MEMBER = "_content"
 """The member for links, images and the like that a tool returns beside structured content."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How texts begin that a spreadsheet runs."""
+JSON_RANGES = ("application/json", "application/*", "*/*")
+VARY = (b"vary", b"Accept")
 
 
 class Answer(NamedTuple):
@@ -163,6 +168,73 @@ def problem_answer(problem: Problem, *, types: str = NO_TYPE, request_id: str | 
     headers = ((b"content-type", PROBLEM_JSON.encode()), (b"cache-control", b"no-store"), *raw_headers(problem.headers))
     body = json_of(problem.body(types, request_id=request_id), option=AS_PYDANTIC, fallback=str)
     return Answer(problem.status, body, headers)
+
+
+@dataclass(frozen=True)
+class Formats:
+    """The other formats of one tool's answers, such as CSV: its result model, and the name of the method that writes each media type.
+
+        class Tides(BaseModel):
+            other_formats: ClassVar = {"text/csv": "as_csv"}
+
+            def as_csv(self) -> str: ...
+
+    JSON stays the format of every answer that the gate sees, that is stored and that MCP sends: another is written from it last.
+    """
+
+    model: type[BaseModel]
+    writers: Mapping[str, str]
+
+    def negotiated(self, answer: Answer, scope: Scope) -> Answer:
+        """The answer in the format that the request prefers; problems, and whatever is not JSON, as they are."""
+        if answer.status != 200 or JSON_HEADER not in answer.headers:
+            return answer
+        accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
+        chosen = preferred(accept, self.writers)
+        headers = (*answer.headers, VARY)
+        if chosen is None:
+            return answer._replace(headers=headers)
+        text: str = getattr(self.model.model_validate_json(answer.body), self.writers[chosen])()
+        named = (b"content-type", f"{chosen}; charset=utf-8".encode())
+        kept = (named if header == JSON_HEADER else header for header in headers if header[0] != b"etag")  # that is of the JSON
+        return answer._replace(body=text.encode(), headers=tuple(kept))
+
+
+def formats_of(tool: Tool) -> Formats | None:
+    """The other formats that a tool's result model names; None if there are none."""
+    model: Any = tool.return_type
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return None
+    writers = getattr(model, "other_formats", None)
+    return Formats(model, dict(writers)) if writers else None
+
+
+def preferred(accept: str, available: Mapping[str, Any]) -> str | None:
+    """The available media type that an Accept header prefers, the first of equals; None for JSON, also if nothing fits."""
+    ranges = [part.strip().lower() for part in accept.split(",") if part.strip()]
+    acceptable = [(quality, one.partition(";")[0].strip()) for one in ranges if (quality := _quality(one)) > 0]
+    for _, media_range in sorted(acceptable, key=lambda pair: -pair[0]):
+        if media_range in JSON_RANGES:
+            return None
+        if found := next((one for one in available if media_range in (one, f"{one.partition('/')[0]}/*")), None):
+            return found
+    return None
+
+
+def _quality(media_range: str) -> float:
+    for parameter in media_range.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text for CSV: with an apostrophe before it if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 async def send_answer(send: Send, answer: Answer, *, with_body: bool = True) -> None:

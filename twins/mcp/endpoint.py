@@ -23,10 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from twins.catalog import Catalog
 from twins.fastmcp import has_tracer
 from twins.mcp.bodies import read_body, replayed
-from twins.mcp.call import DirectMcpTool, McpCall, McpGate, without_gate
+from twins.mcp.call import AsksForInputError, DirectMcpTool, EncodedResult, McpCall, McpGate, ResultFinisher, without_gate
 from twins.mcp.exchange import ERROR, EXCHANGE, PING_SECONDS, RESULT, Exchange
 from twins.mcp.messages import LARGEST_BODY, McpRequest, RequestReader, ServerAnswers, called_tool, negotiated
-from twins.mcp.results import AsksForInputError, EncodedResult, ResultFinisher
 from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.hang_up import ClientDisconnectedError

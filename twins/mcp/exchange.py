@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from twins.mcp.messages import McpRequest
 from twins.tool.hang_up import HangUpWatch
-from twins.tool.result_json import json_of
+from twins.tool.results import json_of
 
 JSON_TYPE = (b"content-type", b"application/json")
 STREAM = (

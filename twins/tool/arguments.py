@@ -30,9 +30,9 @@ from twins.http.json_reader import require_storable, unstorable_reason
 from twins.problems import FieldError, Problem, invalid_request, pointer_to, refuse_too_many, unknown_field
 from twins.tool.direct_call import DirectTool, innermost, runs_in_thread, without_nulls
 from twins.tool.errors import MOST_FOUND, ToolEndedError, ends_more_than_its_call, field_errors, invalid_arguments, too_many_errors
-from twins.tool.operation import Operation, Schema, alternatives_of, types_of
-from twins.tool.published_schema import PublishedSchema
-from twins.tool.result_json import VALUE, ResultWriter
+from twins.tool.operation import Operation
+from twins.tool.results import VALUE, ResultWriter
+from twins.tool.schemas import PublishedSchema, Schema, alternatives_of, types_of
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
-from twins.fastmcp_names import (
+from twins.fastmcp import (
     FastMCPRequestContext,
     bind_request_context,
     current_context,

@@ -6,7 +6,7 @@ is sent by repeating the name, and an object is one JSON text. A string that is 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
@@ -15,17 +15,15 @@ from typing import Any, Literal
 from fastmcp.tools import Tool
 from pydantic_core import from_json
 
+from twins.fastmcp import function_of
 from twins.tool.annotation import Route, is_read_only, route_of
+from twins.tool.examples import Examples
+from twins.tool.schemas import DEFINITIONS, TYPE_NAMES, Schema, alternatives_of, describes_object, types_of, values_of
 
 QUERY_METHODS = ("GET", "HEAD", "DELETE")
 """The methods whose arguments are sent in the query string; with every other method they are sent in a JSON body."""
 Place = Literal["path", "query", "body", "arguments"]
 """Where an argument is sent: over HTTP in one of the first three, over MCP among the arguments."""
-Schema = Mapping[str, Any]
-TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
-"""JSON Schema's name of each Python type."""
-DEFINITIONS = ("$defs", "definitions")
-OBJECT_OR_NONE = frozenset(("object", "null"))
 # Integers and other numbers are not told apart here: the validator decides whether 1e3 is an acceptable integer.
 ACCEPTED_AS = {kind: ("integer", "number") if name in ("integer", "number") else (name,) for kind, name in TYPE_NAMES.items()}
 
@@ -147,6 +145,12 @@ class Operation:
         roots = {name: schema[name] for name in DEFINITIONS if name in schema}  # references begin at the root
         inner = {name: value for name, value in schema.items() if name not in roots}
         return {"type": "object", "properties": {"result": inner}, "required": ["result"], "x-fastmcp-wrap-result": True, **roots}
+
+    @cached_property
+    def examples(self) -> Examples:
+        """Examples of its arguments, of a whole call, and of its answer."""
+        is_own = function_of(self.tool) is not None
+        return Examples(self.tool.parameters, self.answer_schema, any_of=self.route.any_of, is_own=is_own)
 
     def body_limit(self, usual: int) -> int:
         """The bytes that the body of a request may have: those that the tool declares, else the usual ones."""
@@ -270,74 +274,9 @@ def decoder_of(schema: Schema, root: Schema, *, in_list: bool = False) -> Parame
             among = [each for each in (*arm.get("prefixItems", ()), arm.get("items")) if isinstance(each, Mapping)]
             items = decoder_of({"anyOf": among or [{}]}, root, in_list=True)
         if "string" in names:
-            values = _values_of(arm)
+            values = values_of(arm)
             words = words | {value for value in values if isinstance(value, str)} if values and words is not None else None
         types |= names if in_list else names - {"array"}
     if "object" in types and "string" not in types and items is not None:
         types.add("array")  # what may be an object is documented as one JSON text, a list too
     return ParameterDecoder(frozenset(types), None if words is None else frozenset(words), items)
-
-
-def alternatives_of(schema: Schema, root: Schema, seen: set[str] | None = None) -> Iterator[Schema]:
-    """The alternatives of a schema, with references resolved. Each is followed once: a second time it adds nothing, or never ends."""
-    if not isinstance(schema, Mapping):  # true accepts anything
-        yield {}
-        return
-    seen = set() if seen is None else seen
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        if reference not in seen:
-            seen.add(reference)
-            yield from alternatives_of(resolve_reference(reference, root), root, seen)
-        return
-    among = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
-    for arm in among:
-        yield from alternatives_of(arm, root, seen)
-    if not among:
-        yield schema
-
-
-def describes_object(schema: Any, root: Schema, seen: set[str] | None = None) -> bool:
-    """True if a schema allows nothing but objects, and null, which is sent as no content. A reference is followed once."""
-    if not isinstance(schema, Mapping):
-        return False
-    if "type" in schema or "properties" in schema:
-        return types_of(schema) <= OBJECT_OR_NONE
-    seen = set() if seen is None else seen
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        if reference in seen:
-            return True
-        seen.add(reference)
-        return describes_object(resolve_reference(reference, root), root, seen)
-    arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    found = [describes_object(each, root, seen) for each in arms]
-    return (bool(found) and all(found)) or any(describes_object(each, root, seen) for each in schema.get("allOf", ()))
-
-
-def resolve_reference(reference: str, root: Schema) -> Schema:
-    """The schema that a reference within the document `root` points at, such as `#/$defs/Name`; {} if it points elsewhere."""
-    node: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        elif isinstance(node, Mapping) and key in node:
-            node = node[key]
-        else:
-            return {}
-    return node if isinstance(node, Mapping) else {}
-
-
-def _values_of(arm: Schema) -> list[Any]:
-    return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
-
-
-def types_of(arm: Schema) -> frozenset[str]:
-    """JSON Schema's names of the types that an alternative accepts; one that names none accepts texts and booleans, among all else."""
-    declared = arm.get("type")
-    if declared is not None:
-        return frozenset((declared,) if isinstance(declared, str) else declared)
-    if values := _values_of(arm):
-        return frozenset(TYPE_NAMES[type(value)] for value in values)
-    return frozenset(("object",) if "properties" in arm else ("array",) if "items" in arm else ("string", "boolean"))

@@ -26,8 +26,6 @@ LISTINGS: TypeAdapter[dict[str, KevEntry]] = TypeAdapter(dict[str, KevEntry])
 
 @dataclass(frozen=True, kw_only=True)
 class KevDifference:
-    """What is different in a catalog: entries that are new or changed, and the identifiers of those that are gone."""
-
     changed: dict[str, KevEntry]
     gone: list[str]
 

@@ -12,6 +12,7 @@ from buildings.cve.models import Answer, Day, ResultPart
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.methodology import NOTICES
+from buildings.cve.ranking.results import about
 from buildings.cve.text_tables import csv_of
 from campus import Problem
 
@@ -69,7 +70,6 @@ class CveHistory(Answer):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each day whose EPSS is known."""
         rows = ((day, self.cve_id, point.epss, point.model) for day, point in self._daily() if point)
         return csv_of(("day", "cve_id", "epss", "model"), rows)
 
@@ -164,9 +164,7 @@ def history_of(
         since = f"EPSS has not scored {cve_id} since {points[0].day}, the first day that is stored, and KEV has never listed it"
         raise Problem(404, "no_history", f"{since}; check the number, or ask cve_verdict what is known of it")
     return CveHistory(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         cve_id=cve_id,
         first_day=shown[0].day,
         last_day=shown[-1].day,

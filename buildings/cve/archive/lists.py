@@ -43,15 +43,12 @@ class StoredList:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a feed could not be read the last time."""
-
     feed: str
     reason: str
     at: datetime
 
 
 async def newest_version(storage: Storage) -> str | None:
-    """The version of the newest stored list; None while there is none."""
     async with storage.read() as session:
         return (await session.exec(select(LatestList.version))).first()
 
@@ -186,20 +183,17 @@ async def archived_days(storage: Storage) -> tuple[date, date] | None:
 
 
 async def all_days(storage: Storage) -> list[date]:
-    """Every day in the archive, the first one first."""
     async with storage.read() as session:
         return list(await session.exec(select(col(BriefEdition.day)).distinct().order_by(col(BriefEdition.day))))
 
 
 async def held_copies(storage: Storage) -> dict[str, Copy]:
-    """The address, ETag and Last-Modified of each feed as it was last read."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState))
         return {row.name: Copy(address=row.url, etag=row.etag, last_modified=row.last_modified) for row in rows if row.url}
 
 
 async def failures(storage: Storage) -> list[Failure]:
-    """The feeds that could not be read the last time."""
     async with storage.read() as session:
         rows = await session.exec(select(FeedState).order_by(col(FeedState.name)))
         return [Failure(feed=row.name, reason=row.failure, at=row.failed_at) for row in rows if row.failure and row.failed_at]

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import log
 from operator import attrgetter
 from statistics import StatisticsError, correlation, median
 
@@ -20,7 +19,7 @@ from buildings.cve.feeds.errors import FeedDoubted, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import FEED as KEV_FEED
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
-from buildings.cve.ranking.formula import Scores, picked
+from buildings.cve.ranking.formula import Scores, logit, picked
 
 AHEAD = timedelta(days=1)
 """How far in the future a feed may be dated: clocks and time zones differ."""
@@ -36,7 +35,6 @@ class Thresholds:
     lost_share: float = 0.0
 
     def may_lack(self, entries: int) -> int:
-        """How many of so many entries may be missing."""
         return self.lost + int(entries * self.lost_share)
 
 
@@ -163,7 +161,6 @@ class Rows:
 
 
 def _by_year(rows: Rows, scores: Scores) -> dict[int, Rows]:
-    """The rows of each year; numbers ascend."""
     found, start = {}, 0
     while start < len(rows):
         year = scores.numbers[rows.now[start]] // SEQUENCES
@@ -200,12 +197,7 @@ def _check_agreement(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[i
 def _moves(used: EpssDay, day: EpssDay, rows: Rows) -> Iterator[float]:
     for before, now in zip(rows.before, rows.now, strict=True):
         old, new = used.scores.epss[before], day.scores.epss[now]
-        yield 0.0 if old == new else _logit(new) - _logit(old)
-
-
-def _logit(epss: float) -> float:
-    bounded = min(max(epss, 0.00001), 0.99999)
-    return log(bounded / (1 - bounded))
+        yield 0.0 if old == new else logit(new) - logit(old)
 
 
 def _common_rows(before: Scores, now: Scores) -> Rows:

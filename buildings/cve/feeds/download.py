@@ -45,7 +45,6 @@ def unpacked(body: bytes, *, feed: str, max_bytes: int) -> Iterator[bytes]:
 
 
 def whole(body: bytes, *, feed: str, max_bytes: int) -> bytes | bytearray:
-    """The bytes within, in one piece, without a byte order mark."""
     if not body.startswith(GZIP):
         return body.removeprefix(BYTE_ORDER_MARK)
     content = bytearray()
@@ -105,8 +104,6 @@ class RetryPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeLimits:
-    """The most bytes of a feed, as sent and as unpacked."""
-
     sent: int = 32 << 20
     unpacked: int = MAX_UNPACKED_BYTES
 
@@ -141,16 +138,12 @@ class Copy:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A feed as it was sent."""
-
     body: bytes
     copy: Copy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
-    """Fetches one feed from any of its addresses."""
-
     client: httpx.AsyncClient
     feed: str
     retry_policy: RetryPolicy

@@ -38,7 +38,6 @@ class EpssDay:
 
     @property
     def issue(self) -> Issue:
-        """Its version, time and size, to compare with another day."""
         entries = len(self.scores.numbers)
         return Issue(version=self.model_version, issued=self.scored_at, entries=entries, unreadable=self.unreadable)
 
@@ -58,7 +57,6 @@ class EpssDay:
 
 
 def numbers_in(lines: Iterable[str]) -> set[int]:
-    """The numbers of the CVEs that lines name."""
     return {int(year) * SEQUENCES + int(sequence) for year, sequence in CVES.findall("\n".join(lines))}
 
 

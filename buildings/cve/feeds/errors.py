@@ -30,14 +30,10 @@ class FeedError(JobFailed):
 
 
 class FeedUnavailable(FeedError):
-    """The feed cannot be read."""
-
     public = "its publisher does not answer, or answers with an error"
 
 
 class FeedRefused(FeedError):
-    """The feed was read and is not used."""
-
     public = "its newest issue is malformed"
 
 
@@ -49,7 +45,6 @@ class FeedDoubted(FeedRefused):
 
 
 def glimpse(body: bytes | bytearray) -> str:
-    """What a body looks like, in a few words, for an error."""
     if not body.strip():
         return "an empty answer"
     start = PRINTABLE.sub(" ", body[: 4 * GLIMPSE].decode("ascii", errors="replace")).strip()[:GLIMPSE]
@@ -58,7 +53,6 @@ def glimpse(body: bytes | bytearray) -> str:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The place and the reason of the first validation error."""
     found = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in found["loc"])
     what = found["msg"].removeprefix("Value error, ")

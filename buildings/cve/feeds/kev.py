@@ -80,7 +80,6 @@ class KevEntry:
 
     @property
     def unknown(self) -> frozenset[str]:
-        """The fields here whose member cannot be read."""
         names = {MEMBERS[member] for member in self.unreadable}
         return frozenset(names | ({"end_of_life"} if "required_action" in names else set()))
 
@@ -103,7 +102,6 @@ class KevCatalog:
 
     @property
     def issue(self) -> Issue:
-        """Its version, time and size, to compare with another release."""
         return Issue(version=self.version, issued=self.released_at, entries=len(self.entries), unreadable=self.unreadable)
 
     def completed(self, used: Mapping[str, KevEntry]) -> "KevCatalog":
@@ -136,12 +134,10 @@ def _as_written(value: Any) -> Any:
 
 
 def _as_day(value: Any) -> Any:
-    """The day that a text begins with."""
     return _as_written(value)[: len("2026-08-21")]
 
 
 def _possible(day: date, info: "ValidationInfo[date]") -> date:
-    """A day of listing, if KEV existed and had reached it."""
     if not FIRST_LISTING <= day <= info.context + LATER:
         raise ValueError("KEV added nothing on that day")
     return day

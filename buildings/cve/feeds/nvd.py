@@ -65,7 +65,6 @@ class PublishedMetric(Published):
     base_severity: str = ""
 
     def metric(self) -> Metric:
-        """The same, flat."""
         cvss = self.cvss_data
         severity = cvss.base_severity or self.base_severity
         vector = NOT_DEFINED.sub("", cvss.vector_string)[:MAX_TEXT] if cvss.vector_string else None
@@ -82,7 +81,6 @@ class Assessments(BaseModel):
     ssvc: list[Any] = Field([], alias="ssvcV203")
 
     def all(self) -> list[Metric]:
-        """Every assessment."""
         return [one.metric() for one in (*self.v40, *self.v31, *self.v30, *self.v2)]
 
 
@@ -104,7 +102,6 @@ class CpeMatch(Published):
     version_end_excluding: str = ""
 
     def affected(self) -> Affected:
-        """The product and its versions."""
         vendor, product, version = names_in(self.criteria)
         bounds = (
             (">=", self.version_start_including),

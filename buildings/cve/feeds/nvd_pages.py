@@ -51,7 +51,6 @@ class Position:
     until: datetime | None = None
 
     def begun(self, now: datetime) -> "Position":
-        """The position with the times that its next request needs."""
         if self.phase == "all" and self.since is None:
             return replace(self, since=now)
         if self.phase == "changes" and self.until is None:
@@ -88,11 +87,9 @@ class Position:
                 return Position(phase="changes", since=self.until)
 
     def is_current(self, now: datetime) -> bool:
-        """Whether nothing is left to read."""
         return self.phase == "changes" and self.until is None and self.since is not None and abs(now - self.since) < CLOCKS_DIFFER
 
     def address(self, url: str) -> str:
-        """The address of the next page."""
         query: dict[str, object] = {"resultsPerPage": PAGE, "startIndex": self.start}
         if self.since and self.until:
             query |= {"lastModStartDate": _written(self.since - OVERLAP), "lastModEndDate": _written(self.until)}
@@ -112,17 +109,14 @@ async def fetch_page(fetcher: Fetcher, url: str, *, api_key: str | None = None, 
 
 
 def pause_between_pages(window: float = WINDOW_SECONDS, *, has_key: bool) -> float:
-    """Seconds between requests that stay within NVD's rate limit."""
     return window / (REQUESTS_WITH_KEY if has_key else REQUESTS_PER_WINDOW)
 
 
 def smallest_request(url: str) -> str:
-    """The cheapest request that shows whether NVD can be reached."""
     return url if is_file(url) else f"{url}{'&' if urlsplit(url).query else '?'}resultsPerPage=1"
 
 
 def is_file(url: str) -> bool:
-    """Whether an address is of a file in NVD's format, and not of its API."""
     return urlsplit(url).path.endswith((".json", ".json.gz"))
 
 

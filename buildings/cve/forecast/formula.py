@@ -20,7 +20,7 @@ from itertools import accumulate
 
 from buildings.cve.arguments import SEQUENCES, number_of
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, row_of
+from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, logit, row_of
 
 FORECAST_LENGTH = 100
 GRADED_LENGTH = 1_000
@@ -31,8 +31,6 @@ EPSS_WEIGHT = 0.5
 YOUNGEST = 0.02
 NEIGHBOR_POINTS = 1.5
 LARGEST_RISE = 4.0
-LEAST_EPSS = 0.00001
-"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 DAYS_PER_YEAR = 365.25
 EXCLUDED, LOWEST = -math.inf, -sys.float_info.max
 
@@ -42,8 +40,6 @@ Standings = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class ForecastFactors:
-    """The terms of one CVE's score."""
-
     epss: float
     age: float
     neighbor: float
@@ -51,7 +47,6 @@ class ForecastFactors:
 
     @property
     def score(self) -> float:
-        """Their sum, unrounded."""
         return self.epss + self.age + self.neighbor + self.rise
 
 
@@ -100,12 +95,6 @@ class Order:
     made_on: date
 
 
-def logit(epss: float) -> float:
-    """The logarithm of the odds."""
-    bounded = min(max(epss, LEAST_EPSS), 1 - LEAST_EPSS)
-    return math.log(bounded / (1 - bounded))
-
-
 class Forecaster:
     """The scores of one edition; `earlier` is EPSS a week before, None where there is none to compare with.
 
@@ -123,7 +112,6 @@ class Forecaster:
         self._total = sum(1 for score in self._scores if score != EXCLUDED)
 
     def forecast(self, length: int = GRADED_LENGTH) -> Forecast:
-        """The first CVEs of the day."""
         first = [self._cve(row) for row in self._first(range(len(self._scores)), self._scores, length)]
         return Forecast(self._edition.day, first, self._total, self._earlier.day if self._earlier else None)
 

@@ -72,15 +72,10 @@ RANKINGS: Mapping[str, GradedRanking] = {
     one.name: one
     for one in (
         GradedRanking(
-            name="next_in_kev",
-            formula="0.5·logit(EPSS) − ln(age + 0.02) + 1.5·neighbor + min(4, rise)",
-            event=LISTING,
-            is_published=True,
+            name="next_in_kev", formula="0.5·logit(EPSS) − ln(age + 0.02) + 1.5·neighbor + min(4, rise)", event=LISTING, is_published=True
         ),
         GradedRanking(
-            name="next_in_kev_with_vendor",
-            formula="next_in_kev + ln(1 + number of KEV entries of the CVE's vendor)",
-            event=LISTING,
+            name="next_in_kev_with_vendor", formula="next_in_kev + ln(1 + number of KEV entries of the CVE's vendor)", event=LISTING
         ),
         GradedRanking(name=BASELINE, formula="EPSS", event=LISTING),
         GradedRanking(name="brief", formula="25·KEV + 25·EPSS + 50·KEV·2^(−d/30)", event=FLIP, is_published=True, is_complete=True),
@@ -127,7 +122,6 @@ def _standings_of(ranks: Sequence[tuple[int, int, date]], length: int) -> Standi
 
 
 def with_standings(grade: Grade, standings: Mapping[str, Standings]) -> Grade:
-    """The grade with the standings of its events, if its ranking is among these."""
     found = dict(standings.get(grade.ranking, ()))
     return replace(grade, standings=tuple((number, found[number]) for number in grade.events if number in found))
 
@@ -172,7 +166,6 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
 
 
 def lists_of(grades: Sequence[Grade]) -> tuple[ListResult, ...]:
-    """What became of the names of each published forecast, the newest first."""
     published = sorted((grade for grade in grades if grade.ranking == PUBLISHED), key=lambda one: one.day, reverse=True)
     by_epss = {grade.day: grade for grade in grades if grade.ranking == BASELINE}
     return tuple(_list_result(grade, by_epss.get(grade.day)) for grade in published[:SHOWN_LISTS])

@@ -108,7 +108,6 @@ class ForecastList(Answer):
         return csv_of((*CSV_COLUMNS, *(f"factor_{name}" for name in FACTORS), "precision"), rows)
 
     def as_markdown(self) -> str:
-        """A table of the CVEs."""
         rows = (
             (
                 entry.rank,

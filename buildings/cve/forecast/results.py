@@ -17,7 +17,7 @@ from buildings.cve.forecast.models import (
 )
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, NOTICES
-from buildings.cve.ranking.results import DECIMALS, TEASER_LENGTH, feeds_of, notices_of
+from buildings.cve.ranking.results import DECIMALS, TEASER_LENGTH, about, feeds_of, notices_of
 
 
 def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequence[Precision], today: date) -> ForecastList:
@@ -25,9 +25,7 @@ def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequenc
     first = forecast.first[:FORECAST_LENGTH]
     entries = tuple(_entry(edition, rank, cve, precision[rank - 1]) for rank, cve in enumerate(first, 1))
     return ForecastList(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         generated_at=edition.made_at,
         stale=edition.facts.issues.is_stale(today),
         count=len(entries),
@@ -49,10 +47,7 @@ def _entry(edition: Edition, rank: int, cve: ForecastCve, precision: Precision) 
         cve_id=cve_id,
         score=round(terms.score, DECIMALS),
         factors=ForecastTerms(
-            epss=round(terms.epss, DECIMALS),
-            age=round(terms.age, DECIMALS),
-            neighbor=terms.neighbor,
-            rise=round(terms.rise, DECIMALS),
+            epss=round(terms.epss, DECIMALS), age=round(terms.age, DECIMALS), neighbor=terms.neighbor, rise=round(terms.rise, DECIMALS)
         ),
         epss=cve.epss,
         epss_percentile=cve.percentile,
@@ -88,9 +83,7 @@ def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> Foreca
     in_time = [grade for grade in grades if not grade.is_backfilled]
     late = [grade for grade in grades if grade.is_backfilled]
     return ForecastRecord(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         graded_at=edition.made_at,
         kev_version=edition.facts.issues.kev.version,
         rankings=records_of(in_time, names),

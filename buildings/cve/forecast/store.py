@@ -103,14 +103,12 @@ async def load_forecast(storage: Storage, day: date | None = None) -> ForecastLi
 
 
 async def forecast_days(storage: Storage) -> tuple[date, date] | None:
-    """The first and the last day with a forecast; None while there is none."""
     async with storage.read() as session:
         first, last = (await session.exec(select(func.min(col(ArchivedForecast.day)), func.max(col(ArchivedForecast.day))))).one()
     return (first, last) if first else None
 
 
 async def load_open_orders(storage: Storage) -> list[Order]:
-    """The rankings of past days whose grade is not final."""
     made = col(ArchivedForecast.made_at)
     chosen = select(RankingOrder, made).join(ArchivedForecast, col(ArchivedForecast.day) == col(RankingOrder.day))
     async with storage.read() as session:
@@ -123,14 +121,12 @@ async def load_open_orders(storage: Storage) -> list[Order]:
 
 
 async def load_names(storage: Storage) -> Names:
-    """The first names of every list whose grade is final."""
     async with storage.read() as session:
         rows = list(await session.exec(select(RankingOrder).where(col(RankingOrder.is_final))))
     return await anyio.to_thread.run_sync(lambda: {(row.day, row.ranking): _named(row, _unpacked(row.numbers)) for row in rows})
 
 
 async def load_grades(storage: Storage) -> list[Grade]:
-    """Every grade so far, those that are not final included."""
     async with storage.read() as session:
         blocks = list(await session.exec(select(RankingOrder.grade).order_by(col(RankingOrder.day), col(RankingOrder.ranking))))
     return [GRADE.validate_json(block) for block in blocks if block]
@@ -144,7 +140,6 @@ async def load_flips(storage: Storage) -> list[Event]:
 
 
 async def load_flips_of(storage: Storage, cve_id: str) -> list[date]:
-    """When KEV tied one CVE to ransomware after it had listed it."""
     async with storage.read() as session:
         return list(await session.exec(select(col(RansomwareFlip.day)).where(col(RansomwareFlip.cve_id) == cve_id)))
 
@@ -230,13 +225,11 @@ async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, 
 
 
 async def newest_record_version(storage: Storage) -> str | None:
-    """The version of the stored record; None while there is none."""
     async with storage.read() as session:
         return (await session.exec(select(GradedRecord.version))).first()
 
 
 async def load_record(storage: Storage) -> ForecastRecord | None:
-    """The stored record; None while nothing has been graded."""
     async with storage.read() as session:
         row = await session.get(GradedRecord, LATEST)
     return ForecastRecord.model_validate_json(zlib.decompress(row.record)) if row else None

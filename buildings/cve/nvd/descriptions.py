@@ -16,7 +16,6 @@ BLOCK_BITS = 6
 
 
 def block_of(cve_id: str) -> int:
-    """The block of a CVE."""
     return number_of(cve_id) >> BLOCK_BITS
 
 

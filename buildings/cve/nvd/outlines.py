@@ -58,7 +58,6 @@ class Outlines:
         return Outline(SEVERITIES[severity], PATCHES[patch], vendor or None, product or None)
 
     def rejected(self) -> Iterator[int]:
-        """The places of rejected records."""
         return (slot for slot, line in enumerate(self.text.split(b"\n")) if line == REJECTED)
 
     def vendors(self) -> Iterator[tuple[int, bytes]]:
@@ -70,7 +69,6 @@ class Outlines:
 
 
 def outline_of(record: NvdRecord) -> Outline:
-    """The outline of a record."""
     if record.is_rejected:
         return Outline(is_rejected=True)
     rating = record.rating

@@ -100,7 +100,6 @@ async def _read_file(site: NvdSite, fetcher: Fetcher, last: Progress) -> None:
 
 
 async def load_progress(storage: Storage) -> Progress:
-    """How far NVD was read."""
     async with storage.read() as session:
         return _progress(await session.get(NvdState, LATEST))
 
@@ -163,7 +162,6 @@ async def store_records(
 
 
 async def load_description(storage: Storage, cve_id: str) -> str | None:
-    """What NVD says that a CVE is; None if its record was not read."""
     async with storage.read() as session:
         row = await session.get(NvdDescriptions, block_of(cve_id))
     return find_description(row.packed if row else None, cve_id)

@@ -75,13 +75,11 @@ class FeedRevoked(Result):
 
 
 def lineage_in(caller: Caller) -> str:
-    """The lineage of the caller's key, which owns what it makes."""
     assert caller.key is not None, "the paywall admits keys only"
     return caller.key.lineage
 
 
 def maker_of(caller: Caller) -> str:
-    """The id to store with what the caller makes."""
     assert caller.maker is not None, "the paywall admits keys only"
     return caller.maker
 
@@ -106,13 +104,11 @@ async def make_feed_url(site: CveSite, caller: Caller, label: str, *, entropy: E
 
 
 async def list_feed_urls(site: CveSite, *, lineage: str) -> FeedList:
-    """The addresses that the owner of a key has."""
     feeds = await _entries(site, await feeds_of(site.storage, lineage))
     return FeedList(ok=True, count=len(feeds), feeds=feeds)
 
 
 async def feeds_of(storage: Storage, lineage: str) -> Sequence[FeedUrl]:
-    """The rows of a lineage's addresses, the oldest first."""
     chosen = select(FeedUrl).where(col(FeedUrl.lineage) == lineage).order_by(col(FeedUrl.made_at), col(FeedUrl.id))
     async with storage.read() as session:
         return (await session.exec(chosen)).all()
@@ -138,7 +134,6 @@ async def revoke_feed_url(storage: Storage, *, lineage: str, feed_id: str) -> Fe
 
 
 async def maker_at(storage: Storage, secret: str) -> str | None:
-    """The id of the maker of an address; None if there is no such address."""
     async with storage.read() as session:
         return (await session.exec(select(FeedUrl.made_by).where(col(FeedUrl.digest) == digest_of(secret)))).first()
 

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar, get_args
 
 import anyio.to_thread
 
+from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
 from buildings.cve.arguments import canonical, read_cve_id, read_day
@@ -21,20 +22,6 @@ from buildings.cve.ranking.results import feeds_of, gaps_of
 from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
 from buildings.cve.reports.identifiers import find_ids
 from buildings.cve.sample import sample_edition
-from buildings.cve.server import (
-    archived_brief,
-    brief_change_counts,
-    brief_changes,
-    brief_teaser,
-    cve_facts,
-    cve_history,
-    cve_verdict,
-    kev_fresh,
-    next_in_kev,
-    next_record,
-    next_teaser,
-    top_cves_today,
-)
 from campus import Problem, Request, Response
 
 LIST = "/cve"
@@ -67,14 +54,14 @@ async def top_three(site: CveSite) -> str:
     """Today's first three, for the start page; nothing if the operator sells them."""
     if not is_free(site, "brief_teaser"):
         return ""
-    teaser = await brief_teaser(site=site)
+    teaser = await tools.brief_teaser(site=site)
     return site.part("top_three.html", teaser=teaser, facts=await _facts(site, teaser), today=site.now().date())
 
 
 async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
     """What public sources say of the first three; of each None if the operator sells that."""
     free = is_free(site, "cve_facts")
-    return tuple([await cve_facts(entry.cve_id, site=site) if free else None for entry in teaser.teaser])
+    return tuple([await tools.cve_facts(entry.cve_id, site=site) if free else None for entry in teaser.teaser])
 
 
 async def daily_list(request: Request, site: CveSite) -> Response:
@@ -85,16 +72,16 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     if looked_up and "text/html" not in request.headers.get("accept", ""):
         read_cve_id(looked_up)  # a program gets the problem, a person the page with a sentence
     status = 400 if looked_up else 200
-    teaser = await _answer(request, site, "brief_teaser", partial(brief_teaser, site=site))
+    teaser = await _answer(request, site, tools.brief_teaser)
     day = request.query_params.get("day", "").strip()
     if day:
-        brief, refusal = await _asked(request, site, "archived_brief", partial(archived_brief, read_day(day), site=site))
+        brief, refusal = await _asked(request, site, tools.archived_brief, read_day(day))
     else:
-        brief, refusal = await _asked(request, site, "top_cves_today", partial(top_cves_today, site=site))
+        brief, refusal = await _asked(request, site, tools.top_cves_today)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     if brief is None:
-        counts, _ = await _asked(request, site, "brief_change_counts", partial(brief_change_counts, site=site))
+        counts, _ = await _asked(request, site, tools.brief_change_counts)
         return site.page(
             "teaser.html",
             request,
@@ -115,8 +102,8 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
     sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
     shown = {name: [one for one in brief.entries if fits(one, today)] for name, (_, fits) in FILTERS.items()}
-    fresh, _ = await _asked(request, site, "kev_fresh", partial(kev_fresh, site=site)) if not day else (None, None)
-    changes, _ = await _asked(request, site, "brief_changes", partial(brief_changes, to_day=brief.day, site=site))
+    fresh, _ = await _asked(request, site, tools.kev_fresh) if not day else (None, None)
+    changes, _ = await _asked(request, site, tools.brief_changes, to_day=brief.day)
     return site.page(
         "list.html",
         request,
@@ -149,11 +136,11 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 async def verdict(request: Request, site: CveSite) -> Response:
     """One CVE: what public sources say of it, and with a key its verdict and history."""
     cve_id = read_cve_id(request.path_params["cve_id"])
-    facts = await _answer(request, site, "cve_facts", partial(cve_facts, cve_id, site=site))
-    found, refusal = await _asked(request, site, "cve_verdict", partial(cve_verdict, cve_id, site=site))
+    facts = await _answer(request, site, tools.cve_facts, cve_id)
+    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, "cve_history", partial(cve_history, cve_id, site=site)) if found else (None, None)
+    history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -172,11 +159,10 @@ async def verdict(request: Request, site: CveSite) -> Response:
 
 async def forecast(request: Request, site: CveSite) -> Response:
     """The forecast: its first three names, with a key all 100, today's or those of a past day; and the record of all."""
-    teaser = await _answer(request, site, "next_teaser", partial(next_teaser, site=site))
-    record = await _answer(request, site, "next_record", partial(next_record, site=site))
+    teaser = await _answer(request, site, tools.next_teaser)
+    record = await _answer(request, site, tools.next_record)
     day = request.query_params.get("day", "").strip()
-    wanted = partial(next_in_kev, read_day(day) if day else None, site=site)
-    listed, refusal = await _asked(request, site, "next_in_kev", wanted)
+    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
@@ -240,7 +226,6 @@ async def report(request: Request, site: CveSite) -> Response:
 
 
 def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
-    """The verdicts by when to fix them; a group without any is left out."""
     groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
     return tuple((when, group) for when, group in groups if group)
 
@@ -253,7 +238,6 @@ def _looked_up(found: Verdicts) -> Iterator[str]:
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
-    """The verdicts as a file: csv, md or vex."""
     if kind == "vex":
         if product and not PACKAGE_URL.fullmatch(product):
             raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
@@ -291,22 +275,21 @@ async def methodology(request: Request, site: CveSite) -> Response:
 
 
 def score_after(days: int, *, epss: float) -> float:
-    """The score of a CVE so many days after CISA listed it."""
     return factors_of(epss=epss, added=date.min, day=date.min + timedelta(days=days)).score
 
 
-async def _answer(request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object) -> ResultT:
     """What a tool returns that may be free. Raises its refusal if the operator sells it and the visitor has no access."""
-    if not is_free(site, tool):
-        await site.admit(request, tool)
-    return await ask()
+    if not is_free(site, tool.__name__):
+        await site.admit(request, tool.__name__)
+    return await tool(*sent, site=site, **named)
 
 
 async def _asked(
-    request: Request, site: CveSite, tool: str, ask: Callable[[], Awaitable[ResultT]]
+    request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object
 ) -> tuple[ResultT | None, Problem | None]:
-    """What `ask` returns if the visitor may call the tool, else the refusal."""
+    """What a tool returns if the visitor may call it, else the refusal."""
     try:
-        return await _answer(request, site, tool, ask), None
+        return await _answer(request, site, tool, *sent, **named), None
     except Problem as refusal:
         return None, refusal

@@ -1,17 +1,181 @@
-"""Routes of feeds for feed readers: the teaser and KEV's additions for everyone, the full list at addresses that a key's owner makes."""
+"""Feeds for readers as JSON Feed 1.1, Atom and CSV, and their routes.
 
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+The teaser and KEV's additions are for everyone, the full list is at addresses that a key's owner makes.
+"""
 
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+from buildings.cve.models import UNREADABLE_DAY, Brief, Entry, Teaser
 from buildings.cve.pages.feed_urls import maker_at
-from buildings.cve.pages.syndication import MEDIA_TYPES, Syndication, brief_feed, kev_feed, teaser_feed
+from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.latest import CveSite
+from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.server import brief_teaser, top_cves_today
 from campus import Problem, Request, Response
+from campus.layout import unless_known
+from campus.observability import utc_text
 
+KEV_DAYS = 30
+ATOM = "http://www.w3.org/2005/Atom"
+JSON_FEED = "https://jsonfeed.org/version/1.1"
+NVD_PAGE = "https://nvd.nist.gov/vuln/detail/{cve_id}"
+MEDIA_TYPES = {"json": "application/feed+json", "atom": "application/atom+xml; charset=utf-8", "csv": "text/csv; charset=utf-8"}
+NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 PUBLIC = "public, max-age=300, stale-if-error=86400"
 PRIVATE = "private, max-age=300"
-NOT_MODIFIED = 304
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a feed. Its id changes only when its content changes."""
+
+    id: str
+    title: str
+    text: str
+    url: str
+    published: datetime
+    tags: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Syndication:
+    """A feed: `home` is the URL of what the feed describes, `address` the URL of the feed itself."""
+
+    title: str
+    about: str
+    home: str
+    address: str
+    updated: datetime
+    items: Sequence[Item]
+
+    def as_json(self) -> bytes:
+        items = [
+            {
+                "id": item.id,
+                "url": item.url,
+                "title": item.title,
+                "content_text": item.text,
+                "date_published": _instant(item.published),
+                **({"tags": list(item.tags)} if item.tags else {}),
+            }
+            for item in self.items
+        ]
+        feed: dict[str, Any] = {"version": JSON_FEED, "title": self.title, "home_page_url": self.home, "feed_url": self.address}
+        return json.dumps({**feed, "description": self.about, "language": "en", "items": items}, ensure_ascii=False).encode()
+
+    def as_atom(self) -> bytes:
+        Xml.register_namespace("", ATOM)
+        feed = Xml.Element(f"{{{ATOM}}}feed")
+        _add(feed, "id", self.address)
+        _add(feed, "title", self.title)
+        _add(feed, "subtitle", self.about)
+        _add(feed, "updated", _instant(self.updated))
+        _add(_add(feed, "author"), "name", "campus")
+        _add(feed, "link", rel="self", href=self.address)
+        _add(feed, "link", rel="alternate", href=self.home)
+        for item in self.items:
+            entry = _add(feed, "entry")
+            _add(entry, "id", item.id)
+            _add(entry, "title", item.title)
+            _add(entry, "updated", _instant(item.published))
+            _add(entry, "published", _instant(item.published))
+            _add(entry, "link", rel="alternate", href=item.url)
+            _add(entry, "content", item.text, type="text")
+            for tag in item.tags:
+                _add(entry, "category", term=tag)
+        body: bytes = Xml.tostring(feed, encoding="utf-8", xml_declaration=True)
+        return body
+
+
+def teaser_feed(teaser: Teaser, *, made_at: datetime, url: str, address: str) -> Syndication:
+    items = [
+        Item(
+            id=f"{url}/v1/brief/teaser#{teaser.day}-{entry.cve_id}",
+            title=f"{entry.cve_id}: {entry.vendor} {entry.product} (rank {entry.rank} on {teaser.day})",
+            text=f"Rank {entry.rank} of the CVEs to fix first on {teaser.day}. Severity: {entry.severity}. {teaser.full_list}",
+            url=NVD_PAGE.format(cve_id=entry.cve_id),
+            published=made_at,
+            tags=[entry.severity],
+        )
+        for entry in teaser.teaser
+    ]
+    return Syndication("CVEs to fix first: today's top 3", teaser.source, f"{url}/v1/brief/teaser", address, made_at, items)
+
+
+def kev_feed(edition: Edition, *, url: str, address: str) -> Syndication:
+    """What CISA added to KEV in the last 30 days, the newest first: CISA's own facts, without ranks."""
+    first = edition.day - timedelta(days=KEV_DAYS - 1)
+    added = sorted(
+        (one for one in edition.facts.kev.values() if first <= one.listed_by <= edition.day),
+        key=lambda one: (one.listed_by, one.cve_id),
+        reverse=True,
+    )
+    items = [
+        Item(
+            id=f"{url}/v1/kev/fresh#{one.listed_by}-{one.cve_id}",
+            title=f"{one.cve_id}: {one.vendor} {one.product}",
+            text=f"CISA added it to KEV on {one.date_added or UNREADABLE_DAY}."
+            + (f" Federal agencies must act by {one.due_date}." if one.due_date else "")
+            + (" CISA reports its use in ransomware campaigns." if one.ransomware else ""),
+            url=NVD_PAGE.format(cve_id=one.cve_id),
+            published=_midnight(one.listed_by),
+            tags=["ransomware"] if one.ransomware else [],
+        )
+        for one in added
+    ]
+    return Syndication("CVEs added to KEV", NOTICES[2], f"{url}/v1/kev/fresh", address, edition.made_at, items)
+
+
+def brief_feed(brief: Brief, *, url: str, address: str) -> Syndication:
+    items = [
+        Item(
+            id=f"{url}/v1/archive/{brief.day}#{entry.cve_id}",
+            title=f"{entry.rank}. {entry.cve_id}: {entry.vendor or 'unknown vendor'} {entry.product or ''}".rstrip(),
+            text=_text_of(entry),
+            url=NVD_PAGE.format(cve_id=entry.cve_id),
+            published=brief.generated_at,
+            tags=[entry.severity, *(["ransomware"] if entry.ransomware else [])],
+        )
+        for entry in brief.entries
+    ]
+    return Syndication(f"CVEs to fix first on {brief.day}", brief.source, f"{url}/v1/brief/today", address, brief.generated_at, items)
+
+
+def _text_of(entry: Entry) -> str:
+    epss = "no EPSS yet" if entry.epss is None else f"EPSS {entry.epss}"
+    due = f", act by {entry.kev_due_date}" if entry.kev_due_date else ""
+    ransomware = " Used in ransomware campaigns." if entry.ransomware else ""
+    return (
+        f"Score {entry.score}: in KEV since {entry.kev_date_added or UNREADABLE_DAY}{due}; {epss}; severity {entry.severity};"
+        f" patch: {entry.patch_status.replace('_', ' ')}.{ransomware}"
+    )
+
+
+def _add(parent: Xml.Element, name: str, text: str | None = None, **attributes: str) -> Xml.Element:
+    child = Xml.SubElement(parent, f"{{{ATOM}}}{name}", {key: _printable(value) for key, value in attributes.items()})
+    child.text = None if text is None else _printable(text)
+    return child
+
+
+def _printable(text: str) -> str:
+    """The text without characters that XML cannot hold."""
+    return NOT_IN_XML.sub("\ufffd", text)
+
+
+def _instant(moment: datetime) -> str:
+    return utc_text(moment.astimezone(UTC))
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), tzinfo=UTC)
+
+
 WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_json, "atom": Syndication.as_atom}
 
 
@@ -31,7 +195,7 @@ async def public_feed(request: Request, site: CveSite) -> Response:
         else:
             feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
         body = site.state.feeds[name] = WRITERS[kind](feed)
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PUBLIC)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PUBLIC}), request)
 
 
 async def full_feed(request: Request, site: CveSite) -> Response:
@@ -50,7 +214,7 @@ async def full_feed(request: Request, site: CveSite) -> Response:
         body = brief.as_csv().encode()
     else:
         body = WRITERS[kind](brief_feed(brief, url=site.url, address=f"{site.url}/v1/feeds/{secret}/{name}"))
-    return feed_response(request, body, media_type=MEDIA_TYPES[kind], cache=PRIVATE)
+    return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PRIVATE}), request)
 
 
 def is_free(site: CveSite, tool: str) -> bool:
@@ -63,13 +227,3 @@ def _opens_list(site: CveSite) -> bool:
     """Whether the full list is free here, or opened by the keys that may make a feed's address: the operator sets both scopes."""
     brief, maker = (site.directory.tool(site.name, name) for name in ("top_cves_today", "create_feed_url"))
     return brief is not None and (brief.free or (maker is not None and brief.key_scope == maker.key_scope))
-
-
-def feed_response(request: Request, body: bytes, *, media_type: str, cache: str) -> Response:
-    """The feed, or 304 if the reader has it."""
-    etag = f'"{sha256(body).hexdigest()}"'
-    headers = {"ETag": etag, "Cache-Control": cache}
-    held = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
-    if held & {etag, "*"}:
-        return Response(status_code=NOT_MODIFIED, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)

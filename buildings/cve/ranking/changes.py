@@ -58,7 +58,6 @@ class Change(ResultPart):
     )
 
     def why(self) -> str:
-        """The reasons in words."""
         words = {"displaced": f"displaced by {', '.join(self.displaced_by)}"}
         return ", ".join(words.get(reason, reason.replace("_", " ").replace("epss", "EPSS")) for reason in self.reasons)
 
@@ -98,12 +97,10 @@ class Changes(Comparison):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each change."""
         rows = ([what, *(getattr(one, name) for name in CSV_COLUMNS), one.why()] for what, one in self._all())
         return csv_of(("change", *CSV_COLUMNS, "why"), rows)
 
     def as_markdown(self) -> str:
-        """A table of the changes."""
         rows = (
             (
                 *(what, one.cve_id, f"{one.vendor or ''} {one.product or ''}", one.rank_before, one.rank_after),
@@ -137,8 +134,6 @@ class ArchivedDay:
 
 @dataclass(frozen=True)
 class _State:
-    """One CVE on one day."""
-
     rank: int
     epss: float | None
     factors: Factors
@@ -150,7 +145,6 @@ class _State:
 
 
 def counts_of(before: Brief, after: Brief, *, full_list: str) -> ChangeCounts:
-    """The numbers of changes, from the briefs alone."""
     old, new = ({entry.cve_id: entry for entry in brief.entries} for brief in (before, after))
     both = old.keys() & new.keys()
     return ChangeCounts(
@@ -211,7 +205,6 @@ def _order_of(epss: float | None) -> float:
 
 
 def changes_of(before: ArchivedDay, after: ArchivedDay) -> Changes:
-    """The changes, each with its reasons."""
     comparison = _Comparing(before, after)
     old, new = ([entry.cve_id for entry in day.brief.entries] for day in (before, after))
     moves = moves_of(before.brief, after.brief)
@@ -260,7 +253,6 @@ class _Comparing:
         return self._change(cve_id, own)
 
     def entry(self, cve_id: str) -> Change:
-        """A CVE that is on the later list only."""
         own = _own_reasons(*self._states(cve_id))
         if "listed" in own:
             return self._change(cve_id, own)
@@ -269,7 +261,6 @@ class _Comparing:
         return self._change(cve_id, own if self._place_alone(cve_id) <= BRIEF_LENGTH else ["overtook", *own])
 
     def departure(self, cve_id: str) -> Change:
-        """A CVE that is on the earlier list only."""
         _, new = states = self._states(cve_id)
         own = _own_reasons(*states)
         if new is None or "removed" in own:

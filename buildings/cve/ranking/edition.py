@@ -44,7 +44,6 @@ class Issues:
     correction: str | None = None
 
     def is_stale(self, day: date) -> bool:
-        """Whether on `day` EPSS or KEV is too old."""
         return are_stale(kev=self.kev.issued.date(), epss=self.epss.issued.date(), day=day)
 
 
@@ -70,13 +69,11 @@ class Edition:
 
     @property
     def kev(self) -> KevCatalog:
-        """The catalog that it was made from."""
         issue = self.facts.issues.kev
         return KevCatalog(issue.version, issue.issued, self.facts.kev, issue.unreadable)
 
     @property
     def epss(self) -> EpssDay:
-        """The scores that it was made from."""
         issue = self.facts.issues.epss
         return EpssDay(issue.version, issue.issued, self.ranked.scores(), issue.unreadable)
 

@@ -37,16 +37,12 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One reference in an NVD record, with NVD's tags."""
-
     url: str
     tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """The severity of a CVE, and its source."""
-
     severity: Severity
     source: SeveritySource
     score: float
@@ -102,24 +98,19 @@ class NvdRecord:
 
     @property
     def vendor(self) -> str | None:
-        """The vendor of the first vulnerable product."""
         return self.affected[0].vendor if self.affected else None
 
     @property
     def product(self) -> str | None:
-        """The first vulnerable product."""
         return self.affected[0].product if self.affected else None
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the identifier was withdrawn."""
         return self.status == REJECTED_STATUS
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The patch status, with the page that it is based on and its day."""
-
     status: PatchStatus
     url: str | None = None
     said_on: date | None = None

@@ -7,6 +7,7 @@ unknown last. It is that of the unrounded scores. The ranked set keeps every CVE
 each, found by binary search, and is stored as one block.
 """
 
+import math
 import struct
 import sys
 from array import array
@@ -25,6 +26,8 @@ RECENCY_POINTS = 50.0
 HALF_LIFE_DAYS = 30
 FRESH_DAYS = 7
 BRIEF_LENGTH = 25
+LEAST_EPSS = 0.00001
+"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
 
 UNSCORED = -1.0
 """The value in a column for a CVE that EPSS has not scored: below every score, and worth no points."""
@@ -36,8 +39,6 @@ MARK = b"ranked 1"
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The points of one CVE, by factor."""
-
     kev: float
     epss: float
     recency: float
@@ -77,6 +78,11 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
     return ranking
 
 
+def logit(epss: float) -> float:
+    bounded = min(max(epss, LEAST_EPSS), 1 - LEAST_EPSS)
+    return math.log(bounded / (1 - bounded))
+
+
 def fresh_window(day: date) -> tuple[date, date]:
     """First and last day of the seven that end with `day`."""
     return day - timedelta(days=FRESH_DAYS - 1), day
@@ -93,8 +99,6 @@ class RankedCve:
 
 @dataclass(frozen=True)
 class Scores:
-    """EPSS in columns: CVE numbers in ascending order, each with its score and percentile."""
-
     numbers: "array[int]"
     epss: "array[float]"
     percentiles: "array[float]"
@@ -117,21 +121,17 @@ class RankedSet:
         return max(self.ranks, default=0)
 
     def find(self, cve_id: str) -> RankedCve | None:
-        """The rank and EPSS of a CVE; None when it is not ranked."""
         row = row_of(number_of(cve_id), self.numbers)
         return self._cve_at(row) if row is not None and self.ranks[row] else None
 
     def leaves_out(self, cve_id: str) -> bool:
-        """Whether a CVE is known and left out of the ranking."""
         row = row_of(number_of(cve_id), self.numbers)
         return row is not None and not self.ranks[row]
 
     def left_out(self) -> frozenset[int]:
-        """The CVE numbers that are left out of the ranking."""
         return frozenset(number for number, rank in zip(self.numbers, self.ranks, strict=True) if not rank)
 
     def first(self, count: int) -> list[tuple[int, RankedCve]]:
-        """The CVE numbers of the first `count` ranks, in their order."""
         leading = sorted((rank, row) for row, rank in enumerate(self.ranks) if 0 < rank <= count)
         return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
 
@@ -141,7 +141,6 @@ class RankedSet:
         return Scores(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
     def only(self, listed: Iterable[int]) -> "RankedSet":
-        """Only the rows of `listed` CVE numbers."""
         rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
         return RankedSet(*(picked(column, rows) for column in self._columns()))
 
@@ -181,7 +180,6 @@ def ranked(scores: Scores, added: Mapping[int, date], *, day: date, left_out: Co
 
 
 def sorted_scores(numbers: "array[int]", epss: "array[float]", percentiles: "array[float]") -> Scores:
-    """The columns brought into ascending order of CVE number."""
     rows = sorted(range(len(numbers)), key=numbers.__getitem__)
     return Scores(*(picked(column, rows) for column in (numbers, epss, percentiles)))
 
@@ -201,7 +199,6 @@ def row_of(number: int, numbers: "array[int]") -> int | None:
 
 
 def picked(column: "array[int] | array[float]", rows: Sequence[int]) -> "array[Any]":
-    """Some rows of a column, in this order."""
     return array(column.typecode, map(column.__getitem__, rows))
 
 

@@ -1,6 +1,6 @@
 """The list that this process serves, and the results made from it, reused until the list or the day changes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -8,8 +8,9 @@ from functools import partial
 
 import anyio.to_thread
 
+from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.histories import Histories
-from buildings.cve.archive.lists import StoredList, load_brief, load_latest, newest_version
+from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_latest, newest_version
 from buildings.cve.arguments import no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
@@ -18,7 +19,7 @@ from buildings.cve.kept import keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import load_description, load_records
 from buildings.cve.nvd.records import NvdRecords
-from buildings.cve.ranking.comparisons import Comparisons
+from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
 from buildings.cve.reports.batch import Verdicts, verdicts_of
@@ -26,20 +27,79 @@ from buildings.cve.reports.identifiers import FoundIds
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
-from campus import Site
+from campus import Problem, Site
 from campus.errors import StorageUnavailable
 from campus.storage import Storage
 
+CACHED_CHANGES = 8
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
 VERDICTS_AT_ONCE = 50
 """Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them."""
 
 
+class Comparisons:
+    def __init__(self, storage: Storage, archived: Callable[[date], Awaitable[Brief | None]]) -> None:
+        self._storage = storage
+        self._archived = archived
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget them. What is being loaded or computed now is not kept."""
+        self._days: list[Sequence[date]] = []
+        self._counts: dict[tuple[date, int, date, int, str], ChangeCounts] = {}
+        self._changes: dict[tuple[date, int, date, int], Changes] = {}
+
+    async def window(self, from_day: date | None, to_day: date | None, *, start: date, newest: date) -> tuple[Brief, Brief]:
+        """The briefs of two days from `start` to `newest`: by default the last two. Problem 422 or 404 if there are none."""
+        days = [day for day in await self._archived_days() if start <= day <= newest]
+        after = to_day or (days[-1] if days else None)
+        before = from_day or max((day for day in days if after and day < after), default=None)
+        if before and after and before >= after:
+            raise Problem(422, "invalid_window", f"from is {before} and to is {after}: from must be the earlier day")
+        there_are = f"the archive has lists from {days[0]} to {days[-1]}" if days else "the archive has no lists yet"
+        if missing := next((day for day in (before, after) if day and day not in days), None):
+            raise Problem(404, "no_data_for_date", f"there is no list for the date {missing}; {there_are}")
+        if before is None or after is None:
+            raise Problem(404, "no_data_for_date", f"there is no list before the later day to compare with; {there_are}")
+        old = await self._archived(before)
+        new = await self._archived(after)
+        assert old, "the day is in the archive"
+        assert new, "the day is in the archive"
+        return old, new
+
+    def counts(self, before: Brief, after: Brief, *, full_list: str) -> ChangeCounts:
+        kept = self._counts
+        of_both = (before.day, before.edition, after.day, after.edition, full_list)
+        if (found := kept.get(of_both)) is None:
+            found = keep(kept, of_both, counts_of(before, after, full_list=full_list), most=CACHED_CHANGES)
+        return found
+
+    async def changes(self, before: Brief, after: Brief) -> Changes:
+        """The changes between two archived briefs; raises Problem 404 if the ranked set of one of the days was lost."""
+        kept = self._changes
+        of_both = (before.day, before.edition, after.day, after.edition)
+        if (found := kept.get(of_both)) is None:
+            old = await self._archived_day(before)
+            new = await self._archived_day(after)
+            found = keep(kept, of_both, await anyio.to_thread.run_sync(changes_of, old, new), most=CACHED_CHANGES)
+        return found
+
+    async def _archived_days(self) -> Sequence[date]:
+        kept = self._days
+        if not kept:
+            kept.append(await all_days(self._storage))
+        return kept[-1]
+
+    async def _archived_day(self, brief: Brief) -> ArchivedDay:
+        if (leading := await load_leading(self._storage, brief.day)) is None:
+            detail = f"the archive has the list of the date {brief.day}, but not the ranked set behind it; name another day"
+            raise Problem(404, "no_data_for_date", detail)
+        return ArchivedDay(brief, *leading)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DayResults:
-    """What the tools return on one day."""
-
     today: date
     brief: Brief
     teaser: Teaser
@@ -48,8 +108,6 @@ class DayResults:
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastAnswers:
-    """What the forecast's tools return on one day."""
-
     today: date
     forecast: ForecastList
     teaser: ForecastTeaser
@@ -121,19 +179,16 @@ class Latest:
         self._version = stored.version
 
     async def show_sample(self) -> None:
-        """Serve the shipped sample until there is a list."""
         edition = await anyio.to_thread.run_sync(sample_edition)
         self._show(edition, brief_of(edition, today=edition.day), sample_forecast(edition))
 
     def results(self, now: datetime, *, full_list: Callable[[], str]) -> DayResults:
-        """The results of the day; raises Problem 503 while there is no list."""
         today = now.date()
         if self._results is None or self._results.today != today:
             self._results = self._make(today, full_list())
         return self._results
 
     async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
-        """The verdicts on many CVEs; raises Problem 503 while there is no list."""
         edition = self.shown()
         made = partial(verdicts_of, edition, found, today=now.date())
         return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
@@ -160,7 +215,6 @@ class Latest:
         return facts
 
     def forecast(self, now: datetime, *, full_list: Callable[[], str], record: str) -> ForecastAnswers:
-        """The day's forecast; raises Problem 503 while there is none."""
         today = now.date()
         if self._forecast_answers is None or self._forecast_answers.today != today:
             self.shown()
@@ -172,7 +226,6 @@ class Latest:
         return self._forecast_answers
 
     def record(self) -> ForecastRecord:
-        """The public record of all grades; raises Problem 503 while there is no list."""
         if self._record is None:
             edition = self.shown()
             self._record = record_of(edition, (), {})

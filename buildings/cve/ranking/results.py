@@ -40,13 +40,15 @@ TEASER_LENGTH = 3
 DECIMALS = 3
 
 
+def about(edition: Edition) -> dict[str, Any]:
+    """The members with which each answer about a list begins."""
+    return {"ok": True, "day": edition.day, "sample": edition.is_sample}
+
+
 def brief_of(edition: Edition, *, today: date) -> Brief:
-    """The 25 highest-ranked CVEs of the day, with the feeds' ages as of `today`."""
     entries = tuple(entry_of(edition, spelled(number), cve) for number, cve in edition.ranked.first(BRIEF_LENGTH))
     return Brief(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         generated_at=edition.made_at,
         stale=edition.facts.issues.is_stale(today),
         source=SOURCE,
@@ -76,7 +78,6 @@ def gaps_of(edition: Edition) -> tuple[str, ...]:
 
 
 def feeds_of(edition: Edition, *, today: date) -> Feeds:
-    """Version, day and age of each feed."""
     issues = edition.facts.issues
     nvd = edition.nvd
     return Feeds(
@@ -97,7 +98,6 @@ def as_of(today: date, published: ListT) -> ListT:
 
 
 def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
-    """The three highest-ranked, without scores; `full_list` says how to get the rest."""
     first = tuple(
         TeaserEntry(
             rank=str(entry.rank),
@@ -117,9 +117,7 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
     added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.listed_by <= last_day]
     entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
     return FreshList(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         stale=edition.facts.issues.is_stale(today),
         window_days=FRESH_DAYS,
         first_day=first_day,
@@ -130,19 +128,16 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
 
 
 def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
-    """One CVE's rank, or why it has none."""
     stale = edition.facts.issues.is_stale(today)
     of = len(edition.ranked)
     cve = edition.ranked.find(cve_id)
     if cve is None:
         cause = cause_of_miss(edition, cve_id)
-        return Miss(ok=True, day=edition.day, sample=edition.is_sample, found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
+        return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     return Verdict(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         found=True,
         stale=stale,
         of=of,
@@ -160,9 +155,7 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
     return CveFacts(
-        ok=True,
-        day=edition.day,
-        sample=edition.is_sample,
+        **about(edition),
         stale=edition.facts.issues.is_stale(today),
         cve_id=cve_id,
         description=description,
@@ -178,7 +171,6 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
 
 
 def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | None:
-    """What KEV says of a CVE."""
     if (listing := edition.facts.kev.get(cve_id)) is None:
         return None
     return KevListing(
@@ -212,7 +204,6 @@ def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
 
 
 def entry_of(edition: Edition, cve_id: str, cve: RankedCve) -> Entry:
-    """A ranked CVE with everything that is known about it."""
     return Entry(**_members(edition, cve_id, cve, edition.nvd.find(cve_id)))
 
 
@@ -243,16 +234,11 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
         "product": (listing and listing.product) or (record and record.product) or None,
         "nvd_record": edition.nvd.state_of(record),
         "exploit_reference": record.exploit_url if record else None,
-        "factors": Factors(
-            kev=points.kev,
-            epss=round(points.epss, DECIMALS),
-            recency=round(points.recency, DECIMALS),
-        ),
+        "factors": Factors(kev=points.kev, epss=round(points.epss, DECIMALS), recency=round(points.recency, DECIMALS)),
     }
 
 
 def details_of(record: NvdRecord) -> NvdDetails:
-    """NVD's record as a verdict shows it."""
     ssvc = record.ssvc
     return NvdDetails(
         status=record.status,
@@ -270,7 +256,6 @@ def details_of(record: NvdRecord) -> NvdDetails:
 
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
-    """Why a CVE is not ranked, as far as the feeds show."""
     record = edition.nvd.find(cve_id)
     removal = edition.facts.removed.get(cve_id)
     if (record and record.is_rejected) or edition.ranked.leaves_out(cve_id):

@@ -27,7 +27,6 @@ def sample_edition() -> Edition:
 
 
 def sample_description(cve_id: str) -> str | None:
-    """What NVD says that a CVE of the sample is."""
     return next((one.description for one in _nvd().records if one.cve_id == cve_id), None)
 
 

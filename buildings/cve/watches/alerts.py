@@ -28,12 +28,10 @@ ENTRIES: TypeAdapter[tuple[NewsEntry, ...]] = TypeAdapter(tuple[NewsEntry, ...])
 
 
 def pack_entries(entries: Sequence[NewsEntry]) -> bytes:
-    """Entries as they are stored."""
     return zlib.compress(ENTRIES.dump_json(tuple(entries)), 9)
 
 
 def unpack_entries(block: bytes) -> tuple[NewsEntry, ...]:
-    """The entries in a block that `pack_entries` returned."""
     return ENTRIES.validate_json(zlib.decompress(block))
 
 
@@ -76,8 +74,6 @@ class WatchDigest(ResultPart):
 
 
 class WatchAlerts(AlertContents):
-    """Composes the messages of watches; `url` is the public URL of the service."""
-
     columns: ClassVar[Sequence[ColumnElement[Any]]] = (
         WATCHES.c.name,
         WATCH_NEWS.c.day,
@@ -95,7 +91,6 @@ class WatchAlerts(AlertContents):
         return owned.outerjoin(WATCHES, ALERTS.c.watch_id == WATCHES.c.id).outerjoin(WATCH_NEWS, ALERTS.c.news == WATCH_NEWS.c.number)
 
     def compose(self, alerts: Sequence[Row[Any]]) -> Content | Question:
-        """An event, or a digest of events; or the question to a new address."""
         if alerts[0].kind == CONFIRM:
             return Question(QUESTION.format(name=alerts[0].name or "of your key"))
         events = [event_of(row, url=self._url) for row in alerts]
@@ -140,7 +135,6 @@ def _text(event: NewsEvent | PausedEvent) -> AlertText:
 
 
 def line_of(entry: NewsEntry) -> str:
-    """A CVE in one line of text."""
     name = f"{entry.vendor or ''} {entry.product or ''}".strip() or "unknown product"
     listed = f"in KEV since {entry.kev_date_added or UNREADABLE_DAY}" if entry.kev else "not in KEV"
     facts = [f"rank {entry.rank:,}", f"score {entry.score:g}", listed]
@@ -157,16 +151,13 @@ class Watching:
 
     @cached_property
     def registrations(self) -> Registrations:
-        """Recognizes and checks addresses."""
         return Registrations(self.dispatcher.channels, self._site.web, per_minute=self._site.settings.watches_per_minute)
 
     @cached_property
     def dispatcher(self) -> Dispatcher:
-        """Sends the messages."""
         site = self._site
         return Dispatcher(OUTBOX, WatchAlerts(site.url), site, channels=open_channels(site, links=EMAIL_PAGES))
 
 
 async def deliver(site: Site[CveSettings, Any]) -> None:
-    """Send the messages of watches until the process ends."""
     await site.state.watching.dispatcher.run(every=LONGEST_WAIT)

@@ -99,7 +99,6 @@ def _compressed(numbers: Collection[int]) -> bytes:
 
 
 def known_digest(block: bytes) -> bytes:
-    """The digest in a block."""
     return block[len(MARK) : _end_of_digest(block)] or NO_DIGEST
 
 
@@ -139,7 +138,6 @@ class Ranking:
         self._digests: dict[tuple[str, int], bytes] = {}
 
     def fitting(self, keys: Iterable[str], criteria: Criteria, *, but: Container[int] = ()) -> set[int]:
-        """The CVEs that fit criteria with these keys, except some."""
         found = set(filterfalse(but.__contains__, self._watched(criteria)))
         for key in keys:
             numbers, count = self._reaching(key, criteria.least_score)
@@ -158,7 +156,6 @@ class Ranking:
         return whole.digest()
 
     def _watched(self, criteria: Criteria) -> list[int]:
-        """The CVEs that fit because the criteria have their identifiers."""
         numbers = [number for cve_id in criteria.cve_ids if (number := self._by_id.get(cve_id)) is not None]
         return [number for number in numbers if self._scores[number] >= criteria.least_score]
 

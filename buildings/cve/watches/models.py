@@ -58,8 +58,7 @@ Webhook = Annotated[
     ),
 ]
 Email = Annotated[
-    str | None,
-    Field(max_length=254, description="E-mail address that news is sent to; the recipient must first confirm by e-mail."),
+    str | None, Field(max_length=254, description="E-mail address that news is sent to; the recipient must first confirm by e-mail.")
 ]
 WatchId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the watch, from create_watch or list_watches.")]
 SomeWatchId = Annotated[str | None, Field(min_length=1, max_length=64, description="Id of one watch. Default: all of your key.")]

@@ -59,7 +59,6 @@ def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str
 
 
 def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News]:
-    """The latest news of a key's watches, the newest first."""
     joined = select(WATCH_NEWS, WATCHES.c.name).select_from(WATCH_NEWS.join(WATCHES)).where(WATCHES.c.lineage == lineage)
     return [_news(row) for row in connection.execute(joined.order_by(WATCH_NEWS.c.number.desc()).limit(most))]
 
@@ -119,7 +118,6 @@ class ListMatching:
         return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
     def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
-        """Store the news of watches that have some, and the messages that tell them."""
         if not changes:
             return
         about = {"day": self.matcher.edition.day, "at": self.now}

@@ -1,4 +1,4 @@
-"""The page of a key's watches, /cve/watches: the watches with their latest news, a form that makes one, and buttons to delete them."""
+"""The page of a key's watches, /cve/watches, with a form that makes one; and what the key's own page says of its watches and feeds."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -6,13 +6,15 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from buildings.cve.pages.feed_urls import lineage_in
+from buildings.cve.pages.feed_urls import feeds_of, lineage_in
 from buildings.cve.pages.lists import NOT_ADMITTED
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.tables import WATCHES as WATCH_ROWS
 from buildings.cve.watches.models import MOST_WATCHES, WatchList, WatchMade
 from buildings.cve.watches.news import latest_news
+from buildings.cve.watches.store import list_watches
 from campus import Problem, Request, Response
+from campus.building import Holding, ToolCall
 from campus.caller import Key
 from campus.storage import in_snapshot
 
@@ -31,7 +33,6 @@ async def show_watches(request: Request, site: CveSite) -> Response:
 
 
 async def remove_watch(request: Request, site: CveSite) -> Response:
-    """The button that deletes a watch."""
     await site.admit(request, "list_watches")
     try:
         await site.call(request, "delete_watch", watch_id=request.path_params["watch_id"])
@@ -41,7 +42,6 @@ async def remove_watch(request: Request, site: CveSite) -> Response:
 
 
 async def watches_used(site: CveSite, key: Key) -> str:
-    """How many watches a key has, for the page of the key."""
     chosen = select(func.count()).select_from(WATCH_ROWS).where(WATCH_ROWS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
     return f"{count or 0} of {MOST_WATCHES} watches"
@@ -104,3 +104,31 @@ async def _page(
         most=MOST_WATCHES,
         has_mail=site.mail is not None,
     )
+
+
+async def feeds_and_watches(site: CveSite, key: Key) -> list[Holding]:
+    feeds = [
+        Holding(
+            id=row.id,
+            kind="feed address",
+            name=row.label or row.id,
+            made_at=row.made_at,
+            made_by=row.made_by,
+            end=ToolCall("revoke_feed_url", {"feed_id": row.id}),
+            keep=ToolCall("keep_feed_url", {"feed_id": row.id}),
+        )
+        for row in await feeds_of(site.storage, key.lineage)
+    ]
+    watches = [
+        Holding(
+            id=watch.watch_id,
+            kind=", ".join(["watch", *(f"{target.kind} {target.address}" for target in watch.targets)]),
+            name=watch.name,
+            made_at=watch.made_at,
+            made_by=watch.made_by.id,
+            end=ToolCall("delete_watch", {"watch_id": watch.watch_id}),
+            keep=ToolCall("update_watch", {"watch_id": watch.watch_id}),
+        )
+        for watch in (await in_snapshot(site.storage, partial(list_watches, lineage=key.lineage))).watches
+    ]
+    return [*feeds, *watches]

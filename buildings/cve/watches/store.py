@@ -44,8 +44,6 @@ class Owner:
 
 @dataclass(frozen=True)
 class StoredWatch:
-    """A stored watch, with the targets that its owner just claimed."""
-
     watch: Watch
     webhook: ClaimedTarget | None
     email: ClaimedTarget | None
@@ -108,7 +106,6 @@ def delete_watch(connection: Connection, watch_id: str, lineage: str) -> None:
 
 
 def list_watches(connection: Connection, lineage: str) -> WatchList:
-    """The watches of a key, the oldest first."""
     rows = connection.execute(watches_with_owner().where(WATCHES.c.lineage == lineage).order_by(WATCHES.c.made_at, WATCHES.c.id)).all()
     watches = tuple(_views(connection, rows))
     return WatchList(ok=True, count=len(watches), watches=watches)
@@ -139,13 +136,11 @@ def _columns(wanted: Wanted) -> dict[str, object]:
 
 
 def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, str]:
-    """The addresses of targets, by their ids."""
     rows = connection.execute(select(TARGETS).where(among(connection, TARGETS.c.id, target_ids))).all() if target_ids else []
     return {row.id: row.address for row in rows}
 
 
 def targets_of(row: Row[Any]) -> list[str]:
-    """The ids of a watch's targets."""
     return [one for one in (row.webhook_id, row.email_id) if one is not None]
 
 

@@ -1,4 +1,4 @@
-"""The targets of a monitor in the database: claimed for an address, confirmed by the owner of a mailbox, replaced and released."""
+"""The targets of a monitor: addresses of a call checked, then claimed, confirmed by the owner of a mailbox, replaced and released."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,36 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, exists, insert, or_, select
 
-from buildings.recorder.problems import host_limit_reached, target_in_use
+from buildings.recorder.monitors.credentials import lineage_of
+from buildings.recorder.problems import host_limit_reached, key_needed_for_email, no_mail_here, target_in_use
+from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
-from campus.alerts import CONFIRM, UNCONFIRMED, Address, Channel, ClaimedTarget, Registrant
+from campus import Caller
+from campus.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of
 from campus.errors import TargetRefused
 from campus.secrets import Entropy
 
 UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
+
+
+async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
+    """The addresses that were sent; an empty text is none. Problem 402 or 422, which says what to send, for those that cannot be used."""
+    if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
+        raise no_mail_here()
+    if email and caller.key is None:
+        raise key_needed_for_email([product for product in site.directory.products if product.scope in (site.name, "all")])
+    return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
+
+
+async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Caller) -> str | None:
+    """Count the call and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
+    return await site.state.registrations.check(addresses.webhook, sender_of(lineage_of(caller), caller.network), site.now())
+
+
+def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:
+    """Who registers the targets of a monitor: its owner, or without one the network of the caller."""
+    settings = site.settings
+    return Registrant(owner, sender_of(owner, caller.network), settings.monitors_per_host, settings.everyones_hosts)
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,6 @@ def claim(connection: Connection, address: Address, by: Registrant, *, now: date
 
 
 def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: str, now: datetime) -> None:
-    """Raise the question for a target that is not confirmed."""
     OUTBOX.ask_to_confirm(connection, target, now=now, monitor_id=monitor_id, epoch=0, since=now, reason="registration")
 
 

@@ -11,6 +11,7 @@ from buildings.recorder.beats.rules import preview
 from buildings.recorder.monitors.credentials import MonitorUrls
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
 from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+from campus.observability import in_words
 from campus.storage import among
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)
@@ -128,12 +129,10 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
 
 
 def body_of(events: Sequence[Event]) -> Event | Digest:
-    """What a webhook is sent: the event, or a digest of many."""
     return events[0] if len(events) == 1 else Digest(timestamp=events[-1].timestamp, count=len(events), events=tuple(events))
 
 
 def notice_of(row: Row[Any]) -> str | None:
-    """The notice of an event, if there is one."""
     if row.kind == "blind":
         return "Beats that were sent in this time may be lost. Deadlines were extended, so that no monitor is reported dead because of it."
     if row.kind == "expiring":
@@ -168,7 +167,6 @@ class MonitorAlerts(AlertContents):
         return [MonitorAlert(row, _last(capsules, row)) for row in rows]
 
     def compose(self, alerts: Sequence[MonitorAlert]) -> Content | Question:
-        """An event, or a digest of events; or the question to a new address."""
         first = alerts[0].row
         if first.kind == CONFIRM:
             return Question(QUESTION.format(name=first.name or "a monitor"), mail_until=first.ends_at)
@@ -211,7 +209,7 @@ def _happened(event: Event) -> str:
             return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
         case "monitor.recovered":
             how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
-            return f"{name} has recovered after {span(event.downtime_seconds or 0)}: {how}"
+            return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}: {how}"
         case "monitor.expiring":
             return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
         case "monitor.test":
@@ -221,7 +219,6 @@ def _happened(event: Event) -> str:
 
 
 def details(event: Event) -> list[str]:
-    """Further facts, one line each."""
     lines = []
     if event.monitor:
         last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
@@ -236,17 +233,4 @@ def details(event: Event) -> list[str]:
 
 
 def moment(at: datetime) -> str:
-    """A time as people read it, in UTC."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def span(seconds: float) -> str:
-    """A duration as people read it: 45 s, 12 min, 3 h 20 min, 2 days 4 h."""
-    length = timedelta(seconds=round(seconds))
-    minutes = length.seconds // 60 % 60
-    hours = length.seconds // 3600
-    if length.days:
-        return f"{length.days} day{'s' * (length.days > 1)} {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{length.seconds} s"

@@ -88,8 +88,8 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`, once load_last_capsules was called,
-    `last_is_null` whether the last capsule of all is null, once load_nulls was called, and `newest` that capsule, once load_newest was.
+    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`,
+    `last_is_null` whether the last capsule of all is null, and `newest` that capsule: each once a beat of the transaction needed it.
     """
 
     id: str
@@ -143,7 +143,6 @@ def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
 
 
 def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
-    """Whether its capsule is the one that is stored under its seq."""
     return isinstance(beat.capsule, bytes) and monitor.last_capsule is not None and is_same(beat.capsule, monitor.last_capsule)
 
 
@@ -227,13 +226,11 @@ def _canonical(text: bytes) -> str:
 
 
 def preview(text: bytes) -> str:
-    """The first 200 characters of a capsule's JSON."""
     shown = text.decode()
     return shown if len(shown) <= PREVIEW_CHARACTERS else f"{shown[: PREVIEW_CHARACTERS - 1]}…"
 
 
 def is_stale(seq: int | None, last_seq: int | None) -> bool:
-    """Whether a capsule has a lower seq than the last stored one."""
     return seq is not None and last_seq is not None and seq < last_seq
 
 
@@ -263,7 +260,6 @@ def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
 
 
 def past_beats(history: bytes) -> Iterator[PastBeat]:
-    """The beats in a history, the latest first."""
     for start in range(len(history) - ENTRY.size, -1, -ENTRY.size):
         at, number, run = ENTRY.unpack_from(history, start)
         yield PastBeat(EPOCH + at * MICROSECOND, WORDS.get(number, number), None if run == NO_RUN else run * MILLISECOND)

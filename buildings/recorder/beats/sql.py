@@ -14,7 +14,7 @@ in a thread and uses nothing but its arguments.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import chain
@@ -98,12 +98,14 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
     """Record beats of any kind: load their monitors, apply one beat after the other, store the monitors."""
     ids = {beat.monitor_id for beat in beats}
     monitors = load_monitors(connection, ids)
-    if repeated := {beat.monitor_id for beat in beats if repeats_seq(beat, monitors.get(beat.monitor_id))}:
-        load_last_capsules(connection, [monitors[name] for name in repeated])
-    if nulls := {beat.monitor_id for beat in beats if beat.capsule == NULL and beat.monitor_id in monitors}:
-        load_nulls(connection, [monitors[name] for name in nulls])
-    if replaced := {beat.monitor_id for beat in beats if beat.replaces is not None and beat.monitor_id in monitors}:
-        load_newest(connection, [monitors[name] for name in replaced])
+    for monitor, body in _bodies(
+        connection, WITH_SEQ, monitors, [beat for beat in beats if repeats_seq(beat, monitors.get(beat.monitor_id))]
+    ):
+        monitor.last_capsule = body
+    for monitor, body in _bodies(connection, NULLS, monitors, [beat for beat in beats if beat.capsule == NULL]):
+        monitor.last_is_null = body == NULL
+    for monitor, body in _bodies(connection, NEWEST, monitors, [beat for beat in beats if beat.replaces is not None]):
+        monitor.newest = body
     results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
     unauthorized = [index for index, result in enumerate(results) if result is None]
     if unauthorized:
@@ -128,7 +130,6 @@ def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: 
 
 
 def beat_row(beat: Beat) -> BeatRow:
-    """The values of BEAT_COLUMNS for a beat."""
     at = (beat.at - EPOCH) // MICROSECOND
     next_in = None if beat.next_in is None else beat.next_in // MICROSECOND
     return beat.monitor_id, beat.secret_digest, at, next_in, entry_of(at, beat.status), at // MICROSECONDS_A_MINUTE
@@ -178,42 +179,25 @@ STORE_CAPSULE = (
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
-    """The monitors with these ids; ids that do not exist are left out."""
+    return {row[0]: _loaded(row) for row in _found(connection, LOAD, list(ids))}
+
+
+def _bodies(
+    connection: Connection, query: str, monitors: Mapping[str, LoadedMonitor], beats: Iterable[Beat]
+) -> list[tuple[LoadedMonitor, bytes | None]]:
+    """The monitors of these beats, each with the capsule that a query finds."""
+    names = list({beat.monitor_id for beat in beats} & monitors.keys())
+    if not names:
+        return []
+    bodies = {name: bytes(body) for name, body in _found(connection, query, names)}
+    return [(monitors[name], bodies.get(name)) for name in names]
+
+
+def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence[Any]:
+    """The rows of a query that ends with the column of a monitor's id, for these ids."""
     if is_postgres(connection):
-        found = connection.exec_driver_sql(LOAD + "= ANY($1)", (list(ids),))
-    else:
-        found = connection.exec_driver_sql(LOAD + IN_JSON, (json.dumps(list(ids)),))
-    return {row[0]: _loaded(row) for row in found.fetchall()}
-
-
-def load_last_capsules(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Load the capsule that is stored under each monitor's last seq."""
-    bodies = _bodies(connection, WITH_SEQ, monitors)
-    for monitor in monitors:
-        monitor.last_capsule = bodies.get(monitor.id)
-
-
-def load_nulls(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Load whether each monitor's last capsule is null."""
-    bodies = _bodies(connection, NULLS, monitors)
-    for monitor in monitors:
-        monitor.last_is_null = bodies.get(monitor.id) == NULL
-
-
-def load_newest(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Load each monitor's last capsule."""
-    bodies = _bodies(connection, NEWEST, monitors)
-    for monitor in monitors:
-        monitor.newest = bodies.get(monitor.id)
-
-
-def _bodies(connection: Connection, query: str, monitors: Sequence[LoadedMonitor]) -> dict[str, bytes]:
-    names = [monitor.id for monitor in monitors]
-    if is_postgres(connection):
-        found = connection.exec_driver_sql(query + "= ANY($1)", (names,))
-    else:
-        found = connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),))
-    return {name: bytes(body) for name, body in found.fetchall()}
+        return connection.exec_driver_sql(query + "= ANY($1)", (names,)).fetchall()
+    return connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),)).fetchall()
 
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
@@ -253,7 +237,6 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    """Store the changed monitors, and their new capsules."""
     names = (*STATE, *COUNTED, "due_at")
     marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))

@@ -38,17 +38,13 @@ def lineage_of(caller: Caller) -> str | None:
 
 @dataclass(frozen=True)
 class MonitorUrls:
-    """The URLs of one monitor; `url` is the public URL of the service."""
-
     url: str
     monitor_id: str
 
     def beat(self, secret: str) -> str:
-        """The URL that records a beat on GET or POST."""
         return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
 
     def hook(self, secret: str) -> str:
-        """The URL that records a beat for whatever a host's hook posts."""
         return f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}"
 
     def cron(self, secret: str) -> str:
@@ -57,20 +53,16 @@ class MonitorUrls:
 
     @property
     def capsule(self) -> str:
-        """The URL of the last capsule, for the owning key."""
         return f"{self.url}/v1/recorder/capsule/{self.monitor_id}"
 
     @property
     def takeover(self) -> str:
-        """The URL that takes over the monitor on POST."""
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
 
     @property
     def resume(self) -> str:
-        """The URL that resumes the monitor on POST."""
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/resume"
 
 
 def badge_url(url: str, badge_id: str) -> str:
-    """The URL of the badge."""
     return f"{url}/v1/recorder/badge/{badge_id}.svg"

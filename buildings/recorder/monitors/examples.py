@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from buildings.recorder.models import Registered, Resecured, Taken
 
 CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
@@ -10,39 +12,13 @@ RETRIES = "curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null"
 JSON_HEADER = "-H 'Content-Type: application/json'"
 
 
-class WithSecret(Protocol):
-    """A monitor whose secret is known at the moment."""
-
-    @property
-    def monitor_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def secret(self) -> str:
-        """Its secret."""
-        ...
-
-    @property
-    def beat_url(self) -> str:
-        """Its address for beats."""
-        ...
-
-    @property
-    def hook_url(self) -> str | None:
-        """Its address for hooks."""
-        ...
-
-
 class Way(NamedTuple):
-    """One way to send beats: its name, where it goes, and the text to copy."""
-
     name: str
     where: str
     text: str
 
 
-def ways_to_beat(made: WithSecret, *, mcp: str) -> Sequence[Way]:
+def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[Way]:
     """The six ways; `mcp` is the address of the MCP endpoint."""
     capsule = json.dumps(CAPSULE)
     beat = made.beat_url

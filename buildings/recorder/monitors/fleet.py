@@ -1,4 +1,4 @@
-"""How monitors are shown: the fleet of a key, page by page, and the badge, a public SVG image of a monitor's name and state."""
+"""How monitors are shown: the fleet of a key, page by page, what a key owns, and the badge, an image of a monitor's name and state."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,13 @@ from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetVie
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
 from buildings.recorder.monitors.rows import stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
+from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
 from campus import Problem, Request, Response
 from campus.alerts import masked_address, target_state
+from campus.building import Holding, ToolCall
+from campus.caller import Key
 from campus.keys.makers import Maker
 from campus.storage import among, in_snapshot
 
@@ -45,7 +48,6 @@ class Related:
 
 
 def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
-    """One page of a key's monitors."""
     mine = MONITORS.c.owner == lineage
     page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
     rows = page[:limit]
@@ -154,3 +156,21 @@ def badge_svg(name: str, word: str) -> str:
 
 def _by_badge(connection: Connection, *, badge_id: str) -> Row[Any] | None:
     return connection.execute(select(MONITORS).where(MONITORS.c.badge_id == badge_id)).one_or_none()
+
+
+async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
+    """The key's monitors. To keep one is to change its name to the one that it has."""
+    page = partial(read_fleet, lineage=key.lineage, after="", limit=MONITORS_PER_KEY, url=site.url, now=site.state.time.now())
+    fleet = await in_snapshot(site.storage, page)
+    return [
+        Holding(
+            id=monitor.monitor_id,
+            kind=", ".join(["monitor", *(f"{target.kind} {target.address}" for target in monitor.targets)]),
+            name=monitor.name,
+            made_at=monitor.registered_at,
+            made_by=monitor.made_by.id,
+            end=ToolCall("delete_monitor", {"monitor_id": monitor.monitor_id}),
+            keep=ToolCall("update_monitor", {"monitor_id": monitor.monitor_id, "name": monitor.name}),
+        )
+        for monitor in fleet.monitors
+    ]

@@ -54,11 +54,6 @@ class RegistrationRequest:
     warning: str | None = None
     key_ignored: str | None = None
 
-    @property
-    def owner(self) -> str | None:
-        """The lineage of the key that will own it."""
-        return self.by.owner
-
 
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
@@ -73,7 +68,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     state = initial_state(request.schedule, now)
     connection.execute(
         insert(MONITORS).values(
-            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.owner, "name": request.name},
+            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.by.owner, "name": request.name},
             **{**request.schedule._asdict(), **state._asdict(), "registered_at": now, "due_at": state.deadline_at},
             **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
             made_by=request.maker,
@@ -117,7 +112,7 @@ def _result(
         KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
         UNCONFIRMED_NOTE: email is not None and not email.confirmed,
-        WITHOUT_KEY: request.owner is None,
+        WITHOUT_KEY: request.by.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
@@ -132,17 +127,15 @@ def _result(
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
         deadline_at=deadline_at,
-        tier="key" if request.owner else "free",
+        tier="key" if request.by.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
-        resume_url=urls.capsule if request.owner else None,
+        resume_url=urls.capsule if request.by.owner else None,
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 
 
 class _IdempotencyKey(RequestDependency[str | None]):
-    """The Idempotency-Key header of the request."""
-
     def from_scope(self, scope: Scope) -> str | None:
         found = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
         if found is None:
@@ -162,8 +155,6 @@ def CurrentIdempotencyKey() -> str | None:
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """A request with an Idempotency-Key: its sender, the key and its arguments."""
-
     sender: str
     key: str
     arguments: bytes
@@ -175,12 +166,10 @@ class IdempotentRequest:
 
     @property
     def key_digest(self) -> bytes:
-        """The digest under which the answer is stored."""
         return sha256(f"find\n{self.secret}".encode()).digest()
 
     @property
     def request_digest(self) -> bytes:
-        """The digest of the arguments; another request with the same key has another one."""
         return sha256(self.arguments).digest()
 
 

@@ -43,17 +43,14 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
 
 
 def stored_state(row: Row[Any]) -> MonitorState:
-    """The state of the monitor in a row."""
     return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
 
 
 def stored_schedule(row: Row[Any]) -> Schedule:
-    """The schedule of the monitor in a row."""
     return Schedule(row.period, row.grace)
 
 
 def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
-    """What tools say of a monitor's state."""
     return Watched(
         monitor_id=monitor_id,
         state=shown_state(state, now),
@@ -65,7 +62,6 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
 
 
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
-    """Pause or resume a monitor; returns its new state."""
     row = authorized_monitor(connection, credentials)
     return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
 
@@ -78,7 +74,6 @@ def pause_unless_dead(connection: Connection, credentials: Credentials, *, now: 
 
 
 def delete(connection: Connection, credentials: Credentials) -> None:
-    """Delete a monitor and everything that belongs to it."""
     delete_all(connection, [authorized_monitor(connection, credentials)])
 
 

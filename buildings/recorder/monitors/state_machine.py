@@ -19,7 +19,7 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
     apply_event(…, "ok") while up   beats.sql.RECORD_BEATS     tests/recorder/test_bulk_beats.py
     apply_event(…, "deadline")      sweep.sweep                 tests/recorder/test_sweep.py
-    deadline_after_outage           outages.move_deadlines      tests/recorder/test_sweep.py
+    deadline_after_outage           sweep.move_deadlines        tests/recorder/test_sweep.py
 """
 
 from collections.abc import Mapping
@@ -283,7 +283,6 @@ class Outage(NamedTuple):
 
 
 def outage_between(last_tick: datetime | None, now: datetime) -> Outage | None:
-    """The outage between two ticks, if there was one."""
     if last_tick is None or now - last_tick <= LONGEST_GAP:
         return None
     return Outage(last_tick, now)

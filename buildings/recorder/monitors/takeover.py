@@ -9,14 +9,14 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Row, insert, select
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts
-from buildings.recorder.arguments import every, in_minutes
+from buildings.recorder.arguments import minutes
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, new_secret
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, ShownState, apply_event, shown_state
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
-from campus.observability import utc_text
+from campus.observability import counted, every, utc_text
 from campus.secrets import Entropy, digest_of
 
 UNTRUSTED = (
@@ -97,7 +97,7 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
         state="alive",
         deadline_at=recovered.state.deadline_at,
         last=capsules[0] if capsules else None,
-        words=AFTER_TAKEOVER.format(every=every(row.period), seq=row.last_seq or 0),
+        words=AFTER_TAKEOVER.format(every=every(row.period, "minute"), seq=row.last_seq or 0),
     )
 
 
@@ -149,7 +149,10 @@ def _resume(row: Row[Any], state: ShownState, url: str) -> Resume:
     if row.mode in WITHOUT_DEADLINE:
         watch = Call(why="Watch the agent again.", tool="resume_monitor", arguments={"monitor_id": row.id}, http=f"POST {urls.resume}")
         why = PAUSED if row.mode in UNWATCHED else IDLE
-        return Resume(words=WHEN_WITHOUT_DEADLINE.format(why=why, length=in_minutes(row.period + row.grace)), calls=(watch, look))
+        return Resume(
+            words=WHEN_WITHOUT_DEADLINE.format(why=why, length=counted((row.period + row.grace) / minutes(1), "minute")),
+            calls=(watch, look),
+        )
     if state == "dead":
-        return Resume(words=WHEN_DEAD.format(every=every(row.period), seq=row.last_seq or 0), calls=(take, beat))
+        return Resume(words=WHEN_DEAD.format(every=every(row.period, "minute"), seq=row.last_seq or 0), calls=(take, beat))
     return Resume(words=WHEN_NOT_DEAD.format(state=state, deadline=utc_text(row.deadline_at)), calls=(look,))

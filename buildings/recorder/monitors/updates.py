@@ -41,14 +41,6 @@ class MonitorUpdate:
     targets: NewTargets | None
 
 
-@dataclass(frozen=True)
-class Replaced:
-    """What is said of new targets: the secret that signs the alerts to a webhook, and notes."""
-
-    webhook_secret: str | None = None
-    notes: tuple[str, ...] = ()
-
-
 def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
     """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
 
@@ -73,22 +65,26 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     name = row.name if update.name is None else update.name
     maker = update.maker if row.owner == credentials.lineage else row.made_by
     store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **schedule._asdict())
-    replaced = Replaced()
+    webhook_secret: str | None = None
+    notes: tuple[str, ...] = ()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)
-        replaced = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+        webhook_secret, notes = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
     return Updated(
         **dict(watched(row.id, state, now)),
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
-        webhook_secret=replaced.webhook_secret,
-        notes=(*replaced.notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
+        webhook_secret=webhook_secret,
+        notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )
 
 
-def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy) -> Replaced:
+def _replace_targets(
+    connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
+) -> tuple[str | None, tuple[str, ...]]:
+    """The secret that signs the alerts to a new webhook, and notes."""
     webhook = email = None
     to_web, to_mail = targets.addresses.webhook, targets.addresses.email
     if to_web is not None:
@@ -102,7 +98,7 @@ def _replace_targets(connection: Connection, row: Row[Any], targets: NewTargets,
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
     signs = to_web is not None and to_web.channel.signs
-    return Replaced(
+    return (
         signing_secret(webhook.target.secret) if webhook is not None and signs else None,
         tuple(note for note, holds in notes.items() if note and holds),
     )
@@ -115,10 +111,5 @@ def secret_replaced(connection: Connection, credentials: Credentials, *, maker: 
     connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(secret_digest=digest_of(secret), made_by=maker))
     urls = MonitorUrls(url, row.id)
     return Resecured(
-        monitor_id=row.id,
-        name=row.name,
-        secret=secret,
-        beat_url=urls.beat(secret),
-        hook_url=urls.hook(secret),
-        cron=urls.cron(secret),
+        monitor_id=row.id, name=row.name, secret=secret, beat_url=urls.beat(secret), hook_url=urls.hook(secret), cron=urls.cron(secret)
     )

@@ -49,7 +49,6 @@ class Discord(Channel):
         return f"discord:{_webhook_path(address)}"
 
     async def check(self, address: str, client: GuardedClient) -> None:
-        """Ask Discord whether the webhook exists."""
         await super().check(address, client)
         answer = await client.get(_url(address))
         if answer.is_client_error and answer.status_code != RATE_LIMITED:

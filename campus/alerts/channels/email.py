@@ -135,7 +135,6 @@ class Email(Channel):
 
 
 def unsubscribing(url: str) -> dict[str, str]:
-    """The headers by which mail programs offer to unsubscribe."""
     return {"List-Unsubscribe": f"<{url}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
 
 

@@ -30,7 +30,6 @@ class Webhook(Channel):
     signs = True
 
     def recognizes(self, address: str) -> bool:
-        """Every URL."""
         return urlsplit(address).scheme in ("https", "http")
 
     async def send(self, attempt: Attempt, content: Content) -> Outcome:

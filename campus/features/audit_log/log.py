@@ -3,9 +3,8 @@
 Calls are collected in memory and stored every few seconds, without a write per call. The changes of keys are read from their own log.
 """
 
-import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -14,6 +13,7 @@ from sqlalchemy import String, bindparam, cast, delete, literal, null, select, t
 
 from campus.features.audit_log.tables import AuditRow, Tables
 from campus.storage import Storage, UtcDateTime
+from campus.storage.buffers import Buffer
 from campus.storage.tables import CoreTables
 
 ROWS_PER_TRANSACTION = 1_000
@@ -29,7 +29,6 @@ STORE = text(
     " VALUES (:id, :at, :who, :frame, :building, :tool, :outcome, :amount, :request_id) ON CONFLICT (id) DO NOTHING"
 ).bindparams(bindparam("at", type_=UtcDateTime))
 """An entry whose storing was interrupted after its commit is stored again, to no effect."""
-log = logging.getLogger(__name__)
 
 
 class AuditLog:
@@ -39,8 +38,10 @@ class AuditLog:
         self._storage = storage
         self._now = now
         self._kept = kept
-        self._waiting: list[dict[str, Any]] = []
-        self._lost = 0
+        self._buffer: Buffer[str, dict[str, Any]] = Buffer(
+            {}, self._store, at_once=ROWS_PER_TRANSACTION, most=MOST_WAITING, what="entries of the audit log"
+        )
+        self.flush = self._buffer.flush
         self._numbers = count()
         self._process = secrets.token_hex(8)
 
@@ -56,21 +57,13 @@ class AuditLog:
         request_id: str | None = None,
     ) -> None:
         """Note what somebody did; see AuditRow. None is a caller without a key and without a payment."""
-        if len(self._waiting) >= MOST_WAITING:
-            self._lost += 1
-            return
         entry = {"who": who, "frame": frame, "building": building, "tool": tool, "outcome": outcome, "amount": amount}
-        self._waiting.append({"id": f"{next(self._numbers):012x}{self._process}", "at": self._now(), **entry, "request_id": request_id})
+        name = f"{next(self._numbers):012x}{self._process}"
+        self._buffer.put(name, {"id": name, "at": self._now(), **entry, "request_id": request_id})
 
-    async def flush(self) -> None:
-        """Store what was noted; to be called every few seconds and at the end."""
-        if self._lost:
-            log.error("entries of the audit log are lost: they could not be stored in time", extra={"entries": self._lost})
-            self._lost = 0
-        while some := self._waiting[:ROWS_PER_TRANSACTION]:
-            async with self._storage.write() as session:
-                await (await session.connection()).execute(STORE, some)
-            del self._waiting[: len(some)]
+    async def _store(self, entries: Mapping[str, dict[str, Any]]) -> None:
+        async with self._storage.write() as session:
+            await (await session.connection()).execute(STORE, list(entries.values()))
 
     async def delete_old(self) -> None:
         """Delete the entries that have been kept for long enough, so many at a time that no call waits long for it."""

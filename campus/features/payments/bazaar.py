@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from twins import QUERY_METHODS, Operation, Parameter, resolve_reference
+from twins import QUERY_METHODS, Operation, Parameter, resolve_reference, with_parts
 
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,17 +23,7 @@ ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
 OUTPUT_KEYWORDS = ("type", "enum", "const", "format", "required")
-DEEPEST_EXAMPLE = 8
-"""In deeper levels of an example, lists are empty and nullable values are null."""
-TEXTS = {
-    "date": "2026-01-31",
-    "date-time": "2026-01-31T12:00:00Z",
-    "time": "12:00:00Z",
-    "duration": "PT1M",
-    "uri": "https://example.com/",
-    "email": "someone@example.com",
-    "uuid": "123e4567-e89b-12d3-a456-426614174000",
-}
+PARTS = ("anyOf", "oneOf", "allOf", "items", "properties")
 Schema = Mapping[str, Any]
 
 
@@ -120,9 +110,9 @@ def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
     """
     root: Schema = operation.answer_schema or {"type": "object"}
     schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root)]
-    examples = [example_of(root, root), example_of(root, root, brief=True)]
+    examples = [operation.examples.answer(word="text", brief=brief) for brief in (False, True)]
     for example, schema in [*product(examples, schemas), ({}, schemas[-1]), *product(examples, [ANY_OBJECT])]:
-        if len(to_json([example, schema])) <= budget:
+        if example is not None and len(to_json([example, schema])) <= budget:
             return example, _of_answers(schema)
     return {}, _of_answers(ANY_OBJECT)
 
@@ -160,90 +150,7 @@ def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) 
     keywords = list(keep)
     if "$ref" in schema:
         return _slim(resolve_reference(schema["$ref"], root), root, keep=keywords, depth=depth + 1)
-    found = {keyword: schema[keyword] for keyword in keywords if keyword in schema}
+    found = {keyword: schema[keyword] for keyword in (*keywords, *PARTS) if keyword in schema}
     if isinstance(text := found.get("description"), str):
         found["description"] = text.partition(". ")[0]
-    for arms in ("anyOf", "oneOf", "allOf"):
-        if arms in schema:
-            found[arms] = [_slim(arm, root, keep=keywords, depth=depth + 1) for arm in schema[arms]]
-    if isinstance(schema.get("items"), Mapping):
-        found["items"] = _slim(schema["items"], root, keep=keywords, depth=depth + 1)
-    if "properties" in schema:
-        found["properties"] = {name: _slim(part, root, keep=keywords, depth=depth + 1) for name, part in schema["properties"].items()}
-    return found
-
-
-def example_of(schema: Schema, root: Schema, *, brief: bool = False, depth: int = 0) -> Any:
-    """An example of what a schema describes, always the same for the same schema: its own (examples, const, enum) or the simplest value.
-
-    An object gets its required members. `root` is the document that its references point into. In a brief example lists are empty,
-    nullable values are null, and a schema's own examples of whole objects or lists are not used.
-    """
-    brief = brief or depth > DEEPEST_EXAMPLE
-    if "$ref" in schema:
-        return example_of({**resolve_reference(schema["$ref"], root), **_without_reference(schema)}, root, brief=brief, depth=depth + 1)
-    if brief and _is_nullable(schema):
-        return None
-    for keyword in ("examples", "enum"):
-        if schema.get(keyword) and not (brief and isinstance(schema[keyword][0], dict | list)):
-            return schema[keyword][0]
-    if "const" in schema:
-        return schema["const"]
-    for arms in ("anyOf", "oneOf"):
-        if arms in schema:
-            arm = next((each for each in schema[arms] if each.get("type") != "null"), {"type": "null"})
-            return example_of(arm, root, brief=brief, depth=depth + 1)
-    if parts := [example_of(each, root, brief=brief, depth=depth + 1) for each in schema.get("allOf", ())]:
-        return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()} or parts[0]
-    return _of_type(schema, root, brief=brief, depth=depth)
-
-
-def _of_type(schema: Schema, root: Schema, *, brief: bool, depth: int) -> Any:
-    match _type_of(schema):
-        case "object":
-            required = {name: schema.get("properties", {}).get(name, {}) for name in schema.get("required", ())}
-            return {name: example_of(part, root, brief=brief, depth=depth + 1) for name, part in required.items()}
-        case "array":
-            return _list(schema, root, brief=brief, depth=depth)
-        case "string":
-            return TEXTS.get(schema.get("format", ""), "text")
-        case "integer" | "number":
-            return _number(schema)
-        case "boolean":
-            return schema.get("default") is True
-    return None
-
-
-def _list(schema: Schema, root: Schema, *, brief: bool, depth: int) -> list[Any]:
-    first = [example_of(each, root, brief=brief, depth=depth + 1) for each in schema.get("prefixItems", ())]
-    wanted = max(schema.get("minItems", 0), 0 if brief else 1) - len(first)
-    items = schema.get("items")
-    if wanted <= 0 or not isinstance(items, Mapping):
-        return first
-    return first + [example_of(items, root, brief=brief, depth=depth + 1)] * wanted
-
-
-def _number(schema: Schema) -> int | float:
-    least = schema.get("minimum")
-    most = schema.get("maximum")
-    if "exclusiveMinimum" in schema:
-        least = schema["exclusiveMinimum"] + 1
-    number: int | float = 1 if least is None else max(least, 1)
-    return number if most is None else min(number, most)
-
-
-def _type_of(schema: Schema) -> str | None:
-    declared = schema.get("type")
-    if isinstance(declared, list):
-        return next((each for each in declared if each != "null"), None)
-    return declared or ("object" if schema.get("properties") else None)
-
-
-def _is_nullable(schema: Schema) -> bool:
-    declared = schema.get("type")
-    arms = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return (isinstance(declared, list) and "null" in declared) or any(arm.get("type") == "null" for arm in arms)
-
-
-def _without_reference(schema: Schema) -> Schema:
-    return {name: value for name, value in schema.items() if name != "$ref"}
+    return with_parts(found, lambda part, *_: _slim(part, root, keep=keywords, depth=depth + 1) if isinstance(part, Mapping) else part)

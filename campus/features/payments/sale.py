@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.addresses import network_of
+from campus.caller import Way
 from campus.catalog.parts import FeatureSite
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
@@ -21,9 +22,10 @@ from campus.features.payments.states import not_sold
 from campus.features.payments.tables import PaymentRow
 from campus.features.payments.terms import Pricing, without_terms
 from campus.features.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
+from campus.idempotency_keys import idempotency_key_in
 from campus.pricing import Offer
-from campus.steps import PAID, RECEIPT, GatedCall, Opening, Purchase, Receipt, Sold, Step
-from twins import Problem
+from campus.steps import PAID, Answered, GatedCall, Opening, Purchase, Sold, Step, Unlock
+from twins import QUERY_METHODS, Problem
 
 PLACEHOLDERS = str.maketrans({"{": ":", "}": None})
 """How the URL of a payment's terms names a part of the path that has no value."""
@@ -45,6 +47,7 @@ class Sale(Step):
     def __init__(self, site: FeatureSite[Any, Any]) -> None:
         self._site = site
         self._metrics = site.metrics.calls
+        self.unlocks = self._unlocks if site.settings else None
 
     @property
     def _selling(self) -> Selling | None:
@@ -59,6 +62,18 @@ class Sale(Step):
             return ForKeysAlone(call, refusal, per_call=selling is not None)
         return SoldCall(call, offer, refusal, payment_of(call), selling, self._metrics)
 
+    def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
+        """See Step."""
+        if not offer.is_sold_per_call or way == "connected":
+            return None
+        price = "the price of the product" if offer.price is None else f"${offer.price}"
+        get = "with x402: pay the terms that this call returns when it contains no payment"
+        return Unlock(
+            f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again.",
+            f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it.",
+            None if offer.price is None else {"per_call": str(offer.price), "get": get},
+        )
+
     async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
         """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
         if (selling := self._selling) is None or not selling.pricing.sells(offer):
@@ -70,7 +85,7 @@ class Sale(Step):
         if payment is None:
             return None
         resource = selling.pricing.resource(offer, await call.canonical())
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
         address: str = (call.scope.get("client") or ("",))[0]
         payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {network_of(address)}"
         digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
@@ -86,7 +101,7 @@ class Sale(Step):
         row = await session.get(PaymentRow, payment)
         if row is not None and row.state in ("reserved", "settling", "unknown"):
             return Sold(is_known=False)  # the reconciler finds out
-        return Sold(is_known=True, receipt=receipt_with(receipt_of(row)) if row is not None and row.state == "settled" else None)
+        return Sold(is_known=True, meta={RECEIPT_META: receipt_of(row)} if row is not None and row.state == "settled" else None)
 
     def headers(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
         """See TaskSeller."""
@@ -133,8 +148,8 @@ class SoldCall:
         with call.waiting():
             if self.payment is not None:
                 return await self._bought(self.payment, run)
-            sent = await call.sent() if call.is_quoted(self.offer) else None
-            request = PaidRequest(call.scope, call.frame, call.method, call.idempotency_key(sent))
+            sent = await call.sent() if is_quoted(call, self.offer) else None
+            request = PaidRequest(call.scope, call.frame, call.method, idempotency_key_in(call.scope, call.meta, sent))
             shown = None if sent is None else await _as_far_as_valid(call, sent)
             return await self._delivered(await self.selling.bought_before(self.refusal, self.offer, shown, request), None)
 
@@ -142,7 +157,7 @@ class SoldCall:
         """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
         call = self.call
         arguments = await call.canonical()
-        key = purchase_key(payment, call.idempotency_key(await call.sent()))
+        key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
         request = PaidRequest(call.scope, call.frame, call.method, key)
         made: list[Any] = []
 
@@ -173,9 +188,7 @@ class SoldCall:
         context, ends, body = context_of(self.call.scope), self.offer.access.ends, sold.answer.body
         if ends is not None and (end := await context.site.keys.end_of_renewal(sold.payment)) is not None:
             body, made = to_json({**from_json(body), ends: end}), None
-        receipt = receipt_with(sold.receipt)
-        RECEIPT.note(context, receipt)
-        return self.call.delivered(body, receipt, made)
+        return self.call.answered(Answered(body, receipt_headers(sold.receipt), {RECEIPT_META: dict(sold.receipt)}), made)
 
     async def _check_renewal(self, product: str, key_id: str) -> None:
         try:
@@ -184,14 +197,18 @@ class SoldCall:
             raise not_sold(str(refused)) from None
 
 
-def receipt_with(receipt: Mapping[str, Any]) -> Receipt:
-    """x402's receipt as both frames send it."""
-    return Receipt(receipt_headers(receipt), {RECEIPT_META: dict(receipt)})
-
-
 def payment_of(call: GatedCall[Any]) -> Payment | None:
     """The payment that a call brings. Problem 400 `invalid_payment` for one that cannot be read."""
     return payment_in_headers(call.scope) if call.frame == "http" else payment_in_meta(call.meta)
+
+
+def is_quoted(call: GatedCall[Any], offer: Offer) -> bool:
+    """Whether a call without a payment has its arguments read, for terms that name them.
+
+    A body is worth reading only if it sets the price, or may ask for what was bought before.
+    """
+    is_read = call.frame == "mcp" or call.method in QUERY_METHODS
+    return is_read or offer.access.sells is not None or idempotency_key_in(call.scope) is not None
 
 
 async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -230,7 +230,7 @@ async def _keeping(leases: Leases, ledger: Ledger) -> AsyncIterator[None]:
     """Renew the leases while this is open; write the last counts at the end."""
     tasks = anyio.create_task_group()
     await tasks.__aenter__()
-    tasks.start_soon(leases.lease.keep, leases.renew, "payments")
+    tasks.start_soon(partial(leases.lease.keep, leases.renew, of="payments"))
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from campus.features.payments.payment import Sale, ServiceListing
 from campus.features.payments.wire import PAYMENT_IDENTIFIER, TERMS_META, encoded, payment_identifier
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 from campus.pricing import Offer, Price, task_seconds
-from campus.problems import RefusalWithMeta
+from campus.steps import Explained
 from twins import FieldError, Operation, Problem, invalid_request, pointer_to
 
 SCHEME = "exact"
@@ -134,8 +134,14 @@ def catalog_entry(service: ServiceListing | None) -> dict[str, Any]:
     return {"serviceName": service.name, "tags": list(service.tags), **icon}
 
 
-class PaymentRequired(RefusalWithMeta):
-    """A 402 that carries the terms. x402's clients read them in the body; Cloudflare's reads only `_meta`, which has what it signs."""
+class PaymentRequired(Explained):
+    """A 402 that carries the terms."""
+
+    def meta(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What a client needs to sign a payment, and no more: Cloudflare's reads only `_meta`. The terms for HTTP have none."""
+        if "resource" not in body:  # those for HTTP, of a task begun there
+            return None
+        return {TERMS_META: {"x402Version": body["x402Version"], "resource": {"url": body["resource"]["url"]}, "accepts": body["accepts"]}}
 
     def __init__(self, refusal: Problem, rendered: RenderedTerms) -> None:
         super().__init__(
@@ -147,11 +153,6 @@ class PaymentRequired(RefusalWithMeta):
             **refusal.more,
             **rendered.members,
         )
-
-    def meta(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        if "resource" not in body:  # the terms for HTTP, of a task begun there
-            return None
-        return {TERMS_META: {"x402Version": body["x402Version"], "resource": {"url": body["resource"]["url"]}, "accepts": body["accepts"]}}
 
 
 def without_terms(refusal: Problem, url: str, description: str, *, per_call: bool) -> PaymentRequired:
@@ -241,17 +242,6 @@ class Pricing:
 
     def sells(self, offer: Offer) -> bool:
         return (offer.building, offer.tool) in self._paid_tools
-
-    def how(self, offer: Offer) -> str:
-        """See Seller, as for the two that follow."""
-        price = "the price of the product" if offer.price is None else f"${offer.price}"
-        return f"Pay {price} for this call with x402: sign the payment terms in this answer and send the call again."
-
-    def how_without_the_key(self, offer: Offer) -> str:
-        return f"Or pay ${offer.price} for this call with x402: without the key it returns the terms, and a payment opens it."
-
-    def unlock(self, offer: Offer) -> dict[str, Any]:
-        return {"per_call": str(offer.price), "get": "with x402: pay the terms that this call returns when it contains no payment"}
 
     def paid_tools(self) -> Iterator[PaidTool]:
         return iter(self._paid_tools.values())

@@ -27,9 +27,9 @@ from campus.paywall.admission import Paywall
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
 from campus.pricing import task_seconds
-from campus.problems import EXPLAINED_AT, storage_problem, storage_unavailable, task_cancelled, task_interrupted, task_key_ended
+from campus.problems import EXPLAINED_AT, fixed_problem, storage_problem
 from campus.secrets import random_base62
-from campus.steps import RECEIPT, GatedCall, Purchase, Receipt
+from campus.steps import Answered, GatedCall, Purchase
 from twins import (
     Answer,
     Problem,
@@ -54,12 +54,8 @@ LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed", "key_ended": "failed"}
 """What callers are told of a task's state, where it is another word."""
-WITHOUT_RESULT: Mapping[str, Callable[[], Problem]] = {
-    "cancelled": task_cancelled,
-    "interrupted": task_interrupted,
-    "key_ended": task_key_ended,
-}
-"""Why a task in this state has no result and never will."""
+WITHOUT_RESULT: Mapping[str, str] = {"cancelled": "task_cancelled", "interrupted": "task_interrupted", "key_ended": "task_key_ended"}
+"""Why a task in this state has no result and never will, as the code of a problem."""
 log = logging.getLogger(__name__)
 
 
@@ -94,7 +90,6 @@ class TaskCall:
         self.begun = Begun()
         self.method, self.meta = call.method, call.meta
         self.sent, self.canonical = call.sent, call.canonical
-        self.is_quoted, self.idempotency_key = call.is_quoted, call.idempotency_key
         self._run_tool = run_tool
 
     def run(self) -> Awaitable[ToolResult]:
@@ -109,8 +104,9 @@ class TaskCall:
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def delivered(self, body: bytes, receipt: Receipt, made: ToolResult | None) -> ToolResult:
-        return _with_meta(made or result_of(body, self.served_by.operation), receipt.meta)
+    def answered(self, answer: Answered, made: ToolResult | None) -> ToolResult:
+        context_of(self.scope).added = answer.meta
+        return _with_meta(made or result_of(answer.body, self.served_by.operation), answer.meta)
 
 
 class BackgroundTasks:
@@ -155,10 +151,9 @@ class BackgroundTasks:
         if begun.task is not None:
             return begun.task
         if begun.result is not None:
-            if (receipt := RECEIPT.of(context_of(background.scope))) is not None:
-                RECEIPT.note(context_of(call.scope), receipt)
+            context_of(call.scope).added = context_of(background.scope).added
             return begun.result
-        raise begun.error or storage_unavailable()
+        raise begun.error or fixed_problem("storage_unavailable")
 
     async def over_http(self, call: GatedCall[Any]) -> Answer | None:
         """The answer to a call that runs as a task; None for one that does not."""
@@ -213,7 +208,7 @@ class BackgroundTasks:
         try:
             if error is not None:
                 result = refusal(problem_of(error, call.served_by.operation, call.scope), call.scope)
-            is_charged = error is None and RECEIPT.of(context_of(call.scope)) is not None
+            is_charged = error is None and bool(context_of(call.scope).added)
             stored = None if result is None else result_as_json(result)
             await self._store.conclude(begun.task.id, stored, kept_until=self._kept_until(call), is_charged=is_charged)
         except Exception as failure:  # nothing must end the runner; the task is concluded when its lease has ended
@@ -232,13 +227,13 @@ class BackgroundTasks:
         with self._runner.running(task.id, seconds=seconds, maker=caller.maker) as scope:
             result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
-            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else task_cancelled()
+            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else fixed_problem("task_cancelled")
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
         is_sold = caller.payment is not None and not result.is_error
         if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
-            raise task_cancelled()
+            raise fixed_problem("task_cancelled")
         return result
 
     async def _stored(self, call: TaskCall, caller: Caller, seconds: int) -> TaskRow:
@@ -284,7 +279,7 @@ class BackgroundTasks:
         if scope["method"] == "DELETE":
             return json_answer(self._view(await self.cancelled(task)))
         if task.status in WITHOUT_RESULT:
-            raise WITHOUT_RESULT[task.status]()
+            raise fixed_problem(WITHOUT_RESULT[task.status])
         if task.result is None or task.status != "completed":
             return self._accepted(task)
         return self._answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])

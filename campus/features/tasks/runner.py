@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -47,7 +48,7 @@ class TaskRunner:
     async def run(self) -> None:
         """Run what is started, until cancelled."""
         async with anyio.create_task_group() as tasks, self._begun, self._waiting:
-            tasks.start_soon(LEASE.keep, self.renew, "tasks")
+            tasks.start_soon(partial(LEASE.keep, self.renew, of="tasks"))
             async for work in self._waiting:
                 tasks.start_soon(work)
 

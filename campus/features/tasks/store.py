@@ -13,7 +13,7 @@ The process that runs a task renews its lease. After the end of the lease whoeve
 interrupted, a charging one is what its payment is. A process that comes too late changes nothing, and then charges nothing.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.features.tasks.tables import TaskRow
 from campus.shares import Counts
-from campus.steps import Receipt, Sold, TaskSeller
+from campus.steps import Sold, TaskSeller
 from campus.storage import Storage
 from campus.storage.leases import Lease, is_held
 from twins import Problem
@@ -167,9 +167,9 @@ class TaskStore:
             sold = await self.seller.sold(session, task.payment)
         if not sold.is_known:
             return
-        if sold.receipt is not None and task.result is not None:
+        if sold.meta is not None and task.result is not None:
             task.status = "completed"
-            task.result = _with_receipt(task.result, sold.receipt)
+            task.result = _with_receipt(task.result, sold.meta)
         else:
             task.status = "interrupted"
             task.result = task.purchase = None
@@ -177,9 +177,9 @@ class TaskStore:
         task.updated_at = self.now()
 
 
-def _with_receipt(result: bytes, receipt: Receipt) -> bytes:
+def _with_receipt(result: bytes, receipt: Mapping[str, Any]) -> bytes:
     members = from_json(result)
-    return to_json({**members, "_meta": {**members.get("_meta", {}), **receipt.meta}})
+    return to_json({**members, "_meta": {**members.get("_meta", {}), **receipt}})
 
 
 def too_many_tasks(detail: str, seconds: int) -> Problem:

@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table, unless campus's own step 0014 made it, before it was a feature's."""
+    """Make the table."""
     op.create_table(
         "audit_log",
         sa.Column("id", sa.String(), nullable=False),
@@ -21,6 +21,5 @@ def upgrade() -> None:
         sa.Column("amount", sa.BigInteger(), nullable=True),
         sa.Column("request_id", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit_log")),
-        if_not_exists=True,
     )
-    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at"], if_not_exists=True)
+    op.create_index(op.f("ix_audit_log_at"), "audit_log", ["at"])

@@ -8,8 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table, instead of campus's own of step 0015. In PostgreSQL it is unlogged: it holds a minute."""
-    op.execute("DROP TABLE IF EXISTS spent_limits")
+    """Make the table. In PostgreSQL it is unlogged: it holds a minute, and nobody waits for a disk or a standby to store it."""
     op.create_table(
         "limits_spent",
         sa.Column("name", sa.String(), nullable=False),

@@ -1,0 +1,262 @@
+"""Lists and their archive, feeds, forecasts and their grades, the history of EPSS, NVD's records, and watches with their outbox."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    _create_lists()
+    _create_feeds()
+    _create_forecasts()
+    _create_epss()
+    _create_nvd()
+    _create_owners_and_targets()
+    _create_watches()
+    _create_alerts()
+
+
+def _create_lists() -> None:
+    op.create_table(
+        "latest_list",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ranked", sa.LargeBinary(), nullable=False),
+        sa.Column("facts", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_latest_list")),
+    )
+    op.create_table(
+        "brief_edition",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("brief", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_brief_edition")),
+    )
+    op.create_table(
+        "edition_set",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("base_day", sa.Date(), nullable=True),
+        sa.Column("base_edition", sa.Integer(), nullable=True),
+        sa.Column("ranked", sa.LargeBinary(), nullable=False),
+        sa.Column("kev", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_edition_set")),
+    )
+    op.create_table(
+        "ransomware_flip",
+        sa.Column("cve_id", sa.String(), nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.PrimaryKeyConstraint("cve_id", "day", name=op.f("pk_ransomware_flip")),
+    )
+
+
+def _create_feeds() -> None:
+    op.create_table(
+        "feed_state",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("url", sa.String(), nullable=True),
+        sa.Column("etag", sa.String(), nullable=True),
+        sa.Column("last_modified", sa.String(), nullable=True),
+        sa.Column("failed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("failure", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_feed_state")),
+    )
+    op.create_table(
+        "feed_url",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("label", sa.String(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("made_by", sa.String(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_feed_url")),
+        sa.UniqueConstraint("digest", name=op.f("uq_feed_url_digest")),
+    )
+    op.create_index(op.f("ix_feed_url_lineage"), "feed_url", ["lineage"])
+
+
+def _create_forecasts() -> None:
+    op.create_table(
+        "archived_forecast",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("forecast", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("day", name=op.f("pk_archived_forecast")),
+    )
+    op.create_table(
+        "ranking_order",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("ranking", sa.String(), nullable=False),
+        sa.Column("leading", sa.Integer(), nullable=False),
+        sa.Column("total", sa.Integer(), nullable=False),
+        sa.Column("numbers", sa.LargeBinary(), nullable=False),
+        sa.Column("grade", sa.LargeBinary(), nullable=True),
+        sa.Column("is_final", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("day", "ranking", name=op.f("pk_ranking_order")),
+    )
+    op.create_table(
+        "graded_record",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("record", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_graded_record")),
+    )
+
+
+def _create_epss() -> None:
+    op.create_table(
+        "epss_day",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("model", sa.String(), nullable=False),
+        sa.Column("next_day", sa.Date(), nullable=True),
+        sa.PrimaryKeyConstraint("day", name=op.f("pk_epss_day")),
+    )
+    op.create_table(
+        "epss_block",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("block", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("scores", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("day", "block", name=op.f("pk_epss_block")),
+    )
+
+
+def _create_nvd() -> None:
+    op.create_table(
+        "nvd_page",
+        sa.Column("page", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("records", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("page", name=op.f("pk_nvd_page")),
+    )
+    op.create_table(
+        "nvd_state",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("entries", sa.Integer(), nullable=False),
+        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("position", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_nvd_state")),
+    )
+    op.create_table(
+        "nvd_descriptions",
+        sa.Column("block", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("packed", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("block", name=op.f("pk_nvd_descriptions")),
+    )
+    op.create_index(op.f("ix_nvd_page_version"), "nvd_page", ["version"])
+
+
+def _create_owners_and_targets() -> None:
+    op.create_table(
+        "watch_owner",
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("ends_at", sa.BigInteger(), nullable=False),
+        sa.Column("paused_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("lineage", name=op.f("pk_watch_owner")),
+    )
+    op.create_table(
+        "target",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.Column("identity", sa.LargeBinary(), nullable=False),
+        sa.Column("secret", sa.LargeBinary(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("verified_at", sa.BigInteger(), nullable=True),
+        sa.Column("disabled_at", sa.BigInteger(), nullable=True),
+        sa.Column("disabled_because", sa.String(), nullable=True),
+        sa.Column("next_try_at", sa.BigInteger(), nullable=True),
+        sa.Column("tried_at", sa.BigInteger(), nullable=True),
+        sa.Column("hold_until", sa.BigInteger(), nullable=True),
+        sa.Column("leased_until", sa.BigInteger(), nullable=True),
+        sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("failing_since", sa.BigInteger(), nullable=True),
+        sa.Column("last_error", sa.String(), nullable=True),
+        sa.Column("host", sa.String(), server_default="", nullable=False),
+        sa.Column("sender", sa.String(), server_default="", nullable=False),
+        sa.Column("health", sa.String(), server_default="new", nullable=False),
+        sa.Column("answered_at", sa.BigInteger(), nullable=True),
+        sa.Column("burst", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("burst_since", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_target")),
+        sa.UniqueConstraint("identity", name=op.f("uq_target_identity")),
+    )
+    _index_where("ix_target_due", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
+    _index_where("ix_target_sender", ["sender", "host"], "owner IS NULL")
+    _index_where("ix_target_failing", ["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL")
+    _index_where("ix_target_disabled", ["disabled_at", "id"], "disabled_at IS NOT NULL")
+    _index_where("ix_target_unconfirmed", ["id"], "verified_at IS NULL AND disabled_at IS NULL")
+
+
+def _create_watches() -> None:
+    op.create_table(
+        "watch",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("criteria", sa.LargeBinary(), nullable=False),
+        sa.Column("least_score", sa.Float(), nullable=False),
+        sa.Column("made_at", sa.BigInteger(), nullable=False),
+        sa.Column("webhook_id", sa.String(), nullable=True),
+        sa.Column("email_id", sa.String(), nullable=True),
+        sa.Column("known", sa.LargeBinary(), nullable=False),
+        sa.Column("needs_baseline", sa.Boolean(), nullable=False),
+        sa.Column("nvd_complete", sa.Boolean(), nullable=False),
+        sa.Column("told", sa.Integer(), nullable=False),
+        sa.Column("last_news_at", sa.BigInteger(), nullable=True),
+        sa.Column("made_by", sa.String(), server_default="", nullable=False),
+        sa.Column("stopped_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["lineage"], ["watch_owner.lineage"], name=op.f("fk_watch_lineage")),
+        sa.ForeignKeyConstraint(["webhook_id"], ["target.id"], name=op.f("fk_watch_webhook_id")),
+        sa.ForeignKeyConstraint(["email_id"], ["target.id"], name=op.f("fk_watch_email_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_watch")),
+    )
+    for column in ("lineage", "least_score", "webhook_id", "email_id", "made_by"):
+        op.create_index(op.f(f"ix_watch_{column}"), "watch", [column])
+    op.create_table(
+        "watch_news",
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("watch_id", sa.String(), nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("found", sa.Integer(), nullable=False),
+        sa.Column("entries", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_watch_news_watch_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_watch_news")),
+        sqlite_autoincrement=True,
+    )
+    for column in ("watch_id", "at"):
+        op.create_index(op.f(f"ix_watch_news_{column}"), "watch_news", [column])
+
+
+def _create_alerts() -> None:
+    op.create_table(
+        "alert",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("watch_id", sa.String(), nullable=True),
+        sa.Column("news", sa.Integer(), nullable=True),
+        sa.Column("omitted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("omitted_since", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
+        sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_alert_watch_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["news"], ["watch_news.number"], name=op.f("fk_alert_news"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
+    )
+    op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
+    for column in ("watch_id", "news"):
+        op.create_index(op.f(f"ix_alert_{column}"), "alert", [column])
+
+
+def _index_where(name: str, columns: list[str], condition: str) -> None:
+    op.create_index(name, "target", columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))

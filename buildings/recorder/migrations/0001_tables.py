@@ -1,0 +1,210 @@
+"""Monitors, their capsules and owners, the targets of alerts, the outbox and what was delivered, and outages of the recorder."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Make the eleven tables."""
+    _make_independent_tables()
+    _make_targets()
+    _make_monitors()
+    _make_tables_of_monitors()
+    _make_alerts()
+
+
+def _make_independent_tables() -> None:
+    """Owners, stored answers to registrations, the time of the last sweep, and the outages that are not handled to the end."""
+    op.create_table(
+        "owner",
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("monitors", sa.Integer(), nullable=False),
+        sa.Column("ends_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("lineage", name=op.f("pk_owner")),
+    )
+    op.create_table(
+        "reply",
+        sa.Column("key_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("request_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("sealed", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("key_digest", name=op.f("pk_reply")),
+    )
+    op.create_table(
+        "tick",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tick")),
+    )
+    op.create_table(
+        "outage",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("began_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=False),
+        sa.Column("lost_by", sa.BigInteger(), nullable=False),
+        sa.Column("moved_to", sa.String(), nullable=True),
+        sa.Column("told_to", sa.String(), nullable=False),
+        sa.Column("told_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_outage")),
+    )
+
+
+def _make_targets() -> None:
+    op.create_table(
+        "target",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.Column("identity", sa.LargeBinary(), nullable=False),
+        sa.Column("secret", sa.LargeBinary(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("verified_at", sa.BigInteger(), nullable=True),
+        sa.Column("disabled_at", sa.BigInteger(), nullable=True),
+        sa.Column("disabled_because", sa.String(), nullable=True),
+        sa.Column("next_try_at", sa.BigInteger(), nullable=True),
+        sa.Column("tried_at", sa.BigInteger(), nullable=True),
+        sa.Column("hold_until", sa.BigInteger(), nullable=True),
+        sa.Column("leased_until", sa.BigInteger(), nullable=True),
+        sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("failing_since", sa.BigInteger(), nullable=True),
+        sa.Column("last_error", sa.String(), nullable=True),
+        sa.Column("host", sa.String(), server_default="", nullable=False),
+        sa.Column("sender", sa.String(), server_default="", nullable=False),
+        sa.Column("health", sa.String(), server_default="new", nullable=False),
+        sa.Column("answered_at", sa.BigInteger(), nullable=True),
+        sa.Column("burst", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("burst_since", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_target_owner")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_target")),
+        sa.UniqueConstraint("identity", name=op.f("uq_target_identity")),
+    )
+    _index_where("ix_target_due", "target", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
+    _index_where("ix_target_sender", "target", ["sender", "host"], "owner IS NULL")
+    _index_where("ix_target_failing", "target", ["failing_since", "id"], "failing_since IS NOT NULL AND disabled_at IS NULL")
+    _index_where("ix_target_disabled", "target", ["disabled_at", "id"], "disabled_at IS NOT NULL")
+    _index_where("ix_target_unconfirmed", "target", ["id"], "verified_at IS NULL AND disabled_at IS NULL")
+
+
+def _make_monitors() -> None:
+    op.create_table(
+        "monitor",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("secret_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("badge_id", sa.String(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("period", sa.BigInteger(), nullable=False),
+        sa.Column("grace", sa.BigInteger(), nullable=False),
+        sa.Column("registered_at", sa.BigInteger(), nullable=False),
+        sa.Column("mode", sa.String(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.Column("alive_at", sa.BigInteger(), nullable=False),
+        sa.Column("expected_at", sa.BigInteger(), nullable=False),
+        sa.Column("deadline_at", sa.BigInteger(), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("run_since", sa.BigInteger(), nullable=True),
+        sa.Column("down", sa.BigInteger(), nullable=False),
+        sa.Column("still", sa.BigInteger(), nullable=False),
+        sa.Column("unverified", sa.Boolean(), nullable=False),
+        sa.Column("last_beat_at", sa.BigInteger(), nullable=True),
+        sa.Column("beats", sa.BigInteger(), nullable=False),
+        sa.Column("history", sa.LargeBinary(), nullable=False),
+        sa.Column("minute", sa.Integer(), nullable=False),
+        sa.Column("minute_beats", sa.Integer(), nullable=False),
+        sa.Column("capsules", sa.Integer(), nullable=False),
+        sa.Column("last_seq", sa.BigInteger(), nullable=True),
+        sa.Column("fence", sa.Integer(), nullable=False),
+        sa.Column("expiry_told_at", sa.BigInteger(), nullable=True),
+        sa.Column("first_beat_at", sa.BigInteger(), nullable=True),
+        sa.Column("made_by", sa.String(), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), server_default="0", nullable=False),
+        sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_monitor")),
+        sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
+    )
+    _index_where("ix_monitor_due", "monitor", ["due_at"], "mode = 'up'")
+    op.create_index("ix_monitor_owner", "monitor", ["owner", "id"])
+    if op.get_bind().dialect.name == "postgresql":  # pages keep room for the next version of their rows
+        op.execute("ALTER TABLE monitor SET (fillfactor = 75)")
+
+
+def _make_tables_of_monitors() -> None:
+    """Which targets a monitor's alerts go to, its last capsules, and the secrets that a takeover retired."""
+    op.create_table(
+        "monitor_target",
+        sa.Column("monitor_id", sa.String(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("place", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_monitor_target_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_monitor_target_target_id")),
+        sa.PrimaryKeyConstraint("monitor_id", "target_id", name=op.f("pk_monitor_target")),
+    )
+    op.create_index(op.f("ix_monitor_target_target_id"), "monitor_target", ["target_id"])
+    op.create_table(
+        "capsule",
+        sa.Column("monitor_id", sa.String(), nullable=False),
+        sa.Column("slot", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=True),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_capsule_monitor_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("monitor_id", "slot", name=op.f("pk_capsule")),
+    )
+    op.create_table(
+        "retired_secret",
+        sa.Column("monitor_id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_retired_secret_monitor_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("monitor_id", "digest", name=op.f("pk_retired_secret")),
+    )
+
+
+def _make_alerts() -> None:
+    """The outbox of alerts, and those that were delivered."""
+    op.create_table(
+        "alert",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("monitor_id", sa.String(), nullable=True),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.Column("until", sa.BigInteger(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("last_beat_at", sa.BigInteger(), nullable=True),
+        sa.Column("message_id", sa.String(), nullable=True),
+        sa.Column("omitted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("omitted_since", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_alert_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
+        sa.UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
+    )
+    op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
+    op.create_table(
+        "delivery",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("message_id", sa.String(), nullable=False),
+        sa.Column("delivered_at", sa.BigInteger(), nullable=False),
+        sa.Column("monitor_id", sa.String(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_delivery_monitor_id"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_delivery_target_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_delivery")),
+    )
+    op.create_index("ix_delivery_target_id", "delivery", ["target_id", "id"])
+    op.create_index(op.f("ix_delivery_monitor_id"), "delivery", ["monitor_id"])
+
+
+def _index_where(name: str, table: str, columns: list[str], condition: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))

@@ -1,0 +1,126 @@
+"""The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from campus.building import Building
+from campus.catalog.plan import Plan
+from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
+from campus.features.discovery.crawlers import (
+    LINKSET_TYPE,
+    SKILL_PATH,
+    api_catalog,
+    llms_txt,
+    pages_in,
+    robots_txt,
+    security_txt,
+    sitemap_xml,
+    skill_md,
+    skills_index,
+)
+from campus.http.service_routes import Document
+from campus.http_parts import HttpPart
+from twins import ANY, RouteEntry
+
+API_CATALOG = "/.well-known/api-catalog"
+CONNECT = "/connect"
+LINKS = ", ".join(
+    [
+        f'<{API_CATALOG}>; rel="api-catalog"; type="application/linkset+json"',
+        '</v1/openapi.json>; rel="service-desc"; type="application/json"',
+        '</docs/api>; rel="service-doc"; type="text/html"',
+        '</llms.txt>; rel="describedby"; type="text/plain"',
+        '</.well-known/ai-catalog.json>; rel="ai-catalog"; type="application/ai-catalog+json"',
+    ]
+)
+"""The Link header of pages (RFC 8288, RFC 9727)."""
+XML = "application/xml; charset=utf-8"
+MARKDOWN = "text/markdown; charset=utf-8"
+
+
+class Discovery(HttpPart):
+    """The documents, made for the buildings that are open."""
+
+    links = LINKS
+    notices = True
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return discovery_entries(plan, now=self.campus.core.now)
+
+
+def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteEntry]:
+    documents = {**_of_servers(plan), **_of_service(plan), **_of_operator(plan)}
+    entries = [document.route(path) for path, document in documents.items()]
+    if (contact := plan.config.discovery.contact) is not None:
+        security = SecurityContact(lambda: security_txt(plan.config, contact, now()))
+        entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
+    return entries
+
+
+def listings(plan: Plan) -> tuple[Listing, ...]:
+    return listings_of(plan.config, plan.opened, {one.name: one for one in plan.directory.buildings()})
+
+
+def _of_servers(plan: Plan) -> Mapping[str, Document]:
+    config = plan.config
+    servers = listings(plan)
+    documents: dict[str, Document] = {}
+    for one, opened in zip(servers, plan.opened, strict=True):
+        documents[f"{opened.mcp_path}/server-card"] = Document.json(server_card(one), CARD_TYPE)
+        documents[f"/{opened.name}/server.json"] = Document.json(server_json(one))
+    documents["/.well-known/ai-catalog.json"] = Document.json(ai_catalog(config, servers), CATALOG_TYPE)
+    at_root = [one for one, opened in zip(servers, plan.opened, strict=True) if opened.loaded.table.path == "/"]
+    if stands_for_all := [*at_root, *servers][:1]:
+        documents["/.well-known/mcp/server-card.json"] = Document.json(site_card(stands_for_all[0]))
+    return documents
+
+
+def _of_service(plan: Plan) -> Mapping[str, Document]:
+    directory = plan.directory
+    pages = [page for one in plan.opened for page in one.loaded.building.pages]
+    paths = {page.path for page in pages if "GET" in page.methods}
+    labelled = [page.path for page in pages if page.label and page.path in paths and "{" not in page.path]
+    connect = f"{directory.url}{CONNECT}" if CONNECT in paths else None
+    skill = skill_md(directory, connect=connect)
+    catalog_link = {"Link": f'<{API_CATALOG}>; rel="api-catalog"'}
+    return {
+        "/robots.txt": Document.text(robots_txt(plan.config)),
+        "/sitemap.xml": Document.text(sitemap_xml(directory.url, pages_in(directory, labelled, has_start="/" in paths)), XML),
+        "/llms.txt": Document.text(llms_txt(directory, connect=connect)),
+        API_CATALOG: Document.json(api_catalog(directory), LINKSET_TYPE, **catalog_link),
+        SKILL_PATH: Document.text(skill, MARKDOWN),
+        "/.well-known/agent-skills/index.json": Document.json(skills_index(directory, skill)),
+    }
+
+
+def _of_operator(plan: Plan) -> Mapping[str, Document]:
+    """Proofs towards registries that the service is the operator's, which campus.toml has."""
+    table = plan.config.discovery
+    found = {}
+    if table.registry_proof is not None:
+        found["/.well-known/mcp-registry-auth"] = Document.text(table.registry_proof)
+    if table.glama_claim is not None:
+        claim: dict[str, Any] = {"$schema": "https://glama.ai/mcp/schemas/connector.json", "claim": table.glama_claim}
+        found["/.well-known/glama.json"] = Document.json(claim)
+    return found
+
+
+class SecurityContact:
+    """security.txt as an ASGI app: its text has a date, so that it is made anew when that changes."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+        self._made: tuple[str, Document] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        text = self._text()
+        if self._made is None or self._made[0] != text:
+            self._made = text, Document.text(text)
+        await self._made[1](scope, receive, send)
+
+
+building = Building(http=Discovery)

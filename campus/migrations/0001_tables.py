@@ -1,0 +1,328 @@
+"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, clients, mailboxes and what is counted."""
+
+import secrets
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+SQLITE_GUARD = """
+    CREATE TRIGGER {table}_{change} BEFORE {change} ON {table}
+    BEGIN SELECT RAISE(ABORT, '{sentence}'); END
+"""
+POSTGRES_REFUSAL = """
+    CREATE FUNCTION {table}_refusal() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION '{sentence}'; END $$
+"""
+POSTGRES_GUARD = """
+    CREATE TRIGGER {table}_guard BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION {table}_refusal()
+"""
+
+
+def upgrade() -> None:
+    """Make the tables: the core's, then those of each feature; key_events and ledger refuse every change but a new row."""
+    _make_jobs()
+    _make_secrets()
+    _make_keys()
+    _make_key_events()
+    _make_sessions()
+    _make_sent_forms()
+    _make_usage()
+    _make_key_sales()
+    _make_payments()
+    _make_ledger()
+    _make_tasks()
+    _make_connect()
+    _make_mailboxes()
+
+
+def _make_jobs() -> None:
+    op.create_table(
+        "jobs",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=True),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_started", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_success", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("last_error", sa.String(), nullable=True),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_jobs")),
+    )
+
+
+def _make_secrets() -> None:
+    op.create_table(
+        "secrets",
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("value", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_secrets")),
+    )
+
+
+def _make_keys() -> None:
+    op.create_table(
+        "keys",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("prefix", sa.String(), nullable=False),
+        sa.Column("product", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("note", sa.String(), nullable=False),
+        sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("revoked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("replaced_by", sa.String(), nullable=True),
+        sa.Column("last_used_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["replaced_by"], ["keys.id"], name=op.f("fk_keys_replaced_by")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_keys")),
+        sa.UniqueConstraint("digest", name=op.f("uq_keys_digest")),
+    )
+    op.create_index("ix_keys_issued_at_id", "keys", ["issued_at", "id"])
+
+
+def _make_key_events() -> None:
+    op.create_table(
+        "key_events",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("by", sa.String(), nullable=False),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_key_events_key_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_key_events")),
+    )
+    op.create_index(op.f("ix_key_events_key_id"), "key_events", ["key_id"])
+    _refuse_changes("key_events", "key_events only grows")
+
+
+def _make_sessions() -> None:
+    """Sessions of browsers that signed in with a key."""
+    op.create_table(
+        "sessions",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ends_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_sessions_key_id")),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_sessions")),
+    )
+    op.create_index(op.f("ix_sessions_ends_at"), "sessions", ["ends_at"])
+
+
+def _make_sent_forms() -> None:
+    """The forms that were answered, for all processes together."""
+    op.create_table(
+        "sent_forms",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("sent_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_sent_forms")),
+    )
+    op.create_index(op.f("ix_sent_forms_sent_at"), "sent_forms", ["sent_at"])
+
+
+def _make_usage() -> None:
+    """What each key calls, by day and tool, and which of these calls count for its quota."""
+    op.create_table(
+        "key_usage",
+        sa.Column("day", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("calls", sa.BigInteger(), nullable=False),
+        sa.Column("opened", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.PrimaryKeyConstraint("day", "lineage", "building", "tool", name=op.f("pk_key_usage")),
+    )
+    op.create_index(op.f("ix_key_usage_lineage"), "key_usage", ["lineage"])
+
+
+def _make_key_sales() -> None:
+    op.create_table(
+        "key_sales",
+        sa.Column("payment", sa.String(), nullable=False),
+        sa.Column("action", sa.String(), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("prefix", sa.String(), nullable=False),
+        sa.Column("product", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("term", sa.String(), nullable=False),
+        sa.Column("by", sa.String(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("delivered_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ends_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("payment", name=op.f("pk_key_sales")),
+    )
+    op.create_index(op.f("ix_key_sales_key_id"), "key_sales", ["key_id"])
+
+
+def _make_payments() -> None:
+    """Payments, and the secret that seals signed ones until they are charged."""
+    op.create_table(
+        "payments",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("network", sa.String(), nullable=False),
+        sa.Column("asset", sa.String(), nullable=False),
+        sa.Column("payer", sa.String(), nullable=False),
+        sa.Column("nonce", sa.String(), nullable=False),
+        sa.Column("amount", sa.BigInteger(), nullable=False),
+        sa.Column("pay_to", sa.String(), nullable=False),
+        sa.Column("valid_before", sa.BigInteger(), nullable=False),
+        sa.Column("payment", sa.LargeBinary(), nullable=False),
+        sa.Column("resource", sa.LargeBinary(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("frame", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reserved_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("transaction", sa.String(), nullable=True),
+        sa.Column("answer", sa.LargeBinary(), nullable=True),
+        sa.Column("answer_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("sealed", sa.Boolean(), nullable=False),
+        sa.Column("purchase", sa.LargeBinary(), nullable=True),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("client", sa.String(), nullable=True),
+        sa.Column("block", sa.BigInteger(), nullable=True),
+        sa.Column("unproven_since", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("overdue_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("signed", sa.LargeBinary(), nullable=True),
+        sa.Column("submissions", sa.Integer(), nullable=False, server_default="0"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_payments")),
+        sa.UniqueConstraint("network", "asset", "payer", "nonce", name=op.f("uq_payments_authorization")),
+        sa.UniqueConstraint("purchase", "payer", name=op.f("uq_payments_purchase_payer")),
+    )
+    for name in ("answer_until", "overdue_at", "state", "transaction", "unproven_since"):
+        op.create_index(op.f(f"ix_payments_{name}"), "payments", [name])
+    _store_secret("payments")
+
+
+def _make_ledger() -> None:
+    op.create_table(
+        "ledger",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("event", sa.String(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("frame", sa.String(), nullable=False),
+        sa.Column("quantity", sa.Integer(), nullable=False),
+        sa.Column("payment_id", sa.String(), nullable=True),
+        sa.Column("network", sa.String(), nullable=True),
+        sa.Column("asset", sa.String(), nullable=True),
+        sa.Column("payer", sa.String(), nullable=True),
+        sa.Column("amount", sa.BigInteger(), nullable=True),
+        sa.Column("transaction", sa.String(), nullable=True),
+        sa.Column("detail", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
+    )
+    op.create_index(op.f("ix_ledger_at"), "ledger", ["at"])
+    op.create_index(op.f("ix_ledger_payment_id"), "ledger", ["payment_id"])
+    _refuse_changes("ledger", "the ledger only grows")
+
+
+def _make_tasks() -> None:
+    """Calls that go on after their request, for all processes together."""
+    op.create_table(
+        "tasks",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=True),
+        sa.Column("started_by", sa.String(), nullable=False),
+        sa.Column("purchase", sa.LargeBinary(), nullable=True),
+        sa.Column("payment", sa.String(), nullable=True),
+        sa.Column("status", sa.String(), nullable=False),
+        sa.Column("holder", sa.String(), nullable=False),
+        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("result", sa.LargeBinary(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
+        sa.UniqueConstraint("purchase", name=op.f("uq_tasks_purchase")),
+    )
+    op.create_index(op.f("ix_tasks_started_by"), "tasks", ["started_by"])
+    op.create_index(op.f("ix_tasks_kept_until"), "tasks", ["kept_until"])
+
+
+def _make_connect() -> None:
+    """The clients that keys' holders let in by OAuth, their tokens, and the secret that their ids are stamped with."""
+    op.create_table(
+        "connected_clients",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("key_id", sa.String(), nullable=False),
+        sa.Column("building", sa.String(), nullable=False),
+        sa.Column("client_id", sa.String(), nullable=False),
+        sa.Column("client_name", sa.String(), nullable=False),
+        sa.Column("returns_to", sa.String(), nullable=False),
+        sa.Column("connected_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ends_at", sa.DateTime(timezone=True), nullable=True),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_connected_clients_key_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_connected_clients")),
+    )
+    for name in ("ends_at", "key_id"):
+        op.create_index(op.f(f"ix_connected_clients_{name}"), "connected_clients", [name])
+    op.create_table(
+        "client_tokens",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("connected_client", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("used_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("code_challenge", sa.String(), nullable=True),
+        sa.Column("redirect_uri", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(["connected_client"], ["connected_clients.id"], name=op.f("fk_client_tokens_connected_client")),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_client_tokens")),
+    )
+    for name in ("connected_client", "expires_at"):
+        op.create_index(op.f(f"ix_client_tokens_{name}"), "client_tokens", [name])
+    _store_secret("connect")
+
+
+def _make_mailboxes() -> None:
+    """When each mailbox was asked, how often, whether its holder refuses, and to whose alerts its holder agreed."""
+    op.create_table(
+        "mailboxes",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("token", sa.String(), nullable=False),
+        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("unanswered", sa.Integer(), nullable=False),
+        sa.Column("refused_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_mailboxes")),
+        sa.UniqueConstraint("token", name=op.f("uq_mailboxes_token")),
+    )
+    op.create_table(
+        "mailbox_senders",
+        sa.Column("address", sa.LargeBinary(), nullable=False),
+        sa.Column("sender", sa.String(), nullable=False),
+        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("agreed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.PrimaryKeyConstraint("address", "sender", name=op.f("pk_mailbox_senders")),
+    )
+    op.create_index(op.f("ix_mailbox_senders_sender_asked_at"), "mailbox_senders", ["sender", "asked_at"])
+
+
+def _store_secret(name: str) -> None:
+    made = sa.table("secrets", sa.column("name", sa.String()), sa.column("value", sa.LargeBinary()))
+    op.bulk_insert(made, [{"name": name, "value": secrets.token_bytes(32)}])
+
+
+def _refuse_changes(table: str, sentence: str) -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(POSTGRES_REFUSAL.format(table=table, sentence=sentence))
+        op.execute(POSTGRES_GUARD.format(table=table))
+    else:
+        for change in ("UPDATE", "DELETE"):
+            op.execute(SQLITE_GUARD.format(table=table, change=change, sentence=sentence))
