@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.features.payments import opened as jobs
 from campus.features.payments.audit import Findings
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.ledger import CHARGED
@@ -189,7 +191,7 @@ class Seller:
 
     async def job(self, name: str) -> None:
         """Run one of the jobs of payments."""
-        await getattr(self.payments.jobs, name)()
+        await getattr(jobs, name)(SimpleNamespace(state=self.payments, storage=self.storage))
 
     async def events(self, payment: Payment) -> list[str]:
         """What the ledger has of the payer's payments of this seller, in order."""

@@ -9,14 +9,18 @@ import anyio
 
 from campus.building import Building, Check, Job, Service
 from campus.catalog.parts import FeatureSite
+from campus.features.payments.audit import UNCLAIMED_EXPLAINED, report
 from campus.features.payments.feature import PaymentsTable, token_of
 from campus.features.payments.pricing import PaymentsPlan
+from campus.features.payments.reservations import delete_expired, delete_released
 from campus.features.payments.sale import Sale
 from campus.features.payments.setup import Payments, open_payments
 from campus.features.payments.shop import Shop
 
 RECONCILED_EVERY = timedelta(seconds=15)
 AUDITED_AT = "03:20"
+AUDITED_BACK = timedelta(days=3)
+"""How far back the daily audit goes: a node that was down for a weekend leaves no gap."""
 MINUTE = timedelta(minutes=1)
 PaymentsSite = FeatureSite[PaymentsTable | None, Payments]
 log = logging.getLogger(__name__)
@@ -43,16 +47,24 @@ async def load_what_the_first_payment_needs(site: PaymentsSite) -> None:
 
 
 async def reconcile_payments(site: PaymentsSite) -> bool:
-    """See PaymentJobs, as for the others."""
-    return await site.state.jobs.reconcile_payments()
+    """Conclude what is in doubt; returns whether anything was."""
+    return any(one.before != one.after for one in await site.state.reconciler.resolve())
 
 
 async def audit_payments(site: PaymentsSite) -> None:
-    await site.state.jobs.audit_payments()
+    """Compare income with the ledger, and log what differs."""
+    audit, since = site.state.audit, site.state.now() - AUDITED_BACK
+    audit.last = await audit.run(since, most=UNCLAIMED_EXPLAINED)
+    report(audit.last)
 
 
 async def wipe_answers(site: PaymentsSite) -> bool:
-    return await site.state.jobs.wipe_answers()
+    """Delete old answers, and old payments that were not charged; returns whether there were any."""
+    if not site.state.clock_steps.is_settled():
+        log.warning("no answers are wiped: the clock was set to another time within the last hour")
+        return False
+    now = site.state.now()
+    return await delete_expired(site.storage, now=now) + await delete_released(site.storage, now=now) > 0
 
 
 async def flush_ledger(site: PaymentsSite) -> None:

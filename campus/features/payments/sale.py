@@ -11,18 +11,19 @@ from pydantic_core import from_json, to_json
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.addresses import network_of
-from campus.caller import Way
+from campus.caller import Caller, Way
 from campus.catalog.parts import FeatureSite
 from campus.context import Context, context_of
 from campus.errors import KeyRefused
 from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer, receipt_of
+from campus.features.payments.payment import Sale as CallSale
 from campus.features.payments.reservations import ANSWER_RETENTION, SECRET_ANSWER_RETENTION
-from campus.features.payments.selling import PaidRequest, Selling
+from campus.features.payments.setup import Payments
 from campus.features.payments.states import not_sold
 from campus.features.payments.tables import PaymentRow
 from campus.features.payments.terms import Pricing, without_terms
 from campus.features.payments.wire import RECEIPT_META, payment_in_headers, payment_in_meta, purchase_key, receipt_headers
-from campus.idempotency_keys import idempotency_key_in
+from campus.idempotency_keys import HOW_TO_MAKE_A_KEY, check_idempotency_key, idempotency_key_in, weakness_of
 from campus.pricing import Offer
 from campus.steps import PAID, Answered, GatedCall, Opening, Purchase, Sold, Step, Unlock
 from twins import QUERY_METHODS, Problem
@@ -50,17 +51,16 @@ class Sale(Step):
         self.unlocks = self._unlocks if site.settings else None
 
     @property
-    def _selling(self) -> Selling | None:
-        """With the prices of the tools that are open now; None where campus.toml has no [payments]."""
-        pricing, payments = self._site.parts[self._site.name].seller, self._site.state
-        return Selling(cast(Pricing, pricing), payments.processor, payments.ledger.offered) if payments else None
+    def _pricing(self) -> Pricing | None:
+        """The prices of the tools that are open now; None where campus.toml has no [payments]."""
+        return cast("Pricing | None", self._site.parts[self._site.name].seller)
 
     def opens(self, call: GatedCall[Any], offer: Offer, context: Context, refusal: Problem) -> Opening[Any] | None:
         """See Step."""
-        selling = self._selling
-        if selling is None or context.is_connected or not selling.pricing.sells(offer):
-            return ForKeysAlone(call, refusal, per_call=selling is not None)
-        return SoldCall(call, offer, refusal, payment_of(call), selling, self._metrics)
+        pricing = self._pricing
+        if pricing is None or context.is_connected or not pricing.sells(offer):
+            return ForKeysAlone(call, refusal, per_call=pricing is not None)
+        return SoldCall(call, offer, refusal, payment_of(call), pricing, self._site.state, self._metrics)
 
     def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
         """See Step."""
@@ -76,7 +76,7 @@ class Sale(Step):
 
     async def purchase(self, call: GatedCall[Any], offer: Offer) -> Purchase | None:
         """As its answer is found: by the Idempotency-Key, or by the payment and the address. See TaskSeller."""
-        if (selling := self._selling) is None or not selling.pricing.sells(offer):
+        if (pricing := self._pricing) is None or not pricing.sells(offer):
             return None
         try:
             payment = payment_of(call)
@@ -84,10 +84,9 @@ class Sale(Step):
             return None
         if payment is None:
             return None
-        resource = selling.pricing.resource(offer, await call.canonical())
+        resource = pricing.resource(offer, await call.canonical())
         key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
-        address: str = (call.scope.get("client") or ("",))[0]
-        payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {network_of(address)}"
+        payer = f"{payment.payer} {key}" if key else f"{payment.digest.hex()} {network_of(address_of(call))}"
         digest = sha256(f"task\n{payer}\n{resource}".encode()).digest()
         return Purchase(digest, SECRET_ANSWER_RETENTION if key else ANSWER_RETENTION)
 
@@ -134,7 +133,8 @@ class SoldCall:
     offer: Offer
     refusal: Problem
     payment: Payment | None
-    selling: Selling
+    pricing: Pricing
+    payments: Payments
     metrics: Any
 
     @property
@@ -149,19 +149,45 @@ class SoldCall:
             if self.payment is not None:
                 return await self._bought(self.payment, run)
             sent = await call.sent() if is_quoted(call, self.offer) else None
-            request = PaidRequest(call.scope, call.frame, call.method, idempotency_key_in(call.scope, call.meta, sent))
             shown = None if sent is None else await _as_far_as_valid(call, sent)
-            return await self._delivered(await self.selling.bought_before(self.refusal, self.offer, shown, request), None)
+            return await self._delivered(await self._bought_before(shown, idempotency_key_in(call.scope, call.meta, sent)), None)
+
+    async def _bought_before(self, arguments: Mapping[str, Any] | None, key: str | None) -> PaidAnswer:
+        """The answer that the same call bought earlier; this time it came without a payment. If it bought none, the terms are raised.
+
+        It is found by its Idempotency-Key and network address. A caller at another address who sends the same key gets the terms. If
+        the same wallet then pays, it gets the stored answer and is not charged. The terms name the `arguments`, unless they are None.
+        """
+        call, offer, refusal = self.call, self.offer, self.refusal
+        weakness = None if key is None else weakness_of(key)
+        may_have = key is not None and weakness is None and arguments is not None and self.pricing.names_purchase(offer, arguments)
+        if may_have and (again := await self.payments.processor.recall(self._sale(arguments or {}, key))) is not None:
+            return again
+        if refusal.status != 402:
+            raise refusal
+        self.payments.ledger.offered(offer.building, offer.tool, call.frame)
+        raise self.pricing.refusal(_warned(refusal, weakness), offer, arguments, frame=call.frame, method=call.method)
+
+    def _sale(self, arguments: Mapping[str, Any], key: str | None) -> CallSale:
+        call, client = self.call, network_of(address_of(self.call))
+        return self.pricing.sale(self.offer, arguments, frame=call.frame, method=call.method, idempotency_key=key, client=client)
 
     async def _bought(self, payment: Payment, run: Callable[[], Awaitable[Any]]) -> Any:
-        """Run the call for its payment. Arguments that are not valid are refused before anything is reserved."""
-        call = self.call
+        """Run the call for its payment; the tool sees who pays, and by which payment. What is not valid is refused before anything else."""
+        call, access = self.call, self.offer.access
         arguments = await call.canonical()
         key = purchase_key(payment, idempotency_key_in(call.scope, call.meta, await call.sent()))
-        request = PaidRequest(call.scope, call.frame, call.method, key)
+        sale = self._sale(arguments, key)
+        if key is not None:
+            check_idempotency_key(key)
+        if access.sells and (renewed := arguments.get(access.renews or "")):
+            sale = replace(sale, check=partial(self._check_renewal, arguments[access.sells], renewed))
+        context = context_of(call.scope)
+        context.caller = caller = Caller(None, payment.payer, call.frame, address_of(call))
         made: list[Any] = []
 
-        async def stored() -> StoredAnswer:
+        async def stored(payment_id: str) -> StoredAnswer:
+            context.caller = replace(caller, payment=payment_id)
             result = await run()
             body = call.body_of(result)
             if body is None:
@@ -170,14 +196,10 @@ class SoldCall:
             return StoredAnswer(body)
 
         try:
-            sale = self.selling.sale(self.offer, arguments, request)
-            if self.offer.access.sells and (renewed := arguments.get(self.offer.access.renews or "")):
-                sale = replace(sale, check=partial(self._check_renewal, arguments[self.offer.access.sells], renewed))
-            sold = await self.selling.sell(payment, sale, request, stored)
+            sold = await self.payments.processor.process(payment, sale, stored)
         except NotSoldError as unsold:
             return unsold.result
         if not sold.replayed:
-            context = context_of(call.scope)
             PAID.note(context, sale.amount)
             self.metrics.opened(context.site.name, "paid")
             self.metrics.earned(context.site.name, call.tool, sale.amount)
@@ -195,6 +217,12 @@ class SoldCall:
             await context_of(self.call.scope).site.keys.check_renewal(product, key_id)
         except KeyRefused as refused:
             raise not_sold(str(refused)) from None
+
+
+def address_of(call: GatedCall[Any]) -> str:
+    """The address that a call came from."""
+    address: str = (call.scope.get("client") or ("",))[0]
+    return address
 
 
 def payment_of(call: GatedCall[Any]) -> Payment | None:
@@ -217,3 +245,13 @@ async def _as_far_as_valid(call: GatedCall[Any], sent: Mapping[str, Any]) -> Map
         return await call.canonical()
     except Problem:
         return sent
+
+
+def _warned(refusal: Problem, weakness: str | None) -> Problem:
+    """The refusal with a warning if the Idempotency-Key that was sent would be refused."""
+    if weakness is None:
+        return refusal
+    warning = f"The Idempotency-Key that was sent {weakness}, and a payment that comes with it would be refused. {HOW_TO_MAKE_A_KEY}."
+    return Problem(
+        refusal.status, refusal.code, f"{refusal.detail} {warning}", errors=refusal.errors, headers=refusal.headers, **refusal.more
+    )

@@ -18,8 +18,8 @@ from anyio.to_thread import run_sync
 from campus.errors import CampusError, StorageError, one_line
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, Audit, Findings, Wallet
 from campus.features.payments.chain import Chain
+from campus.features.payments.clock_steps import ClockSteps
 from campus.features.payments.feature import PaymentsTable
-from campus.features.payments.jobs import ClockSteps, PaymentJobs
 from campus.features.payments.ledger import Ledger
 from campus.features.payments.networks import network_of
 from campus.features.payments.payment import Facilitator
@@ -103,7 +103,7 @@ class Payments:
     unproven: UnprovenPayments
     audit: Audit
     now: Callable[[], datetime]
-    jobs: PaymentJobs
+    clock_steps: ClockSteps
     facilitator: LazyFacilitator
     chain: Chain
     client: httpx.AsyncClient
@@ -214,9 +214,10 @@ async def open_payments(
         audit = Audit(storage, unproven, chain, wallet_of(settings))
         worthless = WorthlessPayments(now)
         processor = PaymentProcessor(reservations, ledger, facilitator.loaded, settlement, reconciler, chain, now, wait_seconds, worthless)
-        jobs = PaymentJobs(storage, reconciler, audit, now, ClockSteps(now, elapsed))
         async with _keeping(leases, ledger):
-            yield Payments(processor, ledger, reconciler, unproven, audit, now, jobs, facilitator, chain, client, settings)
+            yield Payments(
+                processor, ledger, reconciler, unproven, audit, now, ClockSteps(now, elapsed), facilitator, chain, client, settings
+            )
 
 
 def wallet_of(settings: PaymentsTable) -> Wallet:
