@@ -110,7 +110,7 @@ def _output(operation: Operation, budget: int) -> tuple[Any, dict[str, Any]]:
     """
     root: Schema = operation.answer_schema or {"type": "object"}
     schemas = [_slim(root, root, keep=OUTPUT_KEYWORDS), _slim(root, root, keep=("type",)), _shallow(root)]
-    examples = [operation.examples.answer(word="text", brief=brief) for brief in (False, True)]
+    examples = [operation.examples.answer(word="text", brief=brief) if operation.answer_schema else {} for brief in (False, True)]
     for example, schema in [*product(examples, schemas), ({}, schemas[-1]), *product(examples, [ANY_OBJECT])]:
         if example is not None and len(to_json([example, schema])) <= budget:
             return example, _of_answers(schema)
