@@ -66,7 +66,8 @@ soak: $(STAMP)            ## half of the peak load for MINUTES, and whether memo
 	$(BIN)/python -m pytest -q tests/lab/soak.py
 	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
-conformance: $(STAMP) $(MCP1_STAMP)   ## servers of every kind as they are bare, the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
+conformance: $(STAMP) $(MCP1_STAMP)   ## pages that are followed, servers of every kind as they are bare, the protocol's suite and Inspector, stock clients that connect and pay, crawlers, generated clients, Schemathesis in full, accessibility, docs/operate.md by a systemd; needs npm and chromium, and root for the last
+	$(if $(strip $(ARGS)),,$(BIN)/python -m pytest -q tests/lab/pages.py)
 	PYTHONPATH=tests $(BIN)/python -m lab.conformance $(ARGS)
 
 docs: reference $(SITE_STAMP)   ## the documentation as a site, in dist/docs; a warning, such as a dead link, is an error

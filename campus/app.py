@@ -48,7 +48,6 @@ from campus.outbound.http_clients import GuardedClient, certificate_authorities,
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
 from campus.paywall.admission import Paywall
-from campus.paywall.quota import Quotas
 from campus.site import Site
 from campus.steps import Step, asked, in_order
 from campus.storage import Storage, in_snapshot
@@ -58,8 +57,6 @@ from campus.storage.migrations import how_to_migrate, missing_from
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
-USAGE_FLUSH = timedelta(seconds=10)
-"""What a crash may lose of the keys' usage."""
 BACKLOG_SECONDS = 2.0
 """How long /metrics waits for a building's database."""
 
@@ -280,7 +277,7 @@ async def assemble(
         parts: list[OpenFeature | OpenBuilding] = [*(one for one in features if one.runs), *plan.opened]
         open_parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
         found = [step for one in open_parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
-        in_turn = in_order([*found, Quotas(core.usage, paywall, shared.metrics)])
+        in_turn = in_order(found)
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = tasks_of(parts, sites, more=own_tasks(core), own_process=own)
@@ -305,7 +302,6 @@ async def assemble(
             shared.stopping,
         )
         await core.keys.tokens.flush_last_used()
-        await core.usage.flush()
 
 
 @dataclass(frozen=True)
@@ -434,7 +430,6 @@ def tasks_of(
 def own_tasks(core: Core) -> list[Task]:
     """The jobs that store what each process counts of the keys."""
     return [
-        Task("campus.flush_usage", core.usage.flush, every=USAGE_FLUSH, on="each"),
         Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
     ]
 

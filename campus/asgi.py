@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import reduce
@@ -29,15 +29,11 @@ from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import http_parts
 from campus.layout.renderer import Link
-from campus.pages.keys import PATH as KEYS
-from campus.pages.pricing import PATH as PRICING
-from campus.pages.routes import API, own_entries
-from campus.pages.visitors import Visitors
 from campus.problems import EXPLAINED_AT
+from campus.visitors import Visitors
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
 LOOPBACK = Listen("localhost", 0)
-START = "/"
 TOOLS = "/v1/"
 WATCH_SECONDS = 1.0
 """Between two looks at the buildings for changes that no request asked for."""
@@ -70,7 +66,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                 for one in plan.loaded:
                     if one.remote is not None:
                         tasks.start_soon(endpoints.follow, one, one.remote)
-                yield Edge(
+                edge: ASGIApp = Edge(
                     reduce(lambda app, feature: feature.around(app), endpoints.features, cast(ASGIApp, endpoints)),
                     public_url=plan.config.url,
                     more_urls=[url for feature in endpoints.features for url in feature.more_urls],
@@ -80,6 +76,10 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     trusted_proxies=server.trusted_proxies,
                     requests=campus.metrics.requests,
                 )
+                with ExitStack() as layers:
+                    for feature in endpoints.features:
+                        edge = layers.enter_context(feature.outermost(edge))
+                    yield edge
                 tasks.cancel_scope.cancel()
 
 
@@ -99,9 +99,7 @@ class Endpoints:
         self._visitors = Visitors(
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
-        self.features = http_parts(campus)
-        for feature in self.features:
-            feature.visitors = self._visitors
+        self.features = http_parts(campus, self._visitors)
         self._maker = FrameMaker(campus, self.features)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
@@ -289,10 +287,9 @@ class Endpoints:
         layout = campus.layout
         pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
-        pricing = [Link(PRICING, "Pricing")] if plan.config.products else []
         layout.lead(
             ", ".join(feature.links for feature in self.features if feature.links),
-            [Link(API, "Tools"), *labelled, *pricing, Link(KEYS, "Sign in", "Your key")],
+            sorted([*labelled, *(link for feature in self.features for link in feature.navigation)], key=lambda link: link.place),
             self._tool_page,
         )
         self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
@@ -303,7 +300,8 @@ class Endpoints:
             *(mcp_entry(path, server) for path, server in servers.items()),
             *(page_entry(page, campus.sites[name], layout, self._visitors) for name, page in pages),
             *(self._noticing(Document.json(document, cache=FIVE_MINUTES).route(path)) for path, document in plan.documents.items()),
-            *map(self._noticing, self._own_entries(has_start=any(page.path == START for _, page in pages))),
+            *map(self._noticing, own_routes(plan.directory, plan.own_problems, plan.problems, layout)),
+            *(asset.route for asset in layout.assets.values()),
             *(self._noticing(entry) if feature.notices else entry for feature in self.features for entry in feature.routes(plan, servers)),
         ]
         absent = absent_paths(plan.closed, documents=plan.config.server.openapi, taken=[entry.path for entry in entries])
@@ -313,25 +311,6 @@ class Endpoints:
             problem_types=EXPLAINED_AT,
             missing=self._missing(elsewhere(lambda: self._table, closed={one.name for one in plan.closed}, rest=rest)),
         )
-
-    def _own_entries(self, *, has_start: bool) -> list[RouteEntry]:
-        """Campus's own pages."""
-        campus = self._campus
-        plan = campus.plan
-        return [
-            *own_routes(plan.directory, plan.problems, campus.layout),
-            *own_entries(
-                plan.directory,
-                self._visitors,
-                campus.layout,
-                start=None if has_start else START,
-                now=campus.core.now,
-                clients=campus.core.clients,
-                usage=campus.core.usage,
-                sign_ins=campus.sign_ins,
-                products=plan.config.products,
-            ),
-        ]
 
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""

@@ -294,4 +294,4 @@ class Building:
     @property
     def rendering_functions(self) -> Sequence[Callable[..., object]]:
         """The functions that render templates."""
-        return [*(page.answer for page in self.pages), *([self.highlight] if self.highlight else [])]
+        return [*(page.answer for page in self.pages), *filter(None, (self.highlight, self.http))]

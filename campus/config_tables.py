@@ -16,8 +16,6 @@ class StorageTable(Settings):
     url: str = "sqlite:data"
     """A folder of SQLite files, relative to campus.toml; or a PostgreSQL database, which many processes may share; behind a PgBouncer with
     `?pgbouncer=true`."""
-    replica: str | None = Field(default=None, examples=["postgresql://campus@db2/campus"])
-    """A standby of that PostgreSQL database, which answers what may be some seconds old: badges, counts, tables of calls."""
 
 
 def _as_text(price: Any) -> Any:

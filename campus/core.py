@@ -1,6 +1,5 @@
 """What every command opens first: the databases, campus's own tables, and the keys."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -11,13 +10,9 @@ from sqlmodel import SQLModel
 
 from campus.config import Config
 from campus.installed import installed_features, place_of
-from campus.keys.access_tokens import AccessTokens
-from campus.keys.connected_clients import ConnectedClients
 from campus.keys.keyring import KeyRing
-from campus.keys.quotas import Quota
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
-from campus.keys.usage import KeyUsage
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
@@ -27,14 +22,12 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the browsers and clients that they let in; `storage` holds campus's own tables."""
+    """The open databases, the keys, and the browsers that they let in; `storage` holds campus's own tables."""
 
     databases: Databases
     storage: Storage
     keys: KeyRing
     sessions: Sessions
-    clients: ConnectedClients
-    usage: KeyUsage
     now: Callable[[], datetime]
     elapsed: Callable[[], float]
 
@@ -52,7 +45,6 @@ def open_databases(
         config.storage.url,
         folder=config.folder,
         password=database_password(config),
-        replica=config.storage.replica,
         exclusive=exclusive and not config.is_locked,
         reading=reading,
         migrates=migrates,
@@ -84,10 +76,7 @@ async def open_core(
         for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
             await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
-        tokens = AccessTokens(storage, now=now, monotonic=elapsed, note_use=keys.tokens.note_use)
-        clients = ConnectedClients(storage, tokens, keys.makers, now=now, entropy=secrets.token_bytes)
-        usage = KeyUsage(storage, now=now, monotonic=elapsed, quotas=quotas_of(config))
-        yield Core(databases, storage, keys, Sessions(storage, now=now), clients, usage, now, elapsed)
+        yield Core(databases, storage, keys, Sessions(storage, now=now), now, elapsed)
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:
@@ -104,8 +93,3 @@ def database_password(config: Config) -> str | None:
 def products_of(config: Config) -> dict[str, Product]:
     """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}
-
-
-def quotas_of(config: Config) -> dict[str, Quota]:
-    """The quotas of the products that have one, by the product's name."""
-    return {name: quota for name, table in config.products.items() if (quota := table.quota) is not None}

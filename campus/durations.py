@@ -6,13 +6,13 @@ UNITS = {"day": timedelta(days=1), "hour": timedelta(hours=1), "minute": timedel
 
 
 def in_words(span: timedelta) -> str:
-    """A length of time: 3 days 4 h, 2 h 5 min, 40 s. campus.js says the same."""
-    minutes, seconds = divmod(int(span.total_seconds()), 60)
+    """A length of time: 3 days 4 h, 2 h 5 min, 40 s; 0 s for one below zero, after a clock was set back. campus.js says the same."""
+    minutes, seconds = divmod(max(int(span.total_seconds()), 0), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{counted(days, 'day')} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{max(seconds, 0)} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
 
 
 def counted(number: float, unit: str) -> str:

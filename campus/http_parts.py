@@ -1,6 +1,8 @@
 """What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -9,9 +11,11 @@ from campus.app import Campus
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
 from campus.installed import OpenFeature
+from campus.layout.renderer import Link
 from campus.paywall.gate import Gate
 from campus.site import Site
 from campus.steps import Entry
+from campus.visitors import Visitors
 from twins import ArgumentChecker, RouteEntry
 
 
@@ -25,12 +29,16 @@ class HttpPart:
     more_urls: Collection[str] = ()
     """Further addresses that are served."""
 
-    visitors: Any = None
-    """The visitors of pages; set before its routes are asked for."""
+    navigation: Sequence[Link] = ()
+    """Its entries in the navigation of every page."""
 
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus
         self.site = site
+        self.directory = campus.plan.directory
+        self.visitors: Visitors = site.visitors
+        assert site.pages is not None
+        self.pages = site.pages
 
     async def run(self) -> None:
         """Work that goes on while it serves; it is cancelled at the end."""
@@ -50,12 +58,17 @@ class HttpPart:
         """The app of the service, or one before it."""
         return app
 
+    def outermost(self, app: ASGIApp) -> AbstractContextManager[ASGIApp]:
+        """The app with the edge around it, or one before that, while it is served."""
+        return nullcontext(app)
+
     def operators(self) -> dict[str, Any]:
         """What it adds to the operator's listener: arguments of `admin_app`."""
         return {}
 
 
-def http_parts(campus: Campus) -> list[HttpPart]:
-    """Those of this campus, also of features that are opened without a table of theirs."""
+def http_parts(campus: Campus, visitors: Visitors | None = None) -> list[HttpPart]:
+    """Those of this campus, also of features that are opened without a table; on the operator's listener nobody is a visitor."""
     parts: list[OpenFeature | OpenBuilding] = [*campus.features, *campus.plan.opened]
-    return [http(campus, campus.sites[one.name]) for one in parts if (http := one.loaded.building.http) is not None]
+    makers = [(one.name, one.loaded.building.http) for one in parts]
+    return [http(campus, replace(campus.sites[name], visitors=visitors)) for name, http in makers if http is not None]

@@ -77,7 +77,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "storage_unavailable": "The data cannot be reached at the moment; try again after the time in Retry-After.",
     "overloaded": "Too many calls are being answered; try again after the time in Retry-After.",
 }
-"""The codes of campus and twins. A building explains its own codes by `Building(…, problems={code: text})`."""
+"""The codes of the core and of twins. A feature, or a building, explains its own by `Building(…, problems={code: text})`."""
 
 
 class Fixed(NamedTuple):
@@ -118,12 +118,12 @@ def storage_problem(error: StorageUnavailable, log: logging.Logger, **about: obj
     return fixed_problem("storage_unavailable")
 
 
-def explanations(buildings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+def explanations(own: Mapping[str, str], buildings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
     """What `/errors/<code>` returns, by code: campus's own, then those of the buildings, which `buildings` has by their names.
 
     Buildings do not know each other: where two explain the same code, each text names its building.
     """
-    found: dict[str, dict[str, Any]] = {code: {"code": code, "explanation": text} for code, text in EXPLANATIONS.items()}
+    found: dict[str, dict[str, Any]] = {code: {"code": code, "explanation": text} for code, text in own.items()}
     for code in dict.fromkeys(code for problems in buildings.values() for code in sorted(problems)):
         texts = {name: problems[code] for name, problems in buildings.items() if code in problems}
         several = len(set(texts.values())) > 1

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import anyio
 import httpx
@@ -29,26 +29,6 @@ from twins import RequestDependency
 
 SettingsT = TypeVar("SettingsT", default=Any)
 StateT = TypeVar("StateT", default=Any)
-
-
-class VisitorService(Protocol):
-    """What answers a page's questions about its visitor."""
-
-    async def caller(self, building: str, request: Request) -> Caller:
-        """See Site.caller."""
-        ...
-
-    async def admit(self, building: str, request: Request, tool: str) -> Caller:
-        """See Site.admit."""
-        ...
-
-    async def call(self, building: str, request: Request, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """See Site.call."""
-        ...
-
-    async def highlights(self) -> Mapping[str, Markup]:
-        """See Site.highlights."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +57,8 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     elapsed: Callable[[], float]
     metrics: Metrics
     pages: Pages | None = None
-    visitors: VisitorService | None = None
-    """Set for a page that is asked for."""
+    visitors: Any = None
+    """The Visitors of a page that is asked for, which know more of campus than this module may."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when the process is about to stop: what waits or streams for long ends then."""
     alone: bool = False
@@ -123,11 +103,13 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
     async def caller(self, request: Request) -> Caller:
         """The visitor of a page, as CurrentCaller() is the caller of a tool; `.key` is set only if it is valid for this building."""
-        return await self._visitors.caller(self.name, request)
+        caller: Caller = await self._visitors.caller(self.name, request)
+        return caller
 
     async def admit(self, request: Request, tool: str) -> Caller:
         """The visitor of a page, if it may call this tool of the building. Raises the tool's refusal otherwise: Problem 402 or 403."""
-        return await self._visitors.admit(self.name, request, tool)
+        caller: Caller = await self._visitors.admit(self.name, request, tool)
+        return caller
 
     async def call(self, request: Request, tool: str, /, **arguments: Any) -> Any:
         """Call one of the building's tools for the visitor of a page, as over HTTP; returns its answer as JSON values.
@@ -138,10 +120,11 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
     async def highlights(self, request: Request) -> Mapping[str, Markup]:
         """What the buildings show of themselves on the start page, by their names; those that show nothing are left out."""
-        return await self._visitors.highlights()
+        highlights: Mapping[str, Markup] = await self._visitors.highlights()
+        return highlights
 
     @property
-    def _visitors(self) -> VisitorService:
+    def _visitors(self) -> Any:
         if self.visitors is None:
             raise RuntimeError(f"the site of {self.name!r} has no visitors here: only that of a page's request does")
         return self.visitors

@@ -24,6 +24,7 @@ from sqlalchemy.util import LRUCache
 from surroundings import make_own
 from workers import fork_workers
 
+from campus.caller import Frame
 from campus.storage import alembic_runner, sqlite
 from campus.storage.migrations import History
 from tests.postgres_server import Postgres, running
@@ -243,3 +244,9 @@ def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request: pytest.FixtureRequest) -> Frame:
+    frame: Frame = request.param
+    return frame

@@ -20,7 +20,7 @@ from buildings.gateway.clients import Server, texts
 from campus.cli import commands
 from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
-from campus.problems import EXPLANATIONS
+from campus.problems import EXPLANATIONS, FIXED
 
 DOCS = Path(__file__).parents[1] / "docs"
 SUBJECTS = (
@@ -248,14 +248,19 @@ def statuses() -> Mapping[str, str]:
                 match values:
                     case [int(status), str(code)] if 400 <= status <= 599:
                         found.setdefault(code, set()).add(str(status))
-    return STATUS | {code: ", ".join(sorted(values)) for code, values in found.items()}
+    fixed = {code: str(problem.status) for code, problem in FIXED.items()}
+    return STATUS | fixed | {code: ", ".join(sorted(values)) for code, values in found.items()}
+
+
+OWN_CODES = {**EXPLANATIONS, **{code: text for each in installed_features().values() for code, text in each.opened.problems.items()}}
+"""Those of the core and of every feature."""
 
 
 def codes() -> str:
     """Every code of a problem, with its status and what to do."""
     status = statuses()
     parts = []
-    for name, problems in {"Every building": EXPLANATIONS, **{name: each.problems for name, each in BUILDINGS.items()}}.items():
+    for name, problems in {"Every building": OWN_CODES, **{name: each.problems for name, each in BUILDINGS.items()}}.items():
         if problems:
             rows = [row(f"`{code}`", status[code], one_line(text)) for code, text in sorted(problems.items())]
             parts.append(f"\n## {name}\n\n{head('code', 'status', 'meaning, and what to do')}{''.join(rows)}")

@@ -1,28 +1,19 @@
 """docs/ is complete and works: each page is found, leads on, and does what it says; what the code offers has its entry."""
 
-import os
 import re
-import subprocess
-import sys
-import sysconfig
 import tomllib
-import venv
-from collections.abc import Mapping
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
 import pytest
 import reference
-from patience import patience
 from pydantic import BaseModel
-from walkthrough import reading
+from walkthrough import Reader, home, reader  # noqa: F401  # fixtures
 
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.testing import open_campus
 
 ROOT = Path(__file__).parents[1]
-FOLLOWED = ("tutorial.md", "keys.md", "prices.md", "migrate.md", "example-survey.md", "example-wiki.md", "example-watch.md")
 DOCS = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 
 
@@ -85,51 +76,7 @@ async def test_a_running_campus_serves_every_page_and_no_link_of_it_is_dead() ->
         assert (await campus.http.get("/docs/..%2fREADME")).status_code == 404
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel of the repository, to which the dependencies that are installed here are added."""
-    folder = tmp_path_factory.mktemp("installed")
-    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, ROOT]
-    subprocess.run(build, check=True, timeout=patience(100))
-    venv.create(home := folder / "venv", with_pip=False)
-    install = [sys.executable, "-m", "pip", "-q", "--python", home / "bin/python", "install", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*install, next(folder.glob("*.whl"))], check=True, timeout=patience(100))
-    (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
-    return home
-
-
-@pytest.fixture
-def environ(home: Path, tmp_path: Path) -> Mapping[str, str]:
-    """The environment of a reader who has installed campus."""
-    path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    dropped = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped and "CAMPUS" not in name}
-    return {**kept, "PATH": path, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
-
-
-@pytest.fixture
-def installed(home: Path) -> Mapping[str, str]:
-    """What is run in place of the commands that load packages, which this machine has."""
-    offline = f"{sys.executable} -m pip -q --python {home}/bin/python install --no-index --no-build-isolation --no-deps --no-compile"
-    return {
-        "python3 -m venv": "true",
-        ". .venv": "true",
-        'python -m pip install --quiet "mcp-campus': "campus --version",
-        "python -m pip install --quiet pytest": "true",
-        "python -m pip install --quiet --no-deps -e campus-rivers": f"{offline} -e campus-rivers",
-        "python -m pip install --quiet --no-deps -e .": f"{offline} -e .",
-    }
-
-
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_a_reader_who_follows_a_page_gets_what_it_shows(
-    name: str, tmp_path: Path, environ: Mapping[str, str], installed: Mapping[str, str]
-) -> None:
-    folder = tmp_path / "folder"
-    example = ROOT / "examples" / name.removeprefix("example-").removesuffix(".md")
-    copytree(example, folder, ignore=ignore_patterns("data", "__pycache__")) if example.is_dir() else folder.mkdir()
-    with reading(folder, environ, installed) as reader:
-        reader.follow(DOCS[name])
+def test_a_reader_who_follows_the_tutorial_gets_what_it_shows(reader: Reader) -> None:  # noqa: F811  # the fixture
+    reader.follow(DOCS["tutorial.md"])
     assert reader.commands

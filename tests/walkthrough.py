@@ -1,18 +1,23 @@
-"""Follows a page of docs/ as a reader does: saves its files, runs its commands, and compares what they print."""
+"""Follows a page of docs/ as a reader does: saves its files, runs its commands, and compares what they print. With its fixtures."""
 
 import os
 import re
 import signal
 import subprocess
+import sys
+import sysconfig
 import time
+import venv
+import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from patience import patience
 from serving import free_port
 
+ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 KEY = re.compile(r"campus_live_\w+")
 STAYS = ("campus dev", "campus serve", "python -m campus.testing.payments")
@@ -119,11 +124,39 @@ def matches(shown: str, printed: str) -> bool:
     return re.search(r"(?s:.*)".join(lines), re.sub(r"[ \t]+", " ", printed)) is not None
 
 
-@contextmanager
-def reading(folder: Path, environ: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Reader]:
-    """A reader whose commands end with the block."""
-    reader = Reader(folder, dict(environ), installed)
-    try:
-        yield reader
-    finally:
-        reader.end()
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel of the repository, to which the dependencies that are installed here are added."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder, ROOT]
+    subprocess.run(build, check=True, timeout=patience(100))
+    venv.create(home := folder / "venv", with_pip=False)
+    install = [sys.executable, "-m", "pip", "-q", "--python", home / "bin/python", "install", "--no-deps", "--no-index", "--no-compile"]
+    (wheel,) = folder.glob("mcp_campus-*.whl")
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"twins", "campus", "buildings"}
+    subprocess.run([*install, wheel], check=True, timeout=patience(100))
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
+    return home
+
+
+@pytest.fixture
+def reader(home: Path, tmp_path: Path) -> Iterator[Reader]:
+    """Somebody who has installed campus; what the commands that load packages would bring, this machine has. All ends with the test."""
+    path = f"{home / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    dropped = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped and "CAMPUS" not in name}
+    environ = {**kept, "PATH": path, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+    offline = f"{sys.executable} -m pip -q --python {home}/bin/python install --no-index --no-build-isolation --no-deps --no-compile"
+    installed = {
+        "python3 -m venv": "true",
+        ". .venv": "true",
+        'python -m pip install --quiet "mcp-campus': "campus --version",
+        "python -m pip install --quiet pytest": "true",
+        "python -m pip install --quiet --no-deps -e campus-rivers": f"{offline} -e campus-rivers",
+        "python -m pip install --quiet --no-deps -e .": f"{offline} -e .",
+    }
+    reader = Reader(tmp_path, environ, installed)
+    yield reader
+    reader.end()

@@ -40,19 +40,21 @@ ClientId = Literal[
 Checked = Literal["run", "documentation"]
 
 
-class InstallLink(BaseModel):
-    """A link that opens the client and adds one server."""
+class Part(BaseModel):
+    """Base of all parts of answers."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class InstallLink(Part):
+    """A link that opens the client and adds one server."""
 
     server: str = Field(description="Name of the server.")
     href: str = Field(description="The link. The client asks before it adds the server.")
 
 
-class Setup(BaseModel):
+class Setup(Part):
     """One way to add the servers to a client."""
-
-    model_config = ConfigDict(frozen=True)
 
     where: str = Field(description="Where the text goes: shell, the path of a file, a Python program, or the client's settings.")
     text: str = Field(description="The command to run, the text to write, or the steps to take.")
@@ -60,10 +62,8 @@ class Setup(BaseModel):
     key: str | None = Field(default=None, description="Where the key is kept; null without a key.")
 
 
-class McpClient(BaseModel):
+class McpClient(Part):
     """How to add the servers to one client."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: ClientId = Field(description="Name of the client for how_to_connect.")
     name: str = Field(description="Name of the client.")

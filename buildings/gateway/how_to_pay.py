@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from decimal import Decimal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from buildings.gateway.clients import ClientId, clients_of
+from buildings.gateway.clients import ClientId, Part, clients_of
 from campus.directory import Directory
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
@@ -21,10 +21,8 @@ WHO_PAYS = (
 )
 
 
-class AccessMethod(BaseModel):
+class AccessMethod(Part):
     """One way to unlock paid tools."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str = Field(description="key or x402.")
     open: bool = Field(description="Whether this way is open here.")
@@ -103,10 +101,8 @@ def _limits(prices: Mapping[str, str]) -> str:
     )
 
 
-class ClientSetup(BaseModel):
+class ClientSetup(Part):
     """The configuration of one MCP client with a key."""
-
-    model_config = ConfigDict(frozen=True)
 
     client: str = Field(description="Name of the client.")
     where: str = Field(description="Where the text goes: shell, or a file path.")

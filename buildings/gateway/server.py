@@ -4,9 +4,9 @@ from importlib.metadata import version
 from typing import Annotated, ClassVar
 
 from fastmcp import FastMCP
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from buildings.gateway.clients import ClientId, McpClient, clients_of, read_client
+from buildings.gateway.clients import ClientId, McpClient, Part, clients_of, read_client
 from buildings.gateway.how_to_pay import AccessMethod, ClientSetup, access_methods, client_setups
 from campus import CurrentSite, Request, Response, Site, free
 from campus.directory import BuildingEntry, Directory, ProductEntry
@@ -21,10 +21,8 @@ mcp = FastMCP(
 READ_ONLY = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 
 
-class Result(BaseModel):
+class Result(Part):
     """Base of the gateway's answers."""
-
-    model_config = ConfigDict(frozen=True)
 
     always_conforms: ClassVar[bool] = True
 
@@ -56,10 +54,8 @@ class HowToConnect(Result):
     clients: tuple[McpClient, ...] = Field(description="The client that was named, or all.")
 
 
-class Offering(BaseModel):
+class Offering(Part):
     """One server in a few words."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str = Field(description="Name of the server.")
     title: str = Field(description="Title of the server.")

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Row, case, func, select
 from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
-from buildings.recorder.monitors.credentials import lineage_of
-from buildings.recorder.monitors.examples import ways_to_beat
+from buildings.recorder.monitors.credentials import lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
@@ -378,7 +377,7 @@ async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping
         rows = connection.execute(select(MONITORS.c.mode, func.count()).group_by(MONITORS.c.mode))
         return {str(mode): float(number) for mode, number in rows}
 
-    return {("monitors", "mode"): await in_snapshot(site.storage, counted, may_lag=True)}
+    return {("monitors", "mode"): await in_snapshot(site.storage, counted)}
 
 
 async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
@@ -391,5 +390,5 @@ async def monitor_facts(site: RecorderSite) -> Mapping[str, str]:
         counted_if = [func.count(case((condition, 1))) for condition in (owned, down, waiting)]
         return tuple(connection.execute(select(func.count(), *counted_if).select_from(MONITORS).where(MONITORS.c.id != DEMO)).one())
 
-    number, of_keys, dead, unbeaten = await in_snapshot(site.storage, counted, may_lag=True)
+    number, of_keys, dead, unbeaten = await in_snapshot(site.storage, counted)
     return {"monitors": f"{number:,}, {of_keys:,} of them owned by keys, {dead:,} dead, {unbeaten:,} without a beat so far"}

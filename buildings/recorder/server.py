@@ -44,10 +44,19 @@ from buildings.recorder.monitors.registration import (
     register,
     stored_answer,
 )
-from buildings.recorder.monitors.rows import authorized_monitor, delete, pause_or_resume, watched
+from buildings.recorder.monitors.rows import (
+    MonitorUpdate,
+    NewTargets,
+    authorized_monitor,
+    delete,
+    owner_for_targets,
+    pause_or_resume,
+    secret_replaced,
+    update_stored,
+    watched,
+)
 from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.monitors.takeover import read_capsules, take_over
-from buildings.recorder.monitors.updates import MonitorUpdate, NewTargets, owner_for_targets, secret_replaced, update_stored
 from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route

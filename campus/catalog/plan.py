@@ -58,13 +58,20 @@ class Plan:
 
     @property
     def jobs(self) -> dict[str, Job]:
-        """Every building's jobs, by the name that `campus run` takes."""
-        return {f"{one.name}.{job.name}": job for one in self.opened for job in one.loaded.building.jobs}
+        """The jobs of every feature and building, by the name that `campus run` takes; of features not those of one process alone."""
+        of_features = [(one.name, job) for one in self.config.features() for job in one.building.jobs if job.on == "one"]
+        of_buildings = [(one.name, job) for one in self.opened for job in one.loaded.building.jobs]
+        return {f"{name}.{job.name}": job for name, job in [*of_features, *of_buildings]}
 
     @property
     def problems(self) -> dict[str, Mapping[str, str]]:
         """Each building's explanations of its own problem codes, by its name."""
         return {one.name: one.loaded.building.problems for one in self.opened}
+
+    @property
+    def own_problems(self) -> dict[str, str]:
+        """The explanations of the codes of campus itself: those that every server may answer."""
+        return own_problems(self.config)
 
 
 async def make_plan(config: Config, installed: Sequence[Installed], *, closes_failed: bool = False) -> Plan:
@@ -150,7 +157,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     parts = made_parts(config, opened)
     _check_routes(opened, closed, parts.values())
     _check_jobs(opened)
-    _check_problems(opened)
+    _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
     products = tuple(product_entries(config.products, sold_at, config.discovery.contact))
@@ -214,7 +221,13 @@ def _check_jobs(opened: Sequence[OpenBuilding]) -> None:
                 raise LoadError(f"building {one.name!r}: job {job.name}: {error}") from None
 
 
-def _check_problems(opened: Sequence[OpenBuilding]) -> None:
+def own_problems(config: Config) -> dict[str, str]:
+    """The explanations of the core's codes and of those of the features that are opened."""
+    return {**EXPLANATIONS, **{code: text for one in config.features() for code, text in one.building.problems.items()}}
+
+
+def _check_problems(config: Config, opened: Sequence[OpenBuilding]) -> None:
+    own = own_problems(config)
     for one in opened:
-        if clash := sorted(one.loaded.building.problems.keys() & EXPLANATIONS.keys()):
+        if clash := sorted(one.loaded.building.problems.keys() & own.keys()):
             raise LoadError(f"building {one.name!r} explains the problem code {clash[0]!r}, which belongs to campus; choose another code")

@@ -10,8 +10,8 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
+from campus.cli.features import add_commands
 from campus.errors import CampusError
-from campus.installed import installed_features
 
 __all__ = ["main"]
 
@@ -75,9 +75,7 @@ def commands() -> App:
     app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
     app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
-    for feature in installed_features().values():
-        for command in feature.commands:
-            app.command(command.function, name=command.name, help=command.help)
+    add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command(
         "campus.cli.add:app",

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Annotated, Any, TypeVar
 
 import anyio
-from cyclopts import App, Parameter, validators
+from cyclopts import App, Parameter
 
 from campus.caller import Key
+from campus.cli.features import add_commands
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show, show_pages
-from campus.keys import USAGE_KEPT
 from campus.keys.tokens import SHOWN_LENGTH, START, pasted
 
 T = TypeVar("T")
@@ -27,6 +27,7 @@ Like = Annotated[
 KEYS_PER_PAGE = 500
 
 app = App(name="key", version_flags=[])
+add_commands(app, "key ")
 
 
 def with_core(config: ConfigFile, work: Callable[[Any], Awaitable[T]], *, reading: bool = False) -> T:
@@ -114,7 +115,9 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
     """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
 
     async def found(core: Any) -> Any:
-        return await core.clients.of_lineage((await core.keys.named(key)).lineage)
+        from campus.keys.connected_clients import clients_of
+
+        return await clients_of(core.storage, (await core.keys.named(key)).lineage, now=core.now())
 
     rows = [
         {
@@ -124,31 +127,6 @@ def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJso
             "returns_to": one.returns_to,
             "connected_at": optional_utc(one.connected_at),
         }
-        for one in with_core(config, found, reading=True)
-    ]
-    show(rows, as_json=as_json)
-
-
-@app.command
-def usage(
-    key: Annotated[str, Parameter(help="Only this key, and those that it replaced: its id, or how it begins.")] = "",
-    /,
-    *,
-    days: Annotated[
-        int, Parameter(validator=validators.Number(gte=1, lte=USAGE_KEPT.days), help="So many days back, today included.")
-    ] = 30,
-    config: ConfigFile = CAMPUS_TOML,
-    as_json: AsJson = False,
-) -> None:
-    """List what each key called, by day (UTC) and tool; a running server's calls appear within 10 seconds."""
-
-    async def found(core: Any) -> Any:
-        if not key:
-            return await core.usage.of_all(days=days)
-        return await core.usage.of_lineage((await core.keys.named(key)).lineage, days=days)
-
-    rows = [
-        {"day": one.day, "key": one.lineage, "building": one.building, "tool": one.tool, "calls": one.calls}
         for one in with_core(config, found, reading=True)
     ]
     show(rows, as_json=as_json)

@@ -3,11 +3,10 @@
 import gc
 import inspect
 import logging
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,6 @@ import anyio
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 from sqlmodel import SQLModel
-from starlette.types import ASGIApp
 
 from campus.app import Campus, assemble, open_servers
 from campus.asgi import open_admin, open_app
@@ -35,14 +33,13 @@ from campus.errors import CampusError, JobRefused, LoadError, StorageError
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
-from campus.installed import installed_features
+from campus.installed import installed_features, place_of
 from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.metrics import Metrics
 from campus.storage.copying import CopiedTable, copy_databases
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 
-COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 log = logging.getLogger(__name__)
 
 NEW_OBJECTS = 10_000
@@ -134,27 +131,15 @@ async def serve_campus(
                 proxies = settings.operators_proxies
                 served = partial(serve_app, trusted_proxies=proxies, name="operator", grace_seconds=1, takes_signals=False)
                 tasks.start_soon(served, open_admin(campus), operators)
-            with traced(app, settings.server.name) as outermost:
-                await serve_app(
-                    outermost,
-                    listener,
-                    trusted_proxies=settings.server.trusted_proxies,
-                    on_started=started,
-                    on_stopping=campus.stopping.set,
-                    requests=campus.metrics.requests,
-                )
+            await serve_app(
+                app,
+                listener,
+                trusted_proxies=settings.server.trusted_proxies,
+                on_started=started,
+                on_stopping=campus.stopping.set,
+                requests=campus.metrics.requests,
+            )
             tasks.cancel_scope.cancel()
-
-
-def traced(app: ASGIApp, name: str) -> AbstractContextManager[ASGIApp]:
-    """The app; with traces, if the environment names a collector of OpenTelemetry."""
-    if not os.environ.keys() & COLLECTORS:
-        return nullcontext(app)
-    try:
-        from campus.tracing import traced as with_traces  # the SDK, which few want
-    except ImportError:
-        raise CampusError("the environment names a collector of OpenTelemetry: `pip install 'mcp-campus[otel]'`, or unset it") from None
-    return with_traces(app, name, version("mcp-campus"))
 
 
 async def _settle(campus: Campus) -> None:
@@ -399,8 +384,9 @@ def migration(
     """Write the next step of a building's database history from its tables; read it before you commit it."""
     from campus.storage.alembic_runner import write_revision
 
-    features = installed_features()
-    tables = features[building].table_base if building in features else find(building, installed_buildings()).tables
+    name = building.removeprefix("campus.")  # as a feature's history is called
+    feature = installed_features().get(name)
+    tables = feature.table_base if feature else find(building, installed_buildings()).tables
     if tables is None:
         raise LoadError(f"building {building!r} has no tables=, so there is nothing to migrate")
-    print(write_revision(tables, building, text))
+    print(write_revision(tables, place_of(name) if feature else building, text))

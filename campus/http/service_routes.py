@@ -22,8 +22,8 @@ from campus.http.health import Health
 from campus.http.response import send_problem
 from campus.layout.forms import checked_form
 from campus.layout.renderer import Layout, ProblemPage
-from campus.problems import EXPLAINED_AT, EXPLANATIONS, explanations
-from campus.site import Site, VisitorService
+from campus.problems import EXPLAINED_AT, explanations
+from campus.site import Site
 from twins import ANY, Answer, Problem, RouteEntry, RouteTable, etag_of, or_not_modified, send_answer
 
 DESCRIPTION = "campus's description of a building"
@@ -77,7 +77,8 @@ def problem_response(problem: Problem, request: Request) -> Response:
     return JSONResponse(body, problem.status, headers=headers, media_type=PROBLEM_JSON)
 
 
-def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[RouteEntry]:
+def own_routes(directory: Directory, own: Mapping[str, str], problems: Mapping[str, Mapping[str, str]], layout: Layout) -> list[RouteEntry]:
+    """`own` explains campus's own problem codes, `problems` those of each building."""
 
     async def describe(request: Request) -> Response:
         entry = directory.building(request.path_params["building"])
@@ -87,16 +88,16 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
         return layout.own.page("building.html", request, data=data, headers={"Cache-Control": FIVE_MINUTES}, building=entry)
 
     async def explain(request: Request) -> Response:
-        explained = explanations(problems).get(request.path_params["code"])
+        explained = explanations(own, problems).get(request.path_params["code"])
         if explained is None:
             detail = f"this code is not among those explained at {directory.url}/errors; a problem says in its own `detail` what is wrong"
             raise Problem(404, "not_found", detail)
         return layout.own.page("explanation.html", request, data=explained, explained=explained)
 
     async def explain_all(request: Request) -> Response:
-        codes = {code: one["explanation"] for code, one in explanations(problems).items()}
+        codes = {code: one["explanation"] for code, one in explanations(own, problems).items()}
         of_buildings = ((one.name, one.title, sorted(problems.get(one.name, ()))) for one in directory.buildings())
-        named = (("every", "Every server", EXPLANATIONS), *of_buildings)
+        named = (("every", "Every server", own), *of_buildings)
         groups = tuple((name, title, tuple((code, codes[code]) for code in found)) for name, title, found in named if found)
         return layout.own.page("explanations.html", request, data={"ok": True, "codes": codes}, groups=groups)
 
@@ -115,7 +116,7 @@ def own_routes(directory: Directory, problems: Mapping[str, Mapping[str, str]], 
     ]
 
 
-def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: VisitorService) -> RouteEntry:
+def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: object) -> RouteEntry:
     """A building's page for the table of routes; its function is called with the request and the building's site."""
     site = replace(site, visitors=visitors)
 

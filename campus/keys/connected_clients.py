@@ -1,71 +1,14 @@
-"""The client programs that keys' holders let in by OAuth: let in with a code, which they exchange for tokens, listed and ended.
+"""The client programs that keys' holders let in by OAuth, as the holders see them: listed, and shut out."""
 
-A client is shut out as soon as its key is revoked, expires, or is replaced by a rotation; a renewal keeps it. What it stores belongs
-to the key's lineage, and what it made stops with it unless the owner keeps it. A change is on disk when its method returns.
-"""
-
-import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-import anyio
-from sqlmodel import col, delete, select
+from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.caller import Key
-from campus.errors import KeyRefused
-from campus.keys.access_tokens import AccessTokens, lasts, opens
-from campus.keys.makers import Makers
-from campus.keys.repository import refuse_ended
-from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
-from campus.keys.tokens import ACCESS, Kind, is_client_token, new_client_token
-from campus.secrets import Entropy, digest_of, random_id
+from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow
 from campus.storage import Storage
-
-CODE_TERM, ACCESS_TERM = timedelta(seconds=60), timedelta(days=1)
-RETRY_TIME = timedelta(minutes=2)
-"""How long a used refresh token is answered again: clients refresh from several processes at once, or lose the answer."""
-REUSE_NOTICED = timedelta(days=7)
-"""How long a used refresh token is kept, so that a later use ends the client."""
-KEPT_AFTER_END = timedelta(days=1)
-READINGS = 2
-"""Statements that look codes and refresh tokens up at once: strangers may send any number of them."""
-CLIENTS_PER_KEY = 20
-TOKENS_PER_CLIENT = 100
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """What a key's holder agrees to: which client may call which building's tools, and where its code is sent."""
-
-    client_id: str
-    client_name: str
-    building: str
-    code_challenge: str
-    redirect_uri: str
-    returns_to: str
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """What a code or refresh token was issued for, whether or not it can still be used; a refresh token is bound to no challenge."""
-
-    client_id: str
-    building: str
-    code_challenge: str = ""
-    redirect_uri: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPair:
-    """Tokens for a client, which cannot be read again. `seconds` is how long the access token is valid."""
-
-    access: str
-    refresh: str
-    building: str
-    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,178 +22,35 @@ class ConnectedClient:
     connected_at: datetime
 
 
-class ConnectedClients:
-    """The connected clients in campus's own database; one object per process. `tokens` finds the credentials of their calls.
-
-    `makers` has what is known of them as the makers of things.
-    """
-
-    def __init__(self, storage: Storage, tokens: AccessTokens, makers: Makers, *, now: Callable[[], datetime], entropy: Entropy) -> None:
-        self._storage = storage
-        self._now = now
-        self._entropy = entropy
-        self.tokens = tokens
-        self._makers = makers
-        self._secret: str | None = None
-        self._readings = anyio.Semaphore(READINGS)
-
-    async def secret(self) -> str:
-        """The secret by which client ids and requests are recognised as this campus's own."""
-        if self._secret is None:
-            async with self._storage.read() as session:
-                self._secret = (await session.exec(select(SecretRow).where(SecretRow.name == "connect"))).one().value.hex()
-        return self._secret
-
-    async def agree(self, key: Key, consent: Consent) -> str:
-        """A code for the client. KeyRefused if the key was revoked, or replaced by a rotation."""
-        now = self._now()
-        code = new_client_token("code", self._entropy)
-        client = ConnectedClientRow(
-            id=random_id("client", self._entropy),
-            key_id=key.id,
-            building=consent.building,
-            client_id=consent.client_id,
-            client_name=consent.client_name,
-            returns_to=consent.returns_to,
-            connected_at=now,
-            ends_at=now + CODE_TERM,
-        )
-        token = _token(code, "code", client, now=now, expires_at=now + CODE_TERM)
-        token.code_challenge = consent.code_challenge
-        token.redirect_uri = consent.redirect_uri
-        async with self._storage.write() as session:
-            row = await session.get(KeyRow, key.id)
-            if row is None:
-                raise KeyRefused(f"no key {key.id!r}")
-            refuse_ended(row)
-            await _delete_what_is_over(session, now)
-            session.add(client)
-            await session.flush()
-            session.add(token)
-        return code
-
-    async def issued(self, token: str, kind: Kind) -> Issued | None:
-        """What a code or a refresh token was issued for, also if it was used; None for one that is unknown."""
-        if not is_client_token(token):
-            return None
-        async with self._readings, self._storage.read() as session:
-            found = await _with_client(session, token, kind)
-        if found is None:
-            return None
-        return Issued(found[1].client_id, found[1].building, found[0].code_challenge or "", found[0].redirect_uri or "")
-
-    async def exchange(self, token: str, kind: Kind) -> TokenPair | None:
-        """New tokens for a code or a refresh token. None if it is unknown, used or expired, or if its key has ended.
-
-        A code that is used twice, and a refresh token that is used again after two minutes, end the client with all its tokens.
-        """
-        now = self._now()
-        pair = None
-        ended = list[bytes]()
-        async with self._storage.write() as session:
-            found = await _with_client(session, token, kind)
-            if found is None or not lasts(found[1], now):
-                return None
-            row, client = found
-            key = await session.get_one(KeyRow, client.key_id)
-            if row.used_at is not None and (kind == "code" or now - row.used_at > RETRY_TIME):
-                ended = await self._end(session, client)
-                log.warning("client ended", extra={"client": client.id, "key_id": client.key_id, "reason": f"a {kind} was used twice"})
-            elif opens(key) and not key.key().has_ended(now):
-                pair = await self._issue(session, client, now)
-                if row.used_at is None:
-                    row.used_at = now
-                    row.expires_at = now + REUSE_NOTICED
-                    client.ends_at = None
-                    await self._end_oldest(session, client)
-        self._forget(ended)
-        return pair
-
-    async def revoke(self, token: str, *, client_id: str) -> None:
-        """End the client that an access or refresh token was issued to, if it has this client id."""
-        if not is_client_token(token):
-            return
-        kind: Kind = "access" if token.startswith(ACCESS) else "refresh"
-        async with self._readings, self._storage.read() as session:  # read first: made-up tokens keep no writer waiting
-            found = await _with_client(session, token, kind)
-        if found is None or found[1].client_id != client_id:
-            return
-        async with self._storage.write() as session:
-            client = await session.get(ConnectedClientRow, found[1].id)
-            ended = await self._end(session, client) if client else []
-        self._forget(ended)
-
-    async def of_lineage(self, lineage: str) -> Sequence[ConnectedClient]:
-        """The clients that a lineage's keys let in and that may call, the latest first."""
-        now = self._now()
-        joined = select(ConnectedClientRow, KeyRow).join(KeyRow, col(KeyRow.id) == col(ConnectedClientRow.key_id))
-        chosen = joined.where(col(KeyRow.lineage) == lineage, col(ConnectedClientRow.ends_at).is_(None))
-        async with self._storage.read() as session:
-            rows = (await session.exec(chosen.order_by(col(ConnectedClientRow.connected_at).desc()))).all()
-        return [
-            ConnectedClient(client.id, client.building, client.client_name, client.returns_to, client.connected_at)
-            for client, key in rows
-            if opens(key) and not key.key().has_ended(now)
-        ]
-
-    async def disconnect(self, client: str, *, lineage: str) -> None:
-        """End a client by its id, if a key of the lineage let it in."""
-        joined = select(ConnectedClientRow).join(KeyRow, col(KeyRow.id) == col(ConnectedClientRow.key_id))
-        async with self._storage.write() as session:
-            chosen = joined.where(col(ConnectedClientRow.id) == client, col(KeyRow.lineage) == lineage)
-            row = (await session.exec(chosen)).one_or_none()
-            ended = await self._end(session, row) if row else []
-        self._forget(ended)
-
-    async def _issue(self, session: AsyncSession, client: ConnectedClientRow, now: datetime) -> TokenPair:
-        """A new pair; of the client's tokens the latest are kept."""
-        own = col(ClientTokenRow.connected_client) == client.id
-        issued_at = col(ClientTokenRow.issued_at)
-        spare = select(ClientTokenRow.digest).where(own).order_by(issued_at.desc()).offset(TOKENS_PER_CLIENT)
-        await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.digest).in_((await session.exec(spare)).all())))
-        access = new_client_token("access", self._entropy)
-        refresh = new_client_token("refresh", self._entropy)
-        session.add(_token(access, "access", client, now=now, expires_at=now + ACCESS_TERM))
-        session.add(_token(refresh, "refresh", client, now=now))
-        return TokenPair(access, refresh, client.building, int(ACCESS_TERM.total_seconds()))
-
-    def _forget(self, ended: Collection[bytes]) -> None:
-        """Read what concerns clients that have ended from the database the next time; `ended` are the digests of their access tokens."""
-        self.tokens.forget(ended)
-        self._makers.forget()
-
-    async def _end_oldest(self, session: AsyncSession, client: ConnectedClientRow) -> None:
-        """End the key's clients beyond the latest ones; their calls are refused within 5 seconds."""
-        await session.flush()
-        lasting = select(ConnectedClientRow).where(
-            col(ConnectedClientRow.key_id) == client.key_id, col(ConnectedClientRow.ends_at).is_(None)
-        )
-        for row in (await session.exec(lasting.order_by(col(ConnectedClientRow.connected_at).desc()).offset(CLIENTS_PER_KEY))).all():
-            await self._end(session, row)
-
-    async def _end(self, session: AsyncSession, client: ConnectedClientRow) -> list[bytes]:
-        """End a client; returns the digests of its access tokens."""
-        client.ends_at = self._now()
-        own = col(ClientTokenRow.connected_client) == client.id, col(ClientTokenRow.kind) == "access"
-        return list((await session.exec(select(ClientTokenRow.digest).where(*own))).all())
+def opens(key: KeyRow) -> bool:
+    """Whether clients that the key let in may call, until the key expires: it was neither revoked nor replaced by a rotation."""
+    return key.revoked_at is None and key.replaced_by is None
 
 
-def _token(token: str, kind: Kind, client: ConnectedClientRow, *, now: datetime, expires_at: datetime | None = None) -> ClientTokenRow:
-    return ClientTokenRow(digest=digest_of(token), connected_client=client.id, kind=kind, issued_at=now, expires_at=expires_at)
+async def clients_of(storage: Storage, lineage: str, *, now: datetime) -> Sequence[ConnectedClient]:
+    """The clients that a lineage's keys let in and that may call, the latest first."""
+    joined = select(ConnectedClientRow, KeyRow).join(KeyRow, col(KeyRow.id) == col(ConnectedClientRow.key_id))
+    chosen = joined.where(col(KeyRow.lineage) == lineage, col(ConnectedClientRow.ends_at).is_(None))
+    async with storage.read() as session:
+        rows = (await session.exec(chosen.order_by(col(ConnectedClientRow.connected_at).desc()))).all()
+    return [
+        ConnectedClient(client.id, client.building, client.client_name, client.returns_to, client.connected_at)
+        for client, key in rows
+        if opens(key) and not key.key().has_ended(now)
+    ]
 
 
-async def _with_client(session: AsyncSession, token: str, kind: Kind) -> tuple[ClientTokenRow, ConnectedClientRow] | None:
-    joined = select(ClientTokenRow, ConnectedClientRow).join(
-        ConnectedClientRow, col(ConnectedClientRow.id) == col(ClientTokenRow.connected_client)
-    )
-    chosen = joined.where(col(ClientTokenRow.digest) == digest_of(token), col(ClientTokenRow.kind) == kind)
-    return (await session.exec(chosen)).one_or_none()
+async def disconnect(storage: Storage, client: str, *, lineage: str, now: datetime) -> list[bytes]:
+    """End a client by its id, if a key of the lineage let it in; returns the digests of its access tokens."""
+    joined = select(ConnectedClientRow).join(KeyRow, col(KeyRow.id) == col(ConnectedClientRow.key_id))
+    async with storage.write() as session:
+        chosen = joined.where(col(ConnectedClientRow.id) == client, col(KeyRow.lineage) == lineage)
+        row = (await session.exec(chosen)).one_or_none()
+        return await end_client(session, row, now) if row else []
 
 
-async def _delete_what_is_over(session: AsyncSession, now: datetime) -> None:
-    """Delete what ended a day ago: until then a second use is noticed."""
-    before = now - KEPT_AFTER_END
-    over = select(ConnectedClientRow.id).where(col(ConnectedClientRow.ends_at) <= before)
-    await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.expires_at) <= before))
-    await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.connected_client).in_(over)))
-    await session.exec(delete(ConnectedClientRow).where(col(ConnectedClientRow.ends_at) <= before))
+async def end_client(session: AsyncSession, client: ConnectedClientRow, now: datetime) -> list[bytes]:
+    """End a client; returns the digests of its access tokens."""
+    client.ends_at = now
+    own = col(ClientTokenRow.connected_client) == client.id, col(ClientTokenRow.kind) == "access"
+    return list((await session.exec(select(ClientTokenRow.digest).where(*own))).all())

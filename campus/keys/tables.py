@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlmodel import BigInteger, Field, Index
+from sqlmodel import Field, Index
 
 from campus.caller import Key
 from campus.storage import UtcDateTime
@@ -127,22 +127,6 @@ class ClientTokenRow(CoreTables, table=True):
     used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     code_challenge: str | None = None
     redirect_uri: str | None = None
-
-
-class KeyUsageRow(CoreTables, table=True):
-    """How many calls of a tool came with the key of a lineage on a day, such as 2026-08-21, in UTC.
-
-    `opened` are those that the key opened or added to, which count for its quota; the others were free.
-    """
-
-    __tablename__ = "key_usage"
-
-    day: str = Field(primary_key=True)
-    lineage: str = Field(primary_key=True, index=True)
-    building: str = Field(primary_key=True)
-    tool: str = Field(primary_key=True)
-    calls: int = Field(sa_type=BigInteger)
-    opened: int = Field(sa_type=BigInteger)
 
 
 class SecretRow(CoreTables, table=True):

@@ -54,6 +54,8 @@ class Link(NamedTuple):
     label: str
     signed_in: str = ""
     """The label for a visitor who is signed in, if it is another."""
+    place: int = 0
+    """Where it stands among the others: 0 are the pages of buildings, in their order."""
 
 
 @dataclass

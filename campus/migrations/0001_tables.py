@@ -30,7 +30,6 @@ def upgrade() -> None:
     _make_key_events()
     _make_sessions()
     _make_sent_forms()
-    _make_usage()
     _make_key_sales()
     _make_payments()
     _make_ledger()
@@ -125,21 +124,6 @@ def _make_sent_forms() -> None:
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_sent_forms")),
     )
     op.create_index(op.f("ix_sent_forms_sent_at"), "sent_forms", ["sent_at"])
-
-
-def _make_usage() -> None:
-    """What each key calls, by day and tool, and which of these calls count for its quota."""
-    op.create_table(
-        "key_usage",
-        sa.Column("day", sa.String(), nullable=False),
-        sa.Column("lineage", sa.String(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("calls", sa.BigInteger(), nullable=False),
-        sa.Column("opened", sa.BigInteger(), nullable=False, server_default="0"),
-        sa.PrimaryKeyConstraint("day", "lineage", "building", "tool", name=op.f("pk_key_usage")),
-    )
-    op.create_index(op.f("ix_key_usage_lineage"), "key_usage", ["lineage"])
 
 
 def _make_key_sales() -> None:

@@ -15,7 +15,6 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 from sqlalchemy import Connection, exists, false, select, text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -41,12 +40,8 @@ class Storage(Protocol):
     Hold no transaction open while waiting for the network: on SQLite it keeps the log from shrinking, and a write blocks other writers.
     """
 
-    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
-        """A session on one snapshot, which its first statement takes; a write in it raises StorageError.
-
-        With `may_lag` it may be of a read replica, without what was written in the last ten seconds: for lists and counts that are
-        shown, not for what decides anything, nor for a page that follows on a write.
-        """
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """A session on one snapshot, which its first statement takes; a write in it raises StorageError."""
         ...
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
@@ -93,7 +88,7 @@ class NoStorage:
     def __init__(self, building: str) -> None:
         self._building = building
 
-    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         """StorageError."""
         raise self._refusal()
 
@@ -115,9 +110,9 @@ async def in_transaction(storage: Storage, work: Callable[[Connection], R]) -> R
         return await (await session.connection()).run_sync(work)
 
 
-async def in_snapshot(storage: Storage, work: Callable[[Connection], R], *, may_lag: bool = False) -> R:
-    """Run work on one snapshot and return its result; `may_lag` as in Storage.read."""
-    async with storage.read(may_lag=may_lag) as session:
+async def in_snapshot(storage: Storage, work: Callable[[Connection], R]) -> R:
+    """Run work on one snapshot and return its result."""
+    async with storage.read() as session:
         return await (await session.connection()).run_sync(work)
 
 
@@ -127,11 +122,6 @@ class Connections(Protocol):
     readers: AsyncEngine
     writer: AsyncEngine
     has_row_locks: bool
-
-    @property
-    def lagging_readers(self) -> AsyncEngine | None:
-        """Those that read from a replica; None while none can be read."""
-        ...
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer; `by_row`, beside such transactions of other processes."""
@@ -156,12 +146,9 @@ class Database:
         self.lock = anyio.Lock(fast_acquire=True)
 
     @asynccontextmanager
-    async def read(self, *, may_lag: bool = False) -> AsyncIterator[AsyncSession]:
+    async def read(self) -> AsyncIterator[AsyncSession]:
         """See Storage."""
-        engine = self._connections.readers
-        if may_lag and (replica := self._connections.lagging_readers) and await _is_connected(replica):
-            engine = replica
-        async with self._session(engine, reading=True) as session:
+        async with self._session(self._connections.readers, reading=True) as session:
             yield session
             if session.new or session.dirty or session.deleted:
                 await session.flush()  # raises: the change would be lost silently
@@ -220,15 +207,6 @@ class Database:
         finally:
             with anyio.CancelScope(shield=True), translate_errors(self._description):  # a connection may be lost at the last moment
                 await session.close()
-
-
-async def _is_connected(engine: AsyncEngine) -> bool:
-    """Whether a connection is free or can be made, which the pool then keeps for who asks next."""
-    try:
-        async with engine.connect():
-            return True
-    except (StorageError, SQLAlchemyError, OSError):
-        return False
 
 
 class Group(Generic[T, R]):

@@ -51,7 +51,7 @@ class Backend(Protocol):
         ...
 
     async def watch(self) -> None:
-        """Follow the servers: which of them takes writes, and how near a replica is."""
+        """Follow the servers: which of them takes writes."""
         ...
 
     async def findings(self) -> Sequence[str]:
@@ -90,7 +90,6 @@ class Databases:
         *,
         folder: Path = Path(),
         password: str | None = None,
-        replica: str | None = None,
         exclusive: bool = False,
         reading: bool = False,
         migrates: bool = True,
@@ -98,15 +97,13 @@ class Databases:
     ) -> "AsyncIterator[Databases]":
         """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
 
-        `replica` is a standby of the latter, which answers reads that may lag.
-
         `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
         PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         Without `migrates`, a database of an older version is refused, which a server of that version may be serving; a new one is made.
         With `contracts`, a database is migrated also by the steps that servers of the release before cannot serve with.
         """
         async with AsyncExitStack() as stack:
-            backend = _backend_at(url, folder, password, replica, exclusive=exclusive, reading=reading, stack=stack)
+            backend = _backend_at(url, folder, password, exclusive=exclusive, reading=reading, stack=stack)
             if backend.has_several_servers:
                 await _start(backend.watch, stack)
             yield Databases(backend, stack, migrates=migrates, contracts=contracts)
@@ -274,14 +271,10 @@ async def _start(work: Callable[[], Coroutine[Any, Any, None]], stack: AsyncExit
     tasks.start_soon(work)
 
 
-def _backend_at(
-    url: str, folder: Path, password: str | None, replica: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack
-) -> Backend:
+def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool, reading: bool, stack: AsyncExitStack) -> Backend:
     kind, _, rest = url.partition(":")
-    if replica is not None and (kind, replica.partition(":")[0]) != ("postgresql", "postgresql"):
-        raise StorageError("[storage] replica is a standby of PostgreSQL; write both as postgresql://…, or leave replica out")
     if kind == "sqlite" and rest:
         return SqliteBackend(stack.enter_context(open_directory((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
     if kind == "postgresql":
-        return postgres_backend(url, password, replica)
+        return postgres_backend(url, password)
     raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")

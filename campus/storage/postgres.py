@@ -25,7 +25,6 @@ from campus.errors import StorageError, StorageUnavailable, one_line
 from campus.storage.backups import Manifest
 from campus.storage.errors import BUSY_SECONDS, NoPrimary, translate_errors
 from campus.storage.migrations import History, Version, place_of
-from campus.storage.replicas import Position, Replica
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
@@ -80,11 +79,9 @@ class PostgresConnections:
 
     has_row_locks = True
 
-    def __init__(self, url: URL, name: str, hosts: "Hosts", *, description: str, replica: "ReplicaServer | None" = None) -> None:
+    def __init__(self, url: URL, name: str, hosts: "Hosts", *, description: str) -> None:
         make = partial(_engine, url, name, hosts, description=description, statement_seconds=STATEMENT_SECONDS)
         self.readers = make(**READING)
-        self._replica = replica
-        self._lagging_readers = replica.readers(name) if replica else None
         # not REPEATABLE READ, whose snapshot would be older than the lock
         self.writer = make(pool_size=1, isolation_level="READ COMMITTED")
         self._by_row = self.writer.execution_options(by_row=True)
@@ -92,11 +89,6 @@ class PostgresConnections:
         @event.listens_for(self.writer.sync_engine, "begin")
         def take_turn(connection: Connection) -> None:
             connection.exec_driver_sql(_lock_of(name, shared=connection.get_execution_options().get("by_row", False)))
-
-    @property
-    def lagging_readers(self) -> AsyncEngine | None:
-        """The replica's connections, while it is near the primary."""
-        return self._lagging_readers if self._replica and self._replica.state.is_near else None
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer, which its first statement begins."""
@@ -107,47 +99,21 @@ class PostgresConnections:
 
     async def close(self) -> None:
         """Close every connection; one whose server does not answer is left to the end of the process."""
-        for engine in filter(None, (self.readers, self.writer, self._lagging_readers)):
+        for engine in (self.readers, self.writer):
             with anyio.move_on_after(BUSY_SECONDS / 2):
                 await engine.dispose()
 
 
-class ReplicaServer:
-    """The server that [storage] replica names."""
-
-    def __init__(self, url: URL) -> None:
-        self._url = url
-        self._description = f"the replica {url.database} at {_place(*hosts_of(url)[0])}"
-        self._looking = _engine(url, "public", Hosts(), description=self._description, statement_seconds=WATCH_SECONDS, pool_size=1)
-        self.state = Replica(self._looking, description=self._description)
-
-    def readers(self, name: str) -> AsyncEngine:
-        """Connections of a building's schema."""
-        return _engine(self._url, name, Hosts(), description=self._description, statement_seconds=STATEMENT_SECONDS, **READING)
-
-    async def findings(self, position: Position) -> Sequence[str]:
-        """Why it is not read, in a sentence."""
-        try:
-            return await self.state.findings(position)
-        except StorageError as error:
-            return [f"[storage] replica: {error}; it is not read"]
-
-    async def close(self) -> None:
-        """Close its own connection."""
-        await self._looking.dispose()
-
-
 class PostgresBackend:
-    """One database, which holds a schema per building, and perhaps a replica of it."""
+    """One database, which holds a schema per building."""
 
     is_single_process = False
 
-    def __init__(self, url: URL, replica: URL | None = None) -> None:
+    def __init__(self, url: URL) -> None:
         self._url = url
         self._hosts = Hosts()
         self._place = f"{url.database} at {' or '.join(starmap(_place, hosts_of(url)))}"
         self._server = f"the database {self._place}"
-        self._replica = ReplicaServer(replica) if replica else None
 
     def describe(self, name: str) -> str:
         """What to call a building's schema in a sentence."""
@@ -170,37 +136,24 @@ class PostgresBackend:
 
     def connections(self, name: str) -> PostgresConnections:
         """The connections of a building's schema, which are opened at the first use."""
-        return PostgresConnections(self._url, name, self._hosts, description=self.describe(name), replica=self._replica)
+        return PostgresConnections(self._url, name, self._hosts, description=self.describe(name))
 
     @property
     def has_several_servers(self) -> bool:
         """Whether [storage] names more than one."""
-        return self._replica is not None or len(hosts_of(self._url)) > 1
+        return len(hosts_of(self._url)) > 1
 
     async def watch(self) -> None:
-        """Look which of several hosts takes writes, since a statement on one that hangs waits for 30 seconds, and at the replica."""
+        """Look which of the hosts takes writes, since a statement on one that hangs waits for 30 seconds."""
         engine = _engine(self._url, "public", self._hosts, description=self._server, statement_seconds=WATCH_SECONDS, pool_size=1)
         try:
             while True:
                 await anyio.sleep(WATCH_SECONDS)
-                position = None
                 with suppress(Exception):  # of any kind: who reads or writes reports it, and the next connection may be to another host
-                    position = await self._look(engine)
-                if self._replica:
-                    await self._replica.state.look(position)
+                    await _look(engine)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(BUSY_SECONDS / 2):
                 await engine.dispose()
-                if self._replica:
-                    await self._replica.close()
-
-    async def _look(self, engine: AsyncEngine) -> Position | None:
-        """Ask the server that took writes whether it still does; for the replica, what it has written."""
-        async with engine.connect() as connection:
-            if await connection.scalar(TAKES_NO_WRITES) == "on":
-                await connection.invalidate()
-                return None
-            return await connection.run_sync(Position.of) if self._replica else None
 
     async def findings(self) -> Sequence[str]:
         """Settings with which a crash or a failover loses what callers were told is stored; a test write says more where none is taken."""
@@ -209,7 +162,7 @@ class PostgresBackend:
         lossy = [f"{name} is off: {loss}; {REPAIR}" for name, loss in LOSSES.items() if row._mapping[name] == "off"]
         if len(hosts_of(self._url)) > 1:
             lossy += _failover_findings(row.synchronous_commit, row.synchronous_standby_names, row.standbys)
-        return [*(f"{self._server}: {sentence}" for sentence in lossy), *await self._replica_findings()]
+        return [f"{self._server}: {sentence}" for sentence in lossy]
 
     async def backup(self, target: str, *, release: str) -> None:
         """Raises StorageError, which names the command pg_dump."""
@@ -224,13 +177,6 @@ class PostgresBackend:
     def backup_note(self) -> str | None:
         """None: campus does not make PostgreSQL's backups."""
         return None
-
-    async def _replica_findings(self) -> Sequence[str]:
-        if self._replica is None:
-            return ()
-        with translate_errors(self._server, connecting=True):
-            position = await self._connected("public", Position.of, STATEMENT_SECONDS)
-        return await self._replica.findings(position)
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:
         places = {name: place_of(name) for name in names}
@@ -268,6 +214,13 @@ def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
     if not names:
         return [f"synchronous_standby_names is empty: {loss}; name the standbys there"]
     return [f"synchronous_commit is local: {loss}; set it to on"] if commit == "local" else []
+
+
+async def _look(engine: AsyncEngine) -> None:
+    """Ask the server that took writes whether it still does."""
+    async with engine.connect() as connection:
+        if await connection.scalar(TAKES_NO_WRITES) == "on":
+            await connection.invalidate()
 
 
 class Hosts:
@@ -333,34 +286,28 @@ async def _takes_no_writes(connection: Any) -> bool:
     return bool(answer == "on")
 
 
-def postgres_backend(url: str, password: str | None, replica: str | None = None) -> PostgresBackend:
-    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`, and the replica's.
-
-    StorageError says what is wrong with it.
-    """
-    standby = _read_url(replica, password, key="[storage] replica") if replica else None
-    if standby and len(hosts_of(standby)) > 1:
-        raise StorageError("[storage] replica names several hosts; name one standby")
-    return PostgresBackend(_read_url(url, password, key="[storage] url"), standby)
+def postgres_backend(url: str, password: str | None) -> PostgresBackend:
+    """Read `postgresql://user@host/database`, `…@host,host/database` or `…/database?host=/socket/directory`."""
+    return PostgresBackend(_read_url(url, password))
 
 
-def _read_url(url: str, password: str | None, *, key: str) -> URL:
+def _read_url(url: str, password: str | None) -> URL:
     try:
         parsed = make_url(_with_hosts_apart(url)).set(drivername="postgresql+asyncpg")
         hosts_of(parsed)
     except (ArgumentError, ValueError):
-        raise StorageError(f'{key} cannot be read; write it as "postgresql://user@host/database"') from None
+        raise StorageError('[storage] url cannot be read; write it as "postgresql://user@host/database"') from None
     if parsed.password or any("password" in name for name in parsed.query):
-        raise StorageError(f"{key} holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
+        raise StorageError("[storage] url holds a password; set it in the environment, as CAMPUS_DATABASE_PASSWORD")
     if not parsed.database:
-        raise StorageError(f'{key} names no database; write it as "postgresql://user@host/database"')
+        raise StorageError('[storage] url names no database; write it as "postgresql://user@host/database"')
     if unknown := [name for name in parsed.query if name not in PARAMETERS]:
-        raise StorageError(f"{key} has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
+        raise StorageError(f"[storage] url has the parameter {unknown[0]!r}, which is not known; there are: {', '.join(PARAMETERS)}")
     if parsed.query.get(POOLED, "true") != "true":
-        raise StorageError(f"{key}: {POOLED} can only be true; leave it out where campus connects to PostgreSQL itself")
+        raise StorageError(f"[storage] url: {POOLED} can only be true; leave it out where campus connects to PostgreSQL itself")
     for name in FILES:
         if (file := parsed.query.get(name)) and not os.access(str(file), os.R_OK):
-            raise StorageError(f"{key}: {name} names {file}, which cannot be read")
+            raise StorageError(f"[storage] url: {name} names {file}, which cannot be read")
     return parsed.set(password=password)
 
 

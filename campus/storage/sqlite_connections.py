@@ -52,7 +52,6 @@ class SqliteConnections:
     """
 
     has_row_locks = False
-    lagging_readers = None
 
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
         address = path.absolute().as_uri()

@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import os
 import random
-import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,6 +24,7 @@ from buildings.cve.nvd.records import HEAD, NvdRecords, merged, packed
 from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.refresh import read_nvd, renew
 from campus.testing import Clock
+from tests import forkserver
 
 pytestmark = pytest.mark.anyio
 
@@ -326,8 +325,8 @@ async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_camp
     config = tmp_path / "campus.toml"
     addresses = "\n".join(f'{name} = "{publisher.url}{path}"' for name, path in (("nvd_url", NVD), ("kev_url", "/kev.json")))
     config.write_text(f'[storage]\nurl = "sqlite:data"\n[buildings.cve]\n{addresses}\n')
-    environment = {**os.environ, "CAMPUS_CVE_NVD_API_KEY": "a-key-reads-faster"}
-    async with await anyio.open_process([sys.executable, "-c", READER, str(config)], env=environment) as process:
+    environment = {"CAMPUS_CVE_NVD_API_KEY": "a-key-reads-faster"}
+    with forkserver.shared().start(READER, str(config), environ=environment) as process:
         with anyio.fail_after(patience(60)):
             while phases(publisher).count("all") < 3:  # noqa: ASYNC110  # the process cannot set an event of this one
                 await anyio.sleep(0.02)

@@ -25,7 +25,6 @@ GOLDEN = {"CVE-2026-8037": 86.009, "CVE-2026-33824": 85.614, "CVE-2026-34486": 7
 
 KEV = "known_exploited_vulnerabilities-2026.08.21.json"
 EPSS = "epss_scores-2026-08-15.reconstructed.csv.gz"
-COUNT = 360_145
 
 
 def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> list[tuple[str, float]]:
@@ -44,17 +43,19 @@ def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> li
     return [(row[-1], -row[0]) for row in sorted(rows)]
 
 
-def test_order_and_scores_of_every_cve_equal_an_independent_recomputation(real_feeds: Path) -> None:
-    kev_body, epss_body = (real_feeds / KEV).read_bytes(), (real_feeds / EPSS).read_bytes()
-    listing = listing_days(parse_kev(kev_body).entries)
-    got = ranked(parse_epss(epss_body).scores, listing, day=DAY)
-
+def test_order_and_scores_equal_an_independent_recomputation(real_feeds: Path) -> None:
+    """Of the real feeds, with what KEV lists and each twentieth other CVE."""
+    kev_body = (real_feeds / KEV).read_bytes()
     kev = {one["cveID"]: one["dateAdded"] for one in json.loads(kev_body)["vulnerabilities"]}
-    lines = gzip.decompress(epss_body).decode().splitlines()[1:]
+    head, *rows = gzip.decompress((real_feeds / EPSS).read_bytes()).decode().splitlines()
+    lines = [rows[0], *(row for place, row in enumerate(rows[1:]) if place % 20 == 0 or row.partition(",")[0] in kev)]
+    listing = listing_days(parse_kev(kev_body).entries)
+    got = ranked(parse_epss("\n".join([head, *lines, ""]).encode()).scores, listing, day=DAY)
+
     epss = {row["cve"]: row["epss"] for row in csv.DictReader(lines)}
     expected = recomputed(kev, epss, DAY)
 
-    assert len(got) == len(expected) == COUNT
+    assert len(got) == len(expected) > 15_000
     by_rank = sorted(range(len(got)), key=got.ranks.__getitem__)
     assert [spelled(got.numbers[row]) for row in by_rank] == [cve for cve, _ in expected]
     scores = [

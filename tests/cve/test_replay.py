@@ -1,4 +1,4 @@
-"""Thirty days of real KEV releases with one list a day, including empty weeks, edits and a removal."""
+"""Twenty days of real KEV releases with one list a day, including empty weeks, edits and a removal."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from campus.testing import Clock
 pytestmark = pytest.mark.anyio
 
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
-FIRST, DAYS = date(2024, 10, 20), 30
+FIRST, DAYS = date(2024, 10, 20), 20
 REMOVED, REMOVED_ON = "CVE-2021-4043", date(2024, 11, 7)
 
 
@@ -31,14 +31,14 @@ def releases(folder: Path) -> Iterator[tuple[date, bytes]]:
 
 
 def cut_epss(folder: Path, cves: set[str]) -> bytes:
-    """The real scores of the CVEs given and of each fiftieth other one, dated as of the first day."""
+    """The real scores of the CVEs given and of each five-hundredth other one, dated as of the first day."""
     lines = gzip.decompress((folder / "epss_scores-2026-01-30.ORIGINAL.csv.gz").read_bytes()).decode().splitlines()
-    kept = [line for place, line in enumerate(lines[2:]) if place % 50 == 0 or line.partition(",")[0] in cves]
+    kept = [line for place, line in enumerate(lines[2:]) if place % 500 == 0 or line.partition(",")[0] in cves]
     head = lines[0].replace("2026-01-30", FIRST.isoformat())
     return gzip.compress("\n".join([head, lines[1], *kept, ""]).encode())
 
 
-async def test_thirty_days_give_thirty_archived_briefs(real_feeds: Path, open_test_campus, tmp_path, make) -> None:
+async def test_twenty_days_give_twenty_archived_briefs(real_feeds: Path, open_test_campus, tmp_path, make) -> None:
     published = dict(releases(real_feeds))
     listed = {one["cveID"]: one for body in published.values() for one in json.loads(body)["vulnerabilities"]}
     kev_file, epss_file, nvd_file = tmp_path / "kev.json", tmp_path / "epss.csv.gz", tmp_path / "nvd.json"
@@ -112,16 +112,3 @@ async def test_a_past_day_is_not_made_from_later_feeds_and_a_correction_stands_b
         assert (await campus.call("top_cves_today", key="cve")).data == today
         await campus.run("refresh", day=date(2026, 8, 20), accept=True)
         assert (await campus.call("archived_brief", key="cve", date="2026-08-20")).data == corrected, "the same list is no new edition"
-
-
-async def test_a_replay_of_30_days_with_the_newest_feeds_makes_no_list(real_feeds: Path, open_test_campus) -> None:
-    settings = {
-        "kev_url": (real_feeds / "known_exploited_vulnerabilities-2026.08.21.json").as_uri(),
-        "epss_url": (real_feeds / "epss_scores-2026-01-30.ORIGINAL.csv.gz").as_uri(),
-        "nvd_url": (real_feeds / "nvd_api2_kev_subset_112.json.gz").as_uri(),
-    }
-    async with open_test_campus(settings=settings, clock=Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))) as campus:
-        for day in (date(2026, 8, 20) - timedelta(days=ago) for ago in (0, 1, 29)):
-            with pytest.raises(JobFailed, match=f"was issued after {day}"):
-                await campus.run("refresh", day=day, accept=True)
-        assert (await campus.call("brief_teaser")).code == "no_list_yet"

@@ -476,7 +476,7 @@ async def test_what_is_left_to_do_what_was_called_what_ends_and_what_was_done_is
         key, token = await campus.service.keys.issue("week", note=ALL_AT_ONCE)
         for _ in range(3):
             assert (await campus.call("moor", key=token, ship="Ada")).status == 200
-        await campus.service.core.usage.flush()
+        await campus.service.feature("usage").flush()
         await campus.service.feature("audit_log").flush()
         keys = (await admin.get("/keys")).text
         assert re.search(rf"End within 7 days.*?{key.id}.*?Issue a key", keys, re.DOTALL)

@@ -43,7 +43,7 @@ class Watch:
         self.reads += 1
         return self.clock()
 
-    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         """The scheduler's storage."""
         return self._read()
 

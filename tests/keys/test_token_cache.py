@@ -38,12 +38,12 @@ class CountedStorage:
         self.is_gone = False
 
     @asynccontextmanager
-    async def read(self, *, may_lag: bool = False) -> AsyncIterator[AsyncSession]:
+    async def read(self) -> AsyncIterator[AsyncSession]:
         self.reads += 1
         if self.is_gone:
             raise StorageUnavailable("the database is gone")
         gate = self.gates.get(self.reads)
-        async with self.storage.read(may_lag=may_lag) as session:
+        async with self.storage.read() as session:
             yield session
         if gate is not None:
             self.at_gates += 1

@@ -145,7 +145,7 @@ class CountedStorage:
         self._storage = storage
         self.used = Counter[str]()
 
-    def read(self, *, may_lag: bool = False) -> AbstractAsyncContextManager[AsyncSession]:
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         self.used["read"] += 1
         return self._storage.read()
 

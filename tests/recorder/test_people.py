@@ -7,7 +7,6 @@ from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.monitors.fleet import badge_svg
-from campus.observability import in_words
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 ME = "me@example.com"
@@ -231,10 +230,3 @@ async def test_the_badge_shows_the_state_to_everyone(recorder: Recorder) -> None
 
 def test_a_long_name_is_cut_in_a_badge() -> None:
     assert "x" * 41 not in badge_svg("x" * 100, "alive")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(45.2, "45 s"), (720, "12 min"), (12_000, "3 h 20 min"), (86_400, "1 day 0 h"), (187_200, "2 days 4 h")]
-)
-def test_durations_are_written_in_words(seconds: float, text: str) -> None:
-    assert in_words(timedelta(seconds=seconds)) == text

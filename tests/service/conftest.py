@@ -9,7 +9,6 @@ from fastmcp import FastMCP
 from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Caller, Check, CurrentCaller, CurrentSite, Page, Problem, Request, Response, Site, access, free, route
-from campus.testing import Frame
 
 SENTINEL = "paid-for-and-delivered"
 
@@ -72,9 +71,3 @@ def make_shop() -> Building:
 @pytest.fixture
 def shop() -> Building:
     return make_shop()
-
-
-@pytest.fixture(params=["http", "mcp"])
-def frame(request: pytest.FixtureRequest) -> Frame:
-    frame: Frame = request.param
-    return frame

@@ -81,7 +81,7 @@ async def test_an_unknown_page_of_the_operators_names_those_there_are(shop: Buil
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
 def test_a_served_campus_has_both_listeners_and_stops_as_a_whole(tmp_path: Path, ended_by: signal.Signals) -> None:
-    with serving(tmp_path, GATEWAY, fresh=True) as campus:
+    with serving(tmp_path, GATEWAY) as campus:
         with socket.create_connection(("127.0.0.1", httpx.URL(campus.url).port)) as connection:
             connection.sendall(b"GARBAGE\r\n\r\n")
             assert connection.recv(1024).startswith(b"HTTP/1.1 400 ")

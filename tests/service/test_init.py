@@ -1,23 +1,14 @@
-"""campus init and campus import write a campus.toml that works; the wheel serves it without the repository."""
+"""campus init and campus import write a campus.toml that works."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import sysconfig
 import tomllib
-import venv
-import zipfile
 from pathlib import Path
 
 import pytest
 from commands import Command, command_of
-from patience import patience
-from serving import Served, free_port, wait_until_it_answers
 
 from campus.config import read_config
-from tests import patient
 
 ROOT = Path(__file__).parents[2]
 HELLO = """
@@ -96,41 +87,3 @@ def test_import_writes_a_table_for_each_server_of_a_clients_configuration(tmp_pa
     assert (tmp_path / "campus.toml").stat().st_mode & 0o777 == 0o600
     refused = run("import", "campus.toml")
     assert (refused.code, "campus.toml is not JSON" in refused.err) == (2, True)
-
-
-def test_the_wheel_has_the_three_packages_and_serves_without_the_repository(tmp_path: Path) -> None:
-    """In a new virtual environment, to which the dependencies that are installed here are added."""
-    build = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, ROOT]
-    subprocess.run(build, check=True, timeout=patience(100))
-    (wheel,) = tmp_path.glob("mcp_campus-*.whl")
-    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == {"twins", "campus", "buildings"}
-    venv.create(home := tmp_path / "venv", with_pip=False)
-    python = home / "bin/python"
-    install = [sys.executable, "-m", "pip", "-q", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel]
-    subprocess.run(install, check=True, timeout=patience(100))
-    (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # its own .pth files, such as campus's, are not read
-    environ = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "HOME": str(tmp_path)}
-    (folder := tmp_path / "empty").mkdir()
-
-    def campus(*words: str) -> str:
-        ran = subprocess.run([home / "bin/campus", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=patience(60))
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    assert "campus.toml is written" in campus("init")
-    assert campus("new", "building", "rivers")
-    written = {str(path.relative_to(folder / "campus-rivers")) for path in (folder / "campus-rivers").rglob("*")}
-    assert {".gitignore", ".github/workflows/test.yml", "README.md", "campus_rivers/migrations/0001_first_tables.py"} <= written
-    port = free_port()
-    with (tmp_path / "served.log").open("wb") as log:
-        process = subprocess.Popen([home / "bin/campus", "serve", "--port", str(port)], cwd=folder, env=environ, stderr=log)
-    served = Served(f"http://127.0.0.1:{port}", tmp_path / "served.toml", process, (), environ, "")
-    try:
-        wait_until_it_answers(served)
-        assert "list_buildings" in patient.get(f"{served.url}/v1/gateway").text
-        assert str(ROOT) not in served.log
-    finally:
-        process.terminate()
-        process.wait(patience(30))

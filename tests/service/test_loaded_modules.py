@@ -30,7 +30,14 @@ OF_REMOTE_SERVERS = (
 )
 OF_PAYMENTS = ("x402", "web3", "eth_abi", "eth_account", "eth_utils", "coincurve", "Crypto")
 OF_OTHER_DATABASES = ("asyncpg", "alembic", "obstore")
-OF_OPTIONS = ("fastmcp_tasks", "opentelemetry.sdk", "campus.tracing", "campus.features.operator.routes", "campus.testing", "campus.cli.dev")
+OF_OPTIONS = (
+    "fastmcp_tasks",
+    "opentelemetry.sdk",
+    "campus.features.traces.tracing",
+    "campus.features.operator.routes",
+    "campus.testing",
+    "campus.cli.dev",
+)
 OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "pydantic", "httpx", "uvicorn", "twins", "buildings", "jinja2")
 
 

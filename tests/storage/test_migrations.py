@@ -16,6 +16,7 @@ import campus.features.tasks.tables
 import campus.jobs.run
 import campus.keys.tables
 from campus.catalog.loader import find, installed_buildings
+from campus.core import feature_tables
 from campus.errors import StorageError
 from campus.storage.alembic_runner import drift, write_revision
 from campus.storage.databases import Databases
@@ -149,11 +150,11 @@ async def test_a_step_that_would_leave_dangling_rows_is_refused(tmp_path: Path, 
 
 
 async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: str) -> None:
-    """The core's, and those of every building that is installed."""
+    """The core's, and those of every feature and building that is installed."""
     installed = installed_buildings()
     buildings = {one.name: find(one.name, installed).tables for one in installed}
     async with Databases.open(storage_url) as databases:
-        for name, tables in {"bank": Tables, "campus": CoreTables, **buildings}.items():
+        for name, tables in {"bank": Tables, "campus": CoreTables, **feature_tables(), **buildings}.items():
             if tables is not None:
                 assert await drift(await databases.storage_of(name, tables), tables, name) == [], name
 

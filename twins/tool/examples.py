@@ -4,7 +4,7 @@ Each example is checked against its schema, and there is none where none can be 
 is always the same for the same schema: the author's own, else a value of the simplest kind; an object gets its required members.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -66,9 +66,7 @@ class Examples:
 
     def answer(self, *, word: str = "", brief: bool = False) -> Any:
         """The body of an answer over HTTP; for `word` and `brief` see `example_of`."""
-        if self._answer is None:
-            return None
-        schema = self._answer
+        schema = self._answer or {"type": "object"}
         return self._once((word, brief), lambda: example_of(schema, word=word, brief=brief, is_own=self._is_own))
 
     def _once(self, key: object, make: Callable[[], Any]) -> Any:
@@ -234,11 +232,12 @@ class _Maker:
         if (text := TEXTS.get(schema.get("format", ""))) is not None:
             yield text
         word = self.word or name.upper() or "text"
-        for text in (word, *(f"{word}{number}" for number in range(2, LONGEST_LIST))) if "pattern" not in schema else (word, word.lower()):
-            yield text.ljust(least, "X")[:most]
         if "pattern" in schema:
-            yield from TEXTS.values()
-            yield from (each * length for each in "1aA" for length in range(max(least, 1), min(most, LONGEST_SPELLED) + 1))
+            words: Iterable[str] = (word, word.lower(), *TEXTS.values())
+            spelled = (each * length for each in "1aA" for length in range(max(least, 1), min(most, LONGEST_SPELLED) + 1))
+        else:
+            words, spelled = (word,), (f"{word}{number}" for number in range(2, LONGEST_LIST))
+        yield from (text.ljust(least, "X")[:most] for text in chain(words, spelled))
 
 
 def _numbers(schema: Schema, *, is_integer: bool) -> Iterator[int | float]:

@@ -1,23 +1,30 @@
-"""Reads NVD into the database, a page and the position after it in one transaction, and loads what changed since."""
+"""Reads NVD into the database, a page and the position after it in one transaction, and loads what changed since.
+
+Descriptions are stored apart from the records, which each process holds in memory: all of them are ten times as large. Those of 64
+consecutive numbers are one compressed block, which is read when one is shown.
+"""
 
 import logging
-from collections.abc import Sequence
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import orjson
 from pydantic import TypeAdapter
 from sqlmodel import col, delete, select
 
 from buildings.cve.archive.lists import held_copies, read_state
+from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
 from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import FEED, NvdPage
 from buildings.cve.feeds.nvd_pages import Position, fetch_page, is_file, pause_between_pages
-from buildings.cve.nvd.descriptions import block_of, find_description, with_descriptions
 from buildings.cve.nvd.records import NvdRecords, merged, page_numbers
 from buildings.cve.ranking.enrichment import NvdRecord
 from buildings.cve.settings import CveSettings
@@ -27,12 +34,34 @@ from campus.storage import Storage
 
 log = logging.getLogger(__name__)
 
+BLOCK_BITS = 6
 PAGES_BEFORE_LIST = 5
 """How many pages are read before a list is made, of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
-
 FORMAT = "2.0"
 NvdSite = Site[CveSettings, Any]
 POSITION: TypeAdapter[Position] = TypeAdapter(Position)
+
+
+def block_of(cve_id: str) -> int:
+    return number_of(cve_id) >> BLOCK_BITS
+
+
+def with_descriptions(blocks: Mapping[int, bytes], records: Iterable[NvdRecord]) -> dict[int, bytes]:
+    """The blocks of these records, with their descriptions in place of older ones; `blocks` has what is stored of them."""
+    changed: dict[int, dict[str, str]] = defaultdict(dict)
+    for record in records:
+        changed[block_of(record.cve_id)][record.cve_id] = record.description
+    return {block: zlib.compress(orjson.dumps({**_unpacked(blocks.get(block)), **new})) for block, new in changed.items()}
+
+
+def find_description(block: bytes | None, cve_id: str) -> str | None:
+    """The description of a CVE; None if its record was not read, or has none."""
+    return _unpacked(block).get(cve_id) or None
+
+
+def _unpacked(block: bytes | None) -> dict[str, str]:
+    found: dict[str, str] = orjson.loads(zlib.decompress(block)) if block else {}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class NvdRecord:
 
     `ratings` has one rating of each CVSS version, the newest version first; `affected` has the first products of
     `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit. `description` is stored apart, see
-    nvd/descriptions.py, and empty in a record that was stored.
+    nvd/reading.py, and empty in a record that was stored.
     """
 
     cve_id: str

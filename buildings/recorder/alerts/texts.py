@@ -21,11 +21,8 @@ EventType = Literal[
 ]
 PREVIEWED_BYTES = 1_000
 """How much of a capsule is read for its preview."""
-SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
-    "monitor.dead": "problem",
-    "monitor.failed": "problem",
-    "monitor.recovered": "recovery",
-}
+SEVERITIES: dict[str | None, Literal["problem", "recovery"]] = {"dead": "problem", "alive": "recovery"}
+"""Of an alert, by the new state of its monitor; a notice without one."""
 QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
 
 
@@ -189,7 +186,7 @@ def _last(capsules: Sequence[Row[Any, Any, Any]], alert: Row[Any]) -> Row[Any, A
 
 
 def _text(event: Event) -> AlertText:
-    return AlertText(headline(event), details(event), event.timestamp, SEVERITIES.get(event.type, "notice"))
+    return AlertText(headline(event), details(event), event.timestamp, SEVERITIES.get(event.state, "notice"))
 
 
 def headline(event: Event) -> str:

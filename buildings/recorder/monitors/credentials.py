@@ -1,14 +1,46 @@
-"""What belongs to one monitor and nobody else: its secret, the hash under which it is stored, and the URLs that contain it. Pure."""
+"""What belongs to one monitor and nobody else: its secret, the URLs that contain it, and six ways to send beats with them. Pure."""
 
 import hmac
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from buildings.recorder.models import Registered, Resecured, Taken
 from campus import Caller
 from campus.secrets import Entropy, random_base62
 
 SECRET_LENGTH = 32
 NO_DIGEST = bytes(32)
 """Replaces the digest of a monitor that does not exist, so that the comparison takes the same time."""
+CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
+RETRIES = "curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null"
+JSON_HEADER = "-H 'Content-Type: application/json'"
+CRON_BODY = '"{\\"status\\": $?, \\"capsule\\": {\\"job\\": \\"nightly\\"}}"'
+"""The job's exit code, which the shell fills in, and a capsule."""
+PYTHON = """\
+import json
+import urllib.request
+
+
+def beat(capsule):
+    body = json.dumps({{"capsule": capsule}}).encode()
+    request = urllib.request.Request({beat}, body, {{"Content-Type": "application/json"}})
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+beat({capsule})"""
+TYPESCRIPT = """\
+async function beat(capsule: unknown): Promise<void> {{
+  await fetch({beat}, {{
+    method: "POST",
+    headers: {{ "Content-Type": "application/json" }},
+    body: JSON.stringify({{ capsule }}),
+  }});
+}}
+
+await beat({capsule});"""
 
 
 def new_secret(entropy: Entropy) -> str:
@@ -49,7 +81,7 @@ class MonitorUrls:
 
     def cron(self, secret: str) -> str:
         """A shell command that sends a beat and retries for two minutes, also after a refused connection."""
-        return f"curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null {self.beat(secret)}"
+        return f"{RETRIES} {self.beat(secret)}"
 
     @property
     def capsule(self) -> str:
@@ -66,3 +98,31 @@ class MonitorUrls:
 
 def badge_url(url: str, badge_id: str) -> str:
     return f"{url}/v1/recorder/badge/{badge_id}.svg"
+
+
+class Way(NamedTuple):
+    name: str
+    where: str
+    text: str
+
+
+def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[Way]:
+    """The six ways; `mcp` is the address of the MCP endpoint."""
+    capsule = json.dumps(CAPSULE)
+    beat = made.beat_url
+    post = f"curl -sS -m 4 {JSON_HEADER} --data-binary @- {made.hook_url}"
+    commands = dict.fromkeys(EVENTS, post) | {"PostToolUse": f"curl -sS -m 4 -o /dev/null -X POST {made.hook_url}"}
+    hooks = {event: [{"hooks": [{"type": "command", "timeout": 5, "command": command}]}] for event, command in commands.items()}
+    arguments = json.dumps({"monitor_id": made.monitor_id, "secret": made.secret, "seq": 1, "capsule": CAPSULE}, indent=2)
+    return (
+        Way("curl", "In a shell", f"{RETRIES} {beat} \\\n  {JSON_HEADER} -d '{json.dumps({'capsule': CAPSULE})}'"),
+        Way("cron", "In the crontab, on one line", f"17 3 * * *  /path/to/job; {RETRIES} {beat} {JSON_HEADER} -d {CRON_BODY}"),
+        Way(
+            "Claude Code",
+            "In .claude/settings.local.json, which is not committed; the capsule is the session",
+            json.dumps({"hooks": hooks}, indent=2),
+        ),
+        Way("Python", "Python, standard library", PYTHON.format(beat=json.dumps(beat), capsule=capsule)),
+        Way("TypeScript", "TypeScript, no package", TYPESCRIPT.format(beat=json.dumps(beat), capsule=capsule)),
+        Way("MCP", f"Connect your agent to {mcp} and give it this", f"Call heartbeat at least once per period, with:\n{arguments}"),
+    )

@@ -138,8 +138,7 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
 
 async def badge(request: Request, site: RecorderSite) -> Response:
     """The badge with this id. Ids cannot be guessed."""
-    read = partial(_by_badge, badge_id=request.path_params["badge_id"])
-    row = await in_snapshot(site.storage, read, may_lag=True) or await in_snapshot(site.storage, read)  # it may be new
+    row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
     word = state_in_a_word(stored_state(row), site.state.time.now())

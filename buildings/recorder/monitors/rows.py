@@ -1,15 +1,16 @@
-"""The rows of monitors: who may use one (its secret or the owning key), and pausing, resuming and deleting it."""
+"""The rows of monitors: who may use one (its secret or the owning key), and changing, pausing, resuming and deleting it."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
 from buildings.recorder.alerts.raising import targets_of
-from buildings.recorder.alerts.targets import release
-from buildings.recorder.models import Watched
-from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, digest_matches
+from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
+from buildings.recorder.models import Resecured, Updated, Watched
+from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, new_secret
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -18,12 +19,15 @@ from buildings.recorder.monitors.state_machine import (
     MonitorState,
     Schedule,
     apply_event,
+    reschedule,
     shown_state,
 )
-from buildings.recorder.problems import monitor_not_found
+from buildings.recorder.problems import monitor_not_found, owner_needed
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
-from campus.alerts import CONFIRM
-from campus.secrets import digest_of
+from campus.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
+from campus.secrets import Entropy, digest_of
+
+WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 
 
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
@@ -109,3 +113,98 @@ def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **
     values = {**change.state._asdict(), "due_at": change.state.deadline_at, **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
+
+
+@dataclass(frozen=True)
+class NewTargets:
+    """The addresses that replace a monitor's; they are checked, and `warning` is about the webhook."""
+
+    addresses: Addresses
+    by: Registrant
+    channels: Sequence[Channel]
+    warning: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorUpdate:
+    """What changes of a monitor, and who changes it; None for what stays."""
+
+    maker: str | None
+    name: str | None
+    period: timedelta | None
+    grace: timedelta | None
+    targets: NewTargets | None
+
+
+def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
+    """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
+
+    A key's monitor needs that key: alerts show its capsules, and a target shares its signing secret with the key's other monitors,
+    neither of which the monitor's secret opens.
+    """
+    row = authorized_monitor(connection, credentials)
+    owner: str | None = row.owner
+    if owner is None and addresses.email is not None:
+        raise owner_needed(is_owned=False)
+    if owner is not None and owner != credentials.lineage:
+        raise owner_needed(is_owned=True)
+    return owner
+
+
+def update_stored(connection: Connection, credentials: Credentials, update: MonitorUpdate, *, now: datetime, entropy: Entropy) -> Updated:
+    """Change a monitor; returns it as it is then. Its owner is its maker from then on, not who has only its secret."""
+    row = authorized_monitor(connection, credentials)
+    before = stored_schedule(row)
+    schedule = Schedule(before.period if update.period is None else update.period, before.grace if update.grace is None else update.grace)
+    state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
+    name = row.name if update.name is None else update.name
+    maker = update.maker if row.owner == credentials.lineage else row.made_by
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **schedule._asdict())
+    webhook_secret: str | None = None
+    notes: tuple[str, ...] = ()
+    if update.targets is not None:
+        owner_for_targets(connection, credentials, update.targets.addresses)
+        webhook_secret, notes = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+    begins_later = schedule.period != before.period and state.expected_at == row.expected_at
+    return Updated(
+        **dict(watched(row.id, state, now)),
+        name=name,
+        period_minutes=schedule.period / timedelta(minutes=1),
+        grace_minutes=schedule.grace / timedelta(minutes=1),
+        webhook_secret=webhook_secret,
+        notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
+    )
+
+
+def _replace_targets(
+    connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
+) -> tuple[str | None, tuple[str, ...]]:
+    """The secret that signs the alerts to a new webhook, and notes."""
+    webhook = email = None
+    to_web, to_mail = targets.addresses.webhook, targets.addresses.email
+    if to_web is not None:
+        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
+    if to_mail is not None:
+        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
+    redirected = sum(one.redirected for one in (webhook, email) if one is not None)
+    notes = {
+        targets.warning: targets.warning is not None,
+        UNCONFIRMED_NOTE: email is not None and not email.target.confirmed,
+        f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
+    }
+    signs = to_web is not None and to_web.channel.signs
+    return (
+        signing_secret(webhook.target.secret) if webhook is not None and signs else None,
+        tuple(note for note, holds in notes.items() if note and holds),
+    )
+
+
+def secret_replaced(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, entropy: Entropy) -> Resecured:
+    """Give a key's monitor a new secret; beats with the old one are refused as with any wrong one. Its state and schedule stay."""
+    row = authorized_monitor(connection, credentials, key_only=True)
+    secret = new_secret(entropy)
+    connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(secret_digest=digest_of(secret), made_by=maker))
+    urls = MonitorUrls(url, row.id)
+    return Resecured(
+        monitor_id=row.id, name=row.name, secret=secret, beat_url=urls.beat(secret), hook_url=urls.hook(secret), cron=urls.cron(secret)
+    )

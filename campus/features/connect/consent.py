@@ -18,15 +18,14 @@ from campus.addresses import network_of
 from campus.directory import Directory
 from campus.errors import KeyRefused
 from campus.features.connect.clients import ClientRefused, is_local
+from campus.features.connect.connected import Consent
 from campus.features.connect.parameters import authorization_fault, described
 from campus.features.connect.provider import ConnectRequest, Provider
 from campus.features.connect.server import repeated
-from campus.keys.connected_clients import Consent
 from campus.keys.keyring import KeyRing
-from campus.keys.sign_ins import WHY_NOT, SignInLimit
+from campus.keys.sign_ins import KEY_PAGE, WHY_NOT, SignInLimit
 from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
-from campus.pages.keys import PATH as KEYS_PATH
 from campus.shares import TokenBuckets
 from twins import Problem
 
@@ -133,7 +132,7 @@ class ConsentPages:
             asked=asked,
             title=building.title,
             holdings=building.holdings,
-            keys_url=f"{self._directory.url}{KEYS_PATH}",
+            keys_url=f"{self._directory.url}{KEY_PAGE}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",
             products=[product for product in self._directory.products if building.is_opened_by(product.scope)],

@@ -35,7 +35,7 @@ from campus.features.connect.clients import (
     registered_id,
     shown_name,
 )
-from campus.keys.connected_clients import ConnectedClients
+from campus.features.connect.connected import ConnectedClients
 from campus.keys.tokens import Kind
 from campus.secrets import Entropy, seal, unseal
 from twins import Problem

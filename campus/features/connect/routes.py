@@ -17,7 +17,9 @@ from campus.catalog.parts import FeatureSite
 from campus.catalog.plan import Plan
 from campus.catalog.server import mcp_path_of
 from campus.context import context_of
+from campus.features.connect.access_tokens import AccessTokens
 from campus.features.connect.clients import ClientDocuments
+from campus.features.connect.connected import ConnectedClients
 from campus.features.connect.consent import ConsentPages
 from campus.features.connect.feature import ConnectTable
 from campus.features.connect.plan import ConnectPlan
@@ -27,7 +29,6 @@ from campus.http.elsewhere import MCP_METHODS, explain_mcp
 from campus.http.response import send_problem
 from campus.http.service_routes import answering, own_page
 from campus.http_parts import HttpPart
-from campus.keys.access_tokens import AccessTokens
 from campus.layout.accept import page_form
 from campus.paywall.admission import ALL, bearer
 from campus.problems import EXPLAINED_AT
@@ -95,7 +96,7 @@ class Connect(HttpPart):
         self._provider = Provider(
             ConnectUrls(self._own_url, "") if self._own_url else ConnectUrls(config.url, "/connect"),
             self._buildings,
-            core.clients,
+            site.state,
             ClientDocuments(campus.web, elapsed=monotonic) if site.settings.client_documents else None,
             now=core.now,
             entropy=secrets.token_bytes,
@@ -170,4 +171,11 @@ def connectable(plan: Plan) -> Iterator[Connectable]:
         yield Connectable(closed.name, closed.name, mcp_path_of(closed), frozenset(scopes))
 
 
-building = Building(http=Connect, plans=ConnectPlan)
+def opened(site: FeatureSite[ConnectTable]) -> ConnectedClients:
+    """The connected clients of this process."""
+    keys = site.core.keys
+    tokens = AccessTokens(site.storage, now=site.clock, monotonic=site.elapsed, note_use=keys.tokens.note_use)
+    return ConnectedClients(site.storage, tokens, keys.makers, now=site.clock, entropy=secrets.token_bytes)
+
+
+building = Building(http=Connect, plans=ConnectPlan, state=opened)

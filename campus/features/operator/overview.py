@@ -175,7 +175,7 @@ async def jobs_of(campus: Campus) -> Sequence[JobStatus]:
 
 
 async def calls_by_day(campus: Campus) -> Daily:
-    return daily_of(await campus.core.usage.by_tool(days=DAYS_SHOWN), campus.core.now().date())
+    return daily_of(await campus.feature("usage").by_tool(days=DAYS_SHOWN), campus.core.now().date())
 
 
 async def income_by_day(campus: Campus) -> Sequence[Income]:

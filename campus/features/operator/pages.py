@@ -68,7 +68,7 @@ class OperatorPages:
 
         found = await read_sections(keys=newest, counts=lambda: key_counts(self.campus), ending=ending)
         records = found["keys"].value or ()
-        usage = self.campus.core.usage
+        usage = self.campus.feature("usage")
         called = await read_sections(calls=lambda: usage.totals({one.key.lineage for one in records}, days=USAGE_DAYS))
         return self._page(
             "keys.html",

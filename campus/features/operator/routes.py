@@ -5,20 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
 from campus.app import Campus
-from campus.building import Building
 from campus.features.operator.overview import OverviewPage, jobs_of
 from campus.features.operator.pages import OperatorPages
 from campus.features.operator.payments import PaymentPages
 from campus.features.operator.sign_in import PATH, SIGN_OUT, OperatorSessions, SignIn
 from campus.http.service_routes import own_page
-from campus.http_parts import HttpPart
 from campus.keys.sign_ins import SignInLimit
 from campus.layout.events import EventStreams
 from campus.layout.renderer import Layout, Link
@@ -36,18 +33,6 @@ NAVIGATION = (
 )
 JOBS_SECONDS, OVERVIEW_SECONDS = 2.0, 5.0
 """How often the streams of a page look for changes. With 100,000 keys, monitors and targets, a look takes 0.4 s of a database's threads."""
-
-
-class Operator(HttpPart):
-    """The operator's pages, where CAMPUS_OPERATOR_PASSWORD is set."""
-
-    def operators(self) -> dict[str, Any]:
-        """See HttpPart."""
-        password = self.campus.plan.config.operator_password
-        if password is None:
-            return {}
-        layout, pages = operators_pages(self.campus, password)
-        return {"pages": pages, "problem_page": layout.problem_page}
 
 
 def operators_pages(campus: Campus, password: str) -> tuple[Layout, list[RouteEntry]]:
@@ -130,6 +115,3 @@ async def _jobs_fingerprint(campus: Campus) -> bytes:
         (one.name, one.running, one.failures, f"{one.last_success:%H:%M}" if one.last_success else "") for one in await jobs_of(campus)
     ]
     return sha256(repr(found).encode()).digest()
-
-
-building = Building(http=Operator)

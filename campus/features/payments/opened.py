@@ -15,7 +15,6 @@ from campus.features.payments.pricing import PaymentsPlan
 from campus.features.payments.reservations import delete_expired, delete_released
 from campus.features.payments.sale import Sale
 from campus.features.payments.setup import Payments, open_payments
-from campus.features.payments.shop import Shop
 
 RECONCILED_EVERY = timedelta(seconds=15)
 AUDITED_AT = "03:20"
@@ -84,7 +83,6 @@ async def findings(site: PaymentsSite) -> Sequence[str]:
 building = Building(
     state=opened,
     plans=PaymentsPlan,
-    http=Shop,
     steps=lambda site: [Sale(site)],
     services=[Service(load_what_the_first_payment_needs)],
     jobs=[

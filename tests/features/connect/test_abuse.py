@@ -306,7 +306,7 @@ async def test_of_a_client_that_refreshes_for_ever_a_hundred_tokens_are_kept(cam
     latest = (await app.connect(token))["refresh_token"]
     for _ in range(55):
         clock.move(timedelta(seconds=1))
-        pair = await campus.service.core.clients.exchange(latest, "refresh")
+        pair = await campus.service.feature("connect").exchange(latest, "refresh")
         assert pair is not None
         latest = pair.refresh
     assert await rows(campus) <= before + 103

@@ -14,7 +14,8 @@ from features.connect.conftest import CONNECT, make_lock
 
 from campus import Building, access
 from campus.caller import Key
-from campus.keys.connected_clients import Consent
+from campus.features.connect.connected import Consent
+from campus.keys.connected_clients import clients_of
 from campus.keys.keyring import KeyRing
 from campus.testing import Clock, TestCampus, open_campus
 from tests import patient
@@ -205,13 +206,13 @@ async def test_only_the_latest_twenty_clients_of_a_key_stay(campus: TestCampus, 
     consent = Consent(app.client_id, "Chat app", "lock", CHALLENGE, CALLBACK, "127.0.0.1")
     for _ in range(20):
         clock.move(timedelta(seconds=1))
-        code = await campus.service.core.clients.agree(key, consent)
-        pair = await campus.service.core.clients.exchange(code, "code")
+        code = await campus.service.feature("connect").agree(key, consent)
+        pair = await campus.service.feature("connect").exchange(code, "code")
         assert pair is not None
     clock.move(FIVE_SECONDS)
     assert not await app.is_let_in()
     assert await app.is_let_in(token=pair.access)
-    assert len(await campus.service.core.clients.of_lineage(key.lineage)) == 20
+    assert len(await clients_of(campus.service.core.storage, key.lineage, now=campus.service.core.now())) == 20
 
 
 async def test_a_connected_client_is_offered_no_payment_and_told_to_connect_again(clock: Clock) -> None:

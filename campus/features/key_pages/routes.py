@@ -1,0 +1,156 @@
+"""The page of a visitor's key: /keys signs in and out, and shows what the key opens and owns, until when, and how to renew it.
+
+The key itself is sent once, in the body of a form, and is in no address, page, log or cookie.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from math import ceil
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
+
+from campus.building import Building
+from campus.caller import Key
+from campus.catalog.plan import Plan
+from campus.features.key_pages.holdings import owned_by
+from campus.features.usage.counts import KeyUsage
+from campus.features.usage.tables import UsageRow
+from campus.http.service_routes import own_page
+from campus.http_parts import HttpPart
+from campus.keys.connected_clients import clients_of, disconnect
+from campus.keys.quotas import Standing
+from campus.keys.sign_ins import KEY_PAGE as PATH
+from campus.keys.sign_ins import WHY_NOT
+from campus.layout.forms import checked_form, local_path
+from campus.layout.renderer import Link
+from campus.paywall.admission import ALL
+from twins import RouteEntry
+
+USAGE_DAYS = 7
+"""How many days of its calls are shown, today included."""
+
+
+class KeyPages(HttpPart):
+    navigation = (Link(PATH, "Sign in", "Your key", place=2),)
+    notices = True
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return [
+            own_page(["GET"], PATH, self.show),
+            own_page(["POST"], PATH, self.sign_in),
+            own_page(["POST"], f"{PATH}/sign-out", self.sign_out),
+            own_page(["POST"], f"{PATH}/disconnect", self.disconnect),
+            own_page(["POST"], f"{PATH}/holdings", self.change),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            return await self._key_page(request, credential.key)
+        why = WHY_NOT.get(credential.state, "")
+        return self._sign_in_page(request, why, next_path=local_path(request.query_params.get("next", "")))
+
+    async def sign_in(self, request: Request) -> Response:
+        """Open a session for the key in the form. The session's id is new, whatever cookie was sent: nobody can choose it beforehand."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        now = self.campus.core.now()
+        next_path = local_path(form.get("next", ""))
+        found = await self.visitors.keys.tokens.find(form.get("key", "").strip())
+        self.campus.sign_ins.check_key(request, found)
+        if found.state != "valid" or found.key is None:
+            return self._sign_in_page(request, WHY_NOT[found.state], next_path=next_path, status=403)
+        cookies = self.pages.layout.cookies
+        opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
+        response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
+        cookies.remove(response, cookies.form)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        cookies = self.pages.layout.cookies
+        await checked_form(request, cookies)
+        await self.campus.core.sessions.close(cookies.sent(request, cookies.session) or "")
+        response = RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+        cookies.remove(response, cookies.session)
+        return response
+
+    async def disconnect(self, request: Request) -> Response:
+        """End a client that a key of the visitor's lineage let in."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            core, connect = self.campus.core, self.campus.feature("connect")
+            ended = await disconnect(core.storage, form.get("client", ""), lineage=credential.key.lineage, now=core.now())
+            core.keys.makers.forget()
+            if connect is not None:
+                connect.tokens.forget(ended)
+        return _back()
+
+    async def change(self, request: Request) -> Response:
+        """End or keep something that the visitor's key owns, by the building's own tool."""
+        form = await checked_form(request, self.pages.layout.cookies)
+        credential = await self.visitors.credential(request)
+        if credential.state == "valid" and credential.key is not None:
+            place = form.get("building"), form.get("id")
+            owned = await owned_by(credential.key, self.visitors)
+            call = next((one.call(form.get("action", "")) for one in owned if (one.building, one.holding.id) == place), None)
+            if call is not None:
+                await self.visitors.call(str(place[0]), request, call.tool, call.arguments)
+        return _back()
+
+    def _sign_in_page(self, request: Request, why: str, *, next_path: str, status: int = 200) -> Response:
+        return self.pages.page(
+            "sign_in.html",
+            request,
+            data={"ok": True, "signed_in": False},
+            status=status,
+            why=why,
+            next_path=next_path,
+            products=self.directory.products,
+        )
+
+    async def _called(self, key: Key) -> tuple[Sequence[UsageRow], Standing | None]:
+        """What the key called in the last days, and what it has left of its quota."""
+        counts: KeyUsage | None = self.campus.feature("usage")
+        if counts is None:
+            return (), None
+        return await counts.read(lineage=key.lineage, days=USAGE_DAYS), await counts.standing(key) if counts.has_quota(key) else None
+
+    async def _key_page(self, request: Request, key: Key) -> Response:
+        opens = [one for one in self.directory.buildings() if one.key_scope and key.scope in (one.key_scope, ALL)]
+        usage = await self.visitors.usage(key)
+        clients = await clients_of(self.campus.core.storage, key.lineage, now=self.campus.core.now())
+        calls, standing = await self._called(key)
+        owned = await owned_by(key, self.visitors)
+        about = {"id": key.id, "product": key.product, "scope": key.scope, "issued_at": key.issued_at, "expires_at": key.expires_at}
+        return self.pages.page(
+            "key.html",
+            request,
+            data={
+                **{"ok": True, "signed_in": True, "key": about, "opens": [one.name for one in opens], "usage": usage, "clients": clients},
+                "holdings": [one.view for one in owned],
+                "calls": [one.model_dump(exclude={"lineage"}) for one in calls],
+                "quota": standing and {**asdict(standing.quota), "left": standing.left, "ends_at": standing.ends_at},
+            },
+            standing=standing,
+            key=key,
+            opens=opens,
+            used=[(entry.title, usage[entry.name]) for entry in self.directory.buildings() if entry.name in usage],
+            clients=clients,
+            calls=calls,
+            owned=owned,
+            days_left=ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1)),
+            renewals=[product for product in self.directory.products if (product.name, product.scope) == (key.product, key.scope)],
+            seller=self.directory.seller(),
+        )
+
+
+def _back() -> Response:
+    return RedirectResponse(PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
+
+
+building = Building(http=KeyPages)
