@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from campus.features.tasks.store import LEASE, TaskStore
 from campus.keys.makers import Makers
@@ -22,11 +23,15 @@ class TaskRunner:
         self._makers = makers
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._begun_by: dict[str, str | None] = {}
-        self._begun, self._waiting = anyio.create_memory_object_stream[Work](math.inf)
+
+    @cached_property
+    def _streams(self) -> tuple[MemoryObjectSendStream[Work], MemoryObjectReceiveStream[Work]]:
+        """Where work is begun, and where it waits; made when the first is asked for, since a runner that never runs would not close them."""
+        return anyio.create_memory_object_stream[Work](math.inf)
 
     def start(self, work: Work) -> None:
         """Run the work, which raises nothing, as soon as possible."""
-        self._begun.send_nowait(work)
+        self._streams[0].send_nowait(work)
 
     @contextmanager
     def running(self, task_id: str, *, seconds: float, maker: str | None) -> Iterator[anyio.CancelScope]:
@@ -47,9 +52,10 @@ class TaskRunner:
 
     async def run(self) -> None:
         """Run what is started, until cancelled."""
-        async with anyio.create_task_group() as tasks, self._begun, self._waiting:
+        begun, waiting = self._streams
+        async with anyio.create_task_group() as tasks, begun, waiting:
             tasks.start_soon(partial(LEASE.keep, self.renew, of="tasks"))
-            async for work in self._waiting:
+            async for work in waiting:
                 tasks.start_soon(work)
 
     async def renew(self) -> None:
