@@ -26,7 +26,7 @@ class TaskRunner:
 
     @cached_property
     def _streams(self) -> tuple[MemoryObjectSendStream[Work], MemoryObjectReceiveStream[Work]]:
-        """Where work is begun, and where it waits; made when the first is asked for, since a runner that never runs would not close them."""
+        """Where work is begun, and where it waits; made at first use: a runner that never runs would close none."""
         return anyio.create_memory_object_stream[Work](math.inf)
 
     def start(self, work: Work) -> None:
