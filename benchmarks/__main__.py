@@ -24,7 +24,6 @@ from benchmarks.mcp_calls import mcp_lines
 from benchmarks.outages import outage_lines
 from benchmarks.outages_in_postgres import postgres_outage_lines
 from benchmarks.payments import payment_lines
-from benchmarks.restarts import restart_lines
 from benchmarks.sizing import sizing_lines
 from benchmarks.stalls import stall_lines
 from benchmarks.traces import trace_lines
@@ -32,7 +31,7 @@ from benchmarks.uvicorn_parts import part_lines
 from benchmarks.watches import watch_lines
 
 SECONDS = 2.0
-NAMED_ONLY = ("outage", "postgres", "restarts", "sizing", "uvicorn")
+NAMED_ONLY = ("outage", "postgres", "sizing", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,10 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, fairness, traces, a part of the name of a
-        comparison, such as "MCP" or "teaser". Three are measured only when they are named: uvicorn, what campus's own parts over
-        uvicorn's protocol save, restarts, how many calls a restart loses, and postgres, beats of several processes in PostgreSQL.
-        What to measure: refresh, nvd, watches, start, payments, recorder, keys, stalls, a part of the name of a comparison, such as
-        "MCP" or "teaser". Five are measured only when they are named: uvicorn, what campus's own parts over uvicorn's protocol save,
-        restarts, how many calls a restart loses, postgres, beats of several processes in PostgreSQL, outage, a million monitors in it
-        after ten minutes, and sizing, the figures of docs/sizing.md.
+        What to measure: refresh, nvd, watches, start, payments, recorder, alerts, keys, stalls, fairness, traces, or a part of the name
+        of a comparison, such as "MCP" or "teaser". Four are measured only when they are named: uvicorn, what campus's own parts over
+        uvicorn's protocol save, postgres, beats of several processes in PostgreSQL, outage, a million monitors in it after ten minutes,
+        and sizing, the figures of docs/sizing.md.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -114,7 +110,6 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
         "postgres": lambda: postgres_lines(rounds=rounds.costs, seconds=seconds),
         "keys": lambda: key_lines(folder / "keys", rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),
         "stalls": lambda: stall_lines(folder / "stalls", feeds, times=rounds.costs),
-        "restarts": lambda: restart_lines(folder / "restarts", times=rounds.costs),
         "fairness": lambda: fairness_lines(folder / "fairness", rounds=rounds.comparisons, seconds=seconds),
         "sizing": lambda: sizing_lines(folder / "sizing", feeds, rounds=rounds.costs, seconds=seconds),
         "traces": lambda: trace_lines(folder / "traces", rounds=rounds.comparisons, seconds=seconds),

@@ -207,7 +207,7 @@ class Campus:
                 *(unruled_findings(one) if self.plan.seller else ()),
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
-        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.remote or one.failure}
+        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
         of_features = {f"[{one.name}]": found.pop(one.name) for one in self.features if one.name in found}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, of_features) | found
 

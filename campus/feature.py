@@ -35,7 +35,21 @@ class Command:
 
     name: str
     function: str
-    help: str
+    help: str = ""
+    is_shown: bool = True
+
+
+@dataclass(frozen=True)
+class ServerForm:
+    """A form of `server = {…}` in [buildings.NAME], known by its `key`; `example` is how an operator is told to write it.
+
+    `opener` is "module:name" of a function that makes the LateServer of campus.catalog.loader, imported when a building has such a server:
+    `opener(name, target, *, folder, answer_limit, is_local)`. It raises ConfigError for what cannot be one.
+    """
+
+    key: str
+    example: str
+    opener: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
+    A feature without one only adds commands.
     `settings` are its table [NAME] of campus.toml, which opens it; one without settings has no table. With `always` it is opened without
     the table too: by the defaults, or where a key has none without settings, jobs, services and checks. `commands` are there whether it
     is opened or not.
@@ -52,9 +67,12 @@ class Feature:
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
     that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
     as "module:Class" and its name.
+    `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
+    `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
+    "module:name" of a function that takes the building's name and that server.
     """
 
-    building: str
+    building: str | None = None
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
@@ -62,17 +80,20 @@ class Feature:
     spans: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
+    supervisor: str | None = None
+    servers: Sequence[ServerForm] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("building", "tables"):
+        for name in ("building", "tables", "supervisor"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or ":" not in text):
                 raise TypeError(f'{name}= takes a text "module:name", which is imported when it is needed, not {text!r}')
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building."""
-        return named(self.building)
+        """Its Building; None if nothing of it runs."""
+        return self.building and named(self.building)
 
     @cached_property
     def table_base(self) -> Any:

@@ -93,7 +93,7 @@ class FrameMaker:
         }
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, campus.steps)
         entry = next((found for part in self._parts if (found := part.entry(opened, gate, checkers)) is not None), None)
-        states, is_elsewhere = self._request_states, opened.loaded.remote is not None
+        states, is_elsewhere = self._request_states, opened.loaded.late is not None
         mcp_gate = McpPaywall(
             gate,
             opened,

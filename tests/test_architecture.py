@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
@@ -35,8 +36,13 @@ def test_every_module_says_what_it_is_in_its_first_line() -> None:
         assert "TYPE_CHECKING" not in text or path == ROOT / "campus/__init__.py", f"{path} hides a circle"
 
 
+@cache
+def nodes_of(path: Path) -> Sequence[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def test_no_data_of_a_log_line_has_a_name_that_logging_refuses() -> None:
-    calls = [node for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [node for path in FILES for node in nodes_of(path) if isinstance(node, ast.Call)]
     given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "extra"]
     names = {key.value for each in given if isinstance(each, ast.Dict) for key in each.keys if isinstance(key, ast.Constant)}
     assert "reason" in names
@@ -45,7 +51,7 @@ def test_no_data_of_a_log_line_has_a_name_that_logging_refuses() -> None:
 
 def test_no_module_has_python_parse_the_cookies_of_strangers() -> None:
     for path in FILES:
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        nodes = nodes_of(path)
         assert not [each for each in nodes if isinstance(each, ast.ImportFrom | ast.Import) and "cookies" in ast.unparse(each)], path
         read = [ast.unparse(each.value) for each in nodes if isinstance(each, ast.Attribute) and each.attr == "cookies"]
         assert not [each for each in read if each.endswith(("request", "Request(scope)"))], (

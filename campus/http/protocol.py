@@ -1,7 +1,7 @@
 """Connections: uvicorn's HTTP/1.1 protocol with limits on headers, pipelining, connections and time.
 
 Uvicorn has no such limits, so this file builds on its httptools protocol by names that uvicorn does not document. They are looked for
-at the start (uvicorn_names.py), and tests/http/test_uvicorn_names.py says what each of them does. Measured by
+at the start (uvicorn_names.py); what an upgrade changes beyond names, tests/http finds. Measured by
 `python -m benchmarks --only uvicorn`: responses in one piece save 4 to 8 % of the CPU of a call with a key, directly and behind
 Caddy, and with all limits a call costs no more than on uvicorn's own protocol, which has none.
 """

@@ -1,7 +1,4 @@
-"""The names of uvicorn that it does not document and that LimitedProtocol and ResponseCycle build on; without one, its h11 protocol serves.
-
-tests/http/test_uvicorn_names.py says what each of them does.
-"""
+"""The names of uvicorn that it does not document and that LimitedProtocol and ResponseCycle use; without one, its h11 protocol serves."""
 
 import asyncio
 from typing import Any

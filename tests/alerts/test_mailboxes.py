@@ -82,7 +82,7 @@ async def open_askers(storage: str | None = None) -> AsyncIterator[Askers]:
 @pytest.mark.both_databases
 async def test_a_mailbox_is_asked_once_a_day_and_thrice_in_all_however_it_is_spelled_and_whoever_names_it(storage_url: str) -> None:
     async with open_askers(storage_url) as askers:
-        for day in range(6):
+        for day in range(4):
             for number, spelling in enumerate(SPELLINGS):
                 for building in ("recorder", "cve"):
                     assert (await askers.names(spelling, by=f"caller {number}", building=building)).status == 200

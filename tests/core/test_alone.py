@@ -37,10 +37,13 @@ def tomorrow(place: str) -> str:
 async def served(frame):
     async with open_campus(tides=mcp, frame=frame) as campus:
         token = await campus.key("tides")
-        calls = [await campus.call("today"), await campus.call("tomorrow", place="Ems"), await campus.call("tomorrow", key=token, place="Ems")]
-        pages = [(await campus.http.get(path)).status_code for path in ("/healthz", "/tides/openapi.json", "/v1/tides", "/errors", "/nothing")]
+        calls = [await campus.call("today"), await campus.call("tomorrow", place="Ems")]
+        calls += [await campus.call("tomorrow", key=token, place="Ems")]
+        paths = ("/healthz", "/tides/openapi.json", "/v1/tides", "/errors", "/nothing")
+        pages = [(await campus.http.get(path)).status_code for path in paths]
         checked = await campus.service.ask("check")
-        print(frame, [(one.status, one.data) if one.status == 200 else one.status for one in calls], pages, checked["tides"])
+        answers = [(one.status, one.data) if one.status == 200 else one.status for one in calls]
+        print(frame, answers, pages, checked["tides"])
 
 
 for frame in ("http", "mcp"):

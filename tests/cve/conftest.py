@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -202,15 +203,24 @@ def nvd_api(publisher: Publisher) -> NvdApi:
     return api
 
 
+@cache
+def first_issues() -> Mapping[str, bytes]:
+    """A good small issue of each feed; they are made once."""
+    return {
+        KEV: kev_catalog(listings(1200)),
+        EPSS: epss_file(many_scores(2000)),
+        NVD: nvd_page([nvd_record("CVE-2026-1000")]),
+    }
+
+
 @pytest.fixture
 async def publisher() -> AsyncIterator[Publisher]:
     """The publisher of all three feeds, with a good small issue of each."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
     served = Publisher(f"http://127.0.0.1:{port}")
-    served.put(KEV, kev_catalog(listings(1200)))
-    served.put(EPSS, epss_file(many_scores(2000)))
-    served.put(NVD, nvd_page([nvd_record("CVE-2026-1000")]))
+    for path, body in first_issues().items():
+        served.put(path, body)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, served.serve)
         yield served

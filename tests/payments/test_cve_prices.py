@@ -14,7 +14,7 @@ from buildings.cve import building as cve
 from campus.testing import ORIGIN, Clock, Frame, Reply, TestCampus, open_campus
 from campus.testing.payments import Chain, Facilitator, Payer, new_wallet
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+pytestmark = pytest.mark.anyio
 SAMPLE = (Path(__file__).parents[2] / "buildings" / "cve" / "sample").as_uri()
 FEEDS = {
     "kev_url": f"{SAMPLE}/kev.json",

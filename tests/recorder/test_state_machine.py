@@ -1,4 +1,4 @@
-"""The state machine by itself, and the whole building against a model of it, over both frames."""
+"""The state machine by itself, and the whole building against a model of it."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -205,10 +205,10 @@ ACTS = st.one_of(
 )
 
 
-@pytest.fixture(params=["http", "mcp"])
-def threaded(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> Iterator[tuple[BlockingPortal, Recorder]]:
+@pytest.fixture
+def threaded(open_recorder: OpenRecorder) -> Iterator[tuple[BlockingPortal, Recorder]]:
     """A recorder in an event loop that all examples share."""
-    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder(request.param)) as recorder:
+    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder("http")) as recorder:
         yield portal, recorder
 
 

@@ -251,7 +251,6 @@ async def test_a_monitor_that_flaps_sends_a_few_messages_a_minute_and_a_digest_o
     assert await on_each_database.alerts(monitor) == []
 
 
-@pytest.mark.both_databases
 async def test_a_host_that_takes_nothing_is_asked_a_few_times_however_many_monitors_name_it(
     on_each_database: Recorder, receiver: Receiver
 ) -> None:

@@ -39,9 +39,8 @@ async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -
     return (said["status"] if result.is_error else 200), said
 
 
-@pytest.mark.parametrize("frame", ["http", "mcp"])
-async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served(
-    frame: str, monkeypatch: pytest.MonkeyPatch
+async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_an_honest_buyer_is_served_over_both_frames(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # longer than a turn is waited for: otherwise the worthless payments would make room by timing out
     monkeypatch.setitem(X402Facilitator.__init__.__kwdefaults__, "verify_seconds", patience(60))
@@ -58,11 +57,12 @@ async def test_while_worthless_payments_of_one_address_hang_in_the_facilitator_a
                 for nobody in nobodies:
                     tasks.start_soon(flood, headers_of(nobody.payload(terms)))
                 await hold.reached(AT_ONCE, seconds=patience(120))
-                status, said = await pay(paid_campus, frame, paid_campus.payer.payload(terms))
-                assert (status, said.get("code")) == (200, None)
-                assert await paid_campus.earned() == 20_000
+                for calls, frame in enumerate(("http", "mcp"), start=1):
+                    status, said = await pay(paid_campus, frame, paid_campus.payer.payload(terms))
+                    assert (status, said.get("code")) == (200, None)
+                    assert await paid_campus.earned() == calls * 20_000
                 hold.release()
         assert {status for status, _ in answers} <= {402, 429, 503}
         turned_away = {"payments_busy", "too_many_worthless_payments", "storage_unavailable"}  # the last where the machine is busy as well
         assert {code for _, code in answers} <= {"payment_refused", "payment_unverified", *turned_away}
-        assert await paid_campus.earned() == 20_000
+        assert await paid_campus.earned() == 40_000

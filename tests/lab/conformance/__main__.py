@@ -1,7 +1,7 @@
 """The checks that need minutes or Node.js: servers bare and served, direct MCP answers, the protocol's suite, stock clients, fuzzing.
 
 PYTHONPATH=tests python -m lab.conformance [bare] [direct] [mcp] [inspector] [typescript] [payments] [crawler] [generated] [openapi]
-[accessibility] [connect] [readiness] [oauth] [hosts] [apps] [systemd] [walks]
+[accessibility] [connect] [oauth] [hosts] [apps] [systemd]
 """
 
 import signal
@@ -32,9 +32,7 @@ from lab.conformance.openapi_fuzz import fuzz
 from lab.conformance.operating import operate
 from lab.conformance.paying import PACKAGES as PAYERS
 from lab.conformance.paying import pay_by_stock_clients
-from lab.conformance.readiness import check_readiness
 from lab.conformance.typescript import call_by_typescript
-from lab.conformance.walks import walk
 
 PACKAGES = {
     "mcp": PROTOCOL,
@@ -51,7 +49,7 @@ PACKAGES = {
 }
 PARTS = (
     *("bare", "direct", "mcp", "inspector", "typescript", "payments", "crawler", "generated", "openapi", "accessibility"),
-    *("connect", "readiness", "oauth", "hosts", "apps", "systemd", "walks"),
+    *("connect", "oauth", "hosts", "apps", "systemd"),
 )
 
 
@@ -116,8 +114,6 @@ def run(folder: Path, parts: list[str]) -> list[str]:
     if "systemd" in parts:
         (folder / "systemd").mkdir()
         faults += operate(folder / "systemd")
-    if "walks" in parts:
-        faults += walk(folder / "walks")
     (folder / "campus").mkdir()
     with serve_campus(folder / "campus", payments=UNPAYABLE) as campus:
         if "typescript" in parts:
@@ -130,8 +126,6 @@ def run(folder: Path, parts: list[str]) -> list[str]:
             faults += fuzz(campus)
         if "accessibility" in parts:
             faults += check_accessibility(node, campus)
-        if "readiness" in parts:
-            faults += check_readiness(campus)
         if "hosts" in parts:
             faults += run_hosts(node, campus, folder / "home")
         if "apps" in parts:
