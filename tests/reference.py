@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, ProductTable, ToolTable, config_model
+from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS, FIXED
 
@@ -52,8 +52,7 @@ SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
     "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
-    FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
-    RPC_URL: "Replaces `[payments] rpc_url` where that address holds a key.",
+    **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from campus.payments.ledger import ROWS_PER_PAGE, Accounts, Funnel, Period, Revenue
-from campus.payments.tables import LedgerRow
+from campus.features.payments.ledger import ROWS_PER_PAGE, Accounts, Funnel, Period, Revenue
+from campus.features.payments.tables import LedgerRow
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
