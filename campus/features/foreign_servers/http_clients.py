@@ -1,26 +1,81 @@
-"""The HTTP client of an API that is sold: guarded and bounded, without cookies, and with no header of campus's callers."""
+"""HTTP clients of servers that were not written for campus: what they may send is bounded before it is parsed or kept.
+
+That of an API is guarded too, without cookies, and with no header of campus's callers.
+"""
 
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import anyio
 import httpcore
 import httpx2
+from httpx2 import AsyncByteStream, AsyncClient, Response, SSEError, StreamError, Timeout
 from pydantic_core import from_json
 
 from campus.errors import TargetRefused
-from campus.features.foreign_servers.bounds import PLAIN, AnswerTooLong, bound
+from campus.features.foreign_servers.bounded_lines import TOO_LONG
 from campus.observability import origin_of
 from campus.outbound.public_hosts import GuardedNetwork, Resolver
 from twins import upstream_failed, upstream_too_long
 
+TIMEOUT = Timeout(30.0, read=300.0)
+"""mcp's own, where its caller names none."""
+PLAIN = {"Accept-Encoding": "identity"}
 MOST_REDIRECTS = 5
 TRIED = 3
 """How many of a host's addresses are tried."""
 AS_BUILT = "campus.headers"
 """In a request: the headers with which it was built."""
 log = logging.getLogger(__name__)
+
+
+class AnswerTooLong(SSEError, StreamError):
+    """Both kinds, since mcp answers the waiting request for the one in an event stream, and for the other in a JSON body."""
+
+
+class _Counted(AsyncByteStream):
+    def __init__(self, stream: AsyncByteStream, count: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._count = count
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            self._count(len(chunk))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def bounded_clients(limit: int) -> Callable[..., AsyncClient]:
+    """Makes HTTP clients as mcp does. All answers to one client, which is one call or one list, have at most `limit` bytes."""
+
+    def client(headers: dict[str, str] | None = None, timeout: Timeout | None = None, auth: Any = None, **_: Any) -> AsyncClient:
+        plain = {**(headers or {}), **PLAIN}
+        return AsyncClient(headers=plain, timeout=timeout or TIMEOUT, auth=auth, event_hooks={"response": [bound(limit)]})
+
+    return client
+
+
+def bound(limit: int) -> Callable[[Response], Awaitable[None]]:
+    """A hook for responses, which have at most `limit` bytes together."""
+    left = limit
+
+    def count(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
+            raise AnswerTooLong(TOO_LONG.format(limit))
+
+    async def bounded(response: Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":  # it has no bound before it is unpacked
+            raise AnswerTooLong("the answer is compressed, which the server was asked not to do")
+        assert isinstance(response.stream, AsyncByteStream)
+        response.stream = _Counted(response.stream, count)
+
+    return bounded
 
 
 def guarded_network(allowed_hosts: frozenset[str]) -> GuardedNetwork:
@@ -83,7 +138,6 @@ class ApiClient(httpx2.AsyncClient):
         return request
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """The answer, read to its end."""
         request.headers = request.extensions.get(AS_BUILT, request.headers)
         try:
             with anyio.fail_after(self._seconds):
@@ -105,7 +159,6 @@ class ApiClient(httpx2.AsyncClient):
         return response
 
     async def disconnect(self) -> None:
-        """Close the connections that wait for their next request."""
         await self._connections.aclose()
 
     async def _bound(self, response: httpx2.Response) -> None:
