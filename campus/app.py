@@ -218,7 +218,7 @@ class Campus:
                 *(unruled_findings(one) if self.plan.pricing else ()),
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
-        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.remote or one.failure}
+        found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
 
 

@@ -18,7 +18,7 @@ from campus.addresses import Listen
 from campus.app import Campus
 from campus.backoff import RECONNECTS
 from campus.catalog.absent import absent_paths, absent_server
-from campus.catalog.loader import LoadedBuilding, RemoteServer, error_with_place
+from campus.catalog.loader import LateServer, LoadedBuilding, error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding, custom_routes, mcp_path_of, open_server
 from campus.errors import CampusError, Unreachable, unwrapped_errors
@@ -66,8 +66,8 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(endpoints.watch)
                 for one in plan.loaded:
-                    if one.remote is not None:
-                        tasks.start_soon(endpoints.follow, one, one.remote)
+                    if one.late is not None:
+                        tasks.start_soon(endpoints.follow, one, one.late)
                 edge: ASGIApp = Edge(
                     reduce(lambda app, feature: feature.around(app), endpoints.features, cast(ASGIApp, endpoints)),
                     public_url=plan.config.url,
@@ -262,9 +262,9 @@ class Endpoints:
                 stack.push_async_exit(attempt.pop_all())
                 return
             except Exception as error:  # another server's tools must not end this one
-                if opened.loaded.remote is None:
+                if opened.loaded.late is None:
                     raise
-                opened.loaded.remote.reject(error)
+                opened.loaded.late.reject(error)
         self._plan(self._campus.plan.without(opened.loaded))
         await stack.enter_async_context(self.closed(opened.loaded))
 
@@ -318,22 +318,22 @@ class Endpoints:
         found = self._table.find(path)
         return self._tool_pages.get(found[0].path) if found else None
 
-    async def follow(self, loaded: LoadedBuilding, remote: RemoteServer) -> None:
+    async def follow(self, loaded: LoadedBuilding, server: LateServer) -> None:
         """Open a closed building as soon as its server answers, and open it anew whenever its tools change, until cancelled."""
         is_open = loaded not in self._campus.plan.closed
         async with anyio.create_task_group() as tasks:
             replaced, current = anyio.Event(), anyio.Event()
             while True:
                 if is_open:
-                    await remote.changed()
-                late = await self._awaited(loaded, remote)
+                    await server.changed()
+                late = await self._awaited(loaded, server)
                 ended = anyio.Event()
                 failure = await tasks.start(self._serve, late, ended)
                 is_open = True
                 if failure is not None:
-                    remote.reject(failure)
+                    server.reject(failure)
                 else:
-                    remote.rejection = None
+                    server.rejection = None
                     replaced.set()  # calls that ran when it was replaced had until now to end
                     replaced, current = current, ended
 
@@ -346,7 +346,7 @@ class Endpoints:
             if failure is None:
                 await ended.wait()
 
-    async def _awaited(self, loaded: LoadedBuilding, remote: RemoteServer) -> OpenBuilding:
+    async def _awaited(self, loaded: LoadedBuilding, server: LateServer) -> OpenBuilding:
         failures = 0
         while True:
             failures += 1
@@ -356,9 +356,9 @@ class Endpoints:
                 config = plan.config
                 return await open_server(loaded, per_call=config.sells_calls, seconds=LATE_SECONDS, is_local=config.is_local)
             except Unreachable:
-                remote.rejection = None
+                server.rejection = None
             except Exception as error:  # the server answers, but its tools cannot be served
-                remote.reject(error)
+                server.reject(error)
 
     async def _add(self, late: OpenBuilding, stack: AsyncExitStack) -> Exception | None:
         """Serve the building from now on, until the stack closes; returns the error if it cannot be served, and leaves nothing of it."""

@@ -342,7 +342,7 @@ def readiness(
             found[name] = [*sentences, *found.get(name, ())]
         if slow := fastmcp_findings():
             own["FastMCP"] = slow
-        return own | found | {one.name: [*one.findings(), *found.get(one.name, ())] for one in plan.loaded if one.remote or one.failure}
+        return own | found | {one.name: [*one.findings(), *found.get(one.name, ())] for one in plan.loaded if one.late or one.failure}
 
     return findings
 

@@ -49,7 +49,7 @@ from campus.config_tables import (
 )
 from campus.errors import ConfigError
 from campus.feature import Settings
-from campus.installed import OpenFeature, installed_features
+from campus.installed import OpenFeature, installed_features, written_servers
 from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -68,7 +68,6 @@ SHORTEST_PASSWORD = 12
 FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
-SERVER_FORMS = '"./file.py:server", "module:server", {command = "…"}, {url = "https://…/mcp"} or {openapi = "https://…/openapi.json"}'
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
 REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """In the server of a building: what the environment has under this name."""
@@ -220,7 +219,7 @@ ANSWER_LIMIT = 1024 * 1024
 
 def _is_server(value: Any) -> Any:
     if value is not None and not isinstance(value, str | dict):
-        raise ValueError(f"write {SERVER_FORMS}")
+        raise ValueError(f"write {written_servers()}")
     return value
 
 
@@ -306,7 +305,7 @@ class Config(Settings):
     def features(self) -> list[OpenFeature]:
         """The features that are opened: those that have a table, and those that need none."""
         found = [OpenFeature(name, feature, getattr(self, name, None)) for name, feature in installed_features().items()]
-        return [one for one in found if one.settings is not None or one.feature.always]
+        return [one for one in found if one.feature.building and (one.settings is not None or one.feature.always)]
 
     @property
     def sells_calls(self) -> bool:

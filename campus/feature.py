@@ -3,8 +3,8 @@
 Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -35,7 +35,21 @@ class Command:
 
     name: str
     function: str
-    help: str
+    help: str = ""
+    is_shown: bool = True
+
+
+@dataclass(frozen=True)
+class ServerForm:
+    """A form of `server = {…}` in [buildings.NAME], known by its `key`; `example` is how an operator is told to write it.
+
+    `opener` is "module:name" of a function that makes the LateServer of campus.catalog.loader, imported when a building has such a server:
+    `opener(name, target, *, folder, answer_limit, is_local)`. It raises ConfigError for what cannot be one.
+    """
+
+    key: str
+    example: str
+    opener: str
 
 
 @dataclass(frozen=True)
@@ -43,31 +57,38 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
+    A feature without one only adds commands.
     `settings` are its table [NAME] of campus.toml, which opens it. With `always` it is opened without the table too, and one without
     settings has no table. `commands` are there whether it is opened or not.
     `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
-    With `sells`, calls can be paid for where it is opened.
+    With `sells`, calls can be paid for where it is opened. `supervisor` is "module:name" of what serves with several processes:
+    `(count, file, read, words)`, as `campus serve --workers` asks it.
+    `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
+    "module:name" of a function that takes the building's name and that server.
     """
 
-    building: str
+    building: str | None = None
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
     always: bool = False
     sells: bool = False
+    supervisor: str | None = None
+    servers: Sequence[ServerForm] = ()
+    adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("building", "tables"):
+        for name in ("building", "tables", "supervisor"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or ":" not in text):
                 raise TypeError(f'{name}= takes a text "module:name", which is imported when it is needed, not {text!r}')
 
     @cached_property
     def opened(self) -> Any:
-        """Its Building."""
-        return named(self.building)
+        """Its Building; None if nothing of it runs."""
+        return self.building and named(self.building)
 
     @cached_property
     def table_base(self) -> Any:

@@ -97,7 +97,7 @@ class FrameMaker:
         }
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, campus.steps)
         tasks, as_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
-        states, is_elsewhere = self._request_states, opened.loaded.remote is not None
+        states, is_elsewhere = self._request_states, opened.loaded.late is not None
         mcp_gate = McpPaywall(
             gate,
             opened,

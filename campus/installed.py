@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from campus.errors import LoadError
-from campus.feature import Feature, Settings
+from campus.feature import Feature, ServerForm, Settings
 
 GROUP = "campus.features"
 
@@ -51,3 +51,19 @@ def installed_features() -> Mapping[str, Feature]:
             raise LoadError(f"the entry point {entry.name} = {entry.value!r} of {GROUP} names no Feature, or its name is taken")
         found[entry.name] = feature
     return found
+
+
+def server_forms() -> Mapping[str, ServerForm]:
+    """The forms of `server = {…}` that features bring, by their keys."""
+    return {form.key: form for feature in installed_features().values() for form in feature.servers}
+
+
+def server_adapters() -> Mapping[str, str]:
+    """What makes FastMCP servers of authors' servers of other classes, by these."""
+    return {kind: maker for feature in installed_features().values() for kind, maker in feature.adapters.items()}
+
+
+def written_servers() -> str:
+    """What an operator can write for `server`, at the end of a sentence."""
+    forms = ['"./file.py:server"', '"module:server"', *(form.example for form in server_forms().values())]
+    return f"{', '.join(forms[:-1])} or {forms[-1]}"

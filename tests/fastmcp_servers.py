@@ -42,7 +42,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.service import whole_servers
+from tests.features.foreign_servers import whole_servers
 
 FILES = Path(__file__).parent / "fastmcp_files"
 Server = FastMCP[Any]

@@ -240,21 +240,34 @@ def command_pages() -> str:
 
 
 def statuses() -> Mapping[str, str]:
-    """The HTTP status of each code, from the calls of Problem in the source."""
+    """The HTTP status of each code, from the calls of Problem and the tables of fixed problems in the source."""
     found: dict[str, set[str]] = {}
     for package in OWN:
         for path in sorted((DOCS.parent / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
-                values = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)] if isinstance(node, ast.Call) else []
-                match values:
-                    case [int(status), str(code)] if 400 <= status <= 599:
+                for status, code in stated(node):
+                    if isinstance(status, int) and isinstance(code, str) and 400 <= status <= 599:
                         found.setdefault(code, set()).add(str(status))
     fixed = {code: str(problem.status) for code, problem in FIXED.items()}
     return STATUS | fixed | {code: ", ".join(sorted(values)) for code, values in found.items()}
 
 
-OWN_CODES = {**EXPLANATIONS, **{code: text for each in installed_features().values() for code, text in each.opened.problems.items()}}
+OF_FEATURES = [each.opened.problems for each in installed_features().values() if each.building]
+OWN_CODES = {**EXPLANATIONS, **{code: text for problems in OF_FEATURES for code, text in problems.items()}}
 """Those of the core and of every feature."""
+
+
+def stated(node: ast.AST) -> list[tuple[object, object]]:
+    """What may be a status and a code in a piece of source: `Problem(404, "code", …)`, `{"code": (404, …)}`, `{"code": Fixed(404, …)}`."""
+    pairs: list[tuple[ast.AST, ast.AST | None]] = []
+    match node:
+        case ast.Call(args=[status, code, *_]):
+            pairs = [(status, code)]
+        case ast.Dict():
+            for key, value in zip(node.keys, node.values, strict=True):
+                parts = value.elts if isinstance(value, ast.Tuple) else value.args if isinstance(value, ast.Call) else []
+                pairs += [(status, key) for status in parts[:1]]
+    return [(getattr(status, "value", None), getattr(code, "value", None)) for status, code in pairs]
 
 
 def codes() -> str:

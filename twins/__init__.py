@@ -6,16 +6,15 @@
     twins = Twins.of(mcp, operations, gate=gate)          # their twins later
 
 Where to look: a tool declares its route (tool.annotation) and becomes an operation (tool.operation), which knows where each
-argument is sent and how its text is decoded. Arguments are read (http.arguments, http.json_reader) and checked
-against what the tool publishes (tool.arguments, tool.published_schema). A call passes the gate (http.call) and runs the tool's
-function (tool.direct_call, within tool.context) or goes through its server; if its caller hangs up it is cancelled (tool.hang_up),
-and what it raises becomes a problem (tool.errors, problems). The result is held against what is published of it
-(tool.result_schema), and becomes JSON (tool.result_json) and an answer (http.responses, http.formats). http.routes finds the
-endpoint of a path, documents describes all operations, and attach puts everything together. Over MCP, bodies are measured
-first (mcp.bodies), and plain requests take the same way without their server (mcp.endpoint): read strictly (mcp.messages), called
-through a gate (mcp.call), and answered (mcp.results, mcp.exchange). Whether all this still describes the server, catalog asks
-before each call. What FastMCP keeps to itself is used in the module fastmcp, and named in fastmcp_names; where a
-release lacks something of it, quick_way says so, and the server answers every call.
+argument is sent and how its text is decoded; of its schemas (tool.schemas) examples are made (tool.examples). Arguments are read
+(http.arguments, http.json_reader) and checked against what the tool publishes (tool.arguments). A call passes the gate (http.call) and
+runs the tool's function (tool.direct_call, within tool.context) or goes through its server; if its caller hangs up it is cancelled
+(tool.hang_up), and what it raises becomes a problem (tool.errors, problems). The result is held against what is published of it and
+becomes JSON (tool.results) and an answer (http.responses). http.routes finds the endpoint of a path, documents describes all operations,
+and attach puts everything together. Over MCP, bodies are measured first (mcp.bodies), and plain requests take the same way without their
+server (mcp.endpoint): read strictly (mcp.messages), called through a gate and answered (mcp.call, mcp.exchange). Whether all this still
+describes the server, catalog asks before each call. What FastMCP keeps to itself is used in the module fastmcp; where a release lacks
+something of it, tool.context says so, and the server answers every call.
 """
 
 from twins.attach import Twins, attach, operation_from, operations_of
@@ -53,10 +52,9 @@ from twins.mcp.endpoint import DirectMcp
 from twins.mcp.exchange import kept_alive
 from twins.mcp.messages import ServerAnswers
 from twins.problems import FieldError, Problem, invalid_request, is_refusal, pointer_to
-from twins.quick_way import why_slow
 from twins.tool.annotation import ROUTE_META, is_read_only, route
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.context import requested_with
+from twins.tool.context import requested_with, why_slow
 from twins.tool.direct_call import THREADS, DirectTool, RequestDependency
 from twins.tool.errors import problem_of, problem_of_result, upstream_failed, upstream_late, upstream_too_long
 from twins.tool.hang_up import Begun, ClientDisconnectedError

@@ -162,7 +162,6 @@ class _LiveTwins:
         self._mcp: tuple[Catalog | None, ASGIApp] | None = None
 
     async def open(self) -> None:
-        """List the tools. ValueError for one that cannot be served."""
         await self._take(await Catalog.of(self._server), at_start=True)
 
     async def renew_if_changed(self, *, below: bool = False) -> None:
@@ -202,7 +201,6 @@ class _LiveTwins:
         self._operations, self._checkers, self._catalog = operations, checkers, catalog
 
     def mcp(self, own: ASGIApp) -> ASGIApp:
-        """The MCP endpoint before the server's own app."""
         if self._mcp is None or self._mcp[0] is not self._catalog:  # once for each catalog
             explains = self._direct_mcp == "explain"
             app = own

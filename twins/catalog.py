@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from twins.fastmcp import every_tool, extensions_of, page_size_of, set_http_request
-from twins.quick_way import why_slow
+from twins.tool.context import why_slow
 
 CALL_HOOKS = ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")
 LIST_HOOKS = (*CALL_HOOKS, "on_list_tools", "on_initialize", "on_discover")
@@ -218,7 +218,6 @@ class WhileItHolds:
 
 
 def is_of_fastmcp(kind: type) -> bool:
-    """Whether a class is FastMCP's own."""
     return kind.__module__.partition(".")[0] == "fastmcp"
 
 

@@ -1,8 +1,8 @@
 """What twins uses of FastMCP, mcp and OpenTelemetry that they do not document, each with its reason.
 
-FastMCP 4.1.2 and 4.2.3 have all of it. tests/twins/test_fastmcp_internals.py fails if an upgrade changes something, and quick_way tries
-at start what a direct call needs. What is imported is looked for once: a name that a release has no more is in `MISSING`, and something
-without effect stands for it here. Then FastMCP's own servers answer; tests/service/test_private_names.py takes the names away.
+FastMCP 4.1.2 and 4.2.3 have all of it. tests/twins/test_fastmcp_internals.py fails if an upgrade changes something, and tool.context
+tries at start what a direct call needs. What is imported is looked for once: a name that a release has no more is in `MISSING`, and
+something without effect stands for it here. Then FastMCP's own servers answer; tests/service/test_private_names.py takes the names away.
 """
 
 import os

@@ -34,20 +34,40 @@ PROBLEMS: Mapping[str, str] = {
 }
 
 
-def monitor_not_found() -> Problem:
-    """For an unknown id, a wrong secret and the monitor of another key: the same answer, so that nobody learns which ids exist."""
-    return Problem(
+FIXED: Mapping[str, tuple[int, str]] = {
+    "monitor_not_found": (
         404,
-        "monitor_not_found",
         "no monitor of yours has this monitor_id: send the monitor_id and secret that register_monitor returned, or call with the key"
         " that owns the monitor",
-    )
+    ),
+    TAKEN_OVER: (409, "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work"),
+    "invalid_status": (
+        422,
+        "`status` must be ok, start, idle, fail or an exit code from 0 to 255, and `idle` a number of minutes: nothing was recorded."
+        " Correct it, or leave it out",
+    ),
+    "target_in_use": (
+        409,
+        "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
+        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
+    ),
+    "test_alert_waits": (
+        409,
+        "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
+    ),
+    "no_target_ready": (
+        409,
+        "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
+    ),
+    "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
+}
+"""Status and words of those whose words never change. `monitor_not_found` is for an unknown id, a wrong secret and the monitor of another
+key: the same answer, so that nobody learns which ids exist."""
 
 
-def taken_over() -> Problem:
-    return Problem(
-        409, TAKEN_OVER, "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work"
-    )
+def fixed_problem(code: str) -> Problem:
+    status, detail = FIXED[code]
+    return Problem(status, code, detail)
 
 
 def stale_seq(seq: int, last_seq: int) -> Problem:
@@ -79,15 +99,6 @@ def capsule_not_stored(reason: str, beaten: Beaten, *, is_too_large: bool) -> Pr
     return Problem(422, "capsule_not_storable", detail, **recorded)
 
 
-def invalid_status() -> Problem:
-    return Problem(
-        422,
-        "invalid_status",
-        "`status` must be ok, start, idle, fail or an exit code from 0 to 255, and `idle` a number of minutes: nothing was recorded."
-        " Correct it, or leave it out",
-    )
-
-
 def too_many_beats(now: datetime, *, limit: int) -> Problem:
     wait = 60 - now.second
     return Problem(
@@ -95,15 +106,6 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
         TOO_MANY_BEATS,
         f"this monitor sent more than {limit} beats in this minute; send the next one in {wait} s",
         headers={"Retry-After": str(wait), "RateLimit-Policy": f'"monitor";q={limit};w=60', "RateLimit": f'"monitor";r=0;t={wait}'},
-    )
-
-
-def target_in_use() -> Problem:
-    return Problem(
-        409,
-        "target_in_use",
-        "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
-        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
     )
 
 
@@ -121,22 +123,6 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
         "monitor_limit_reached",
         f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
         " or send a recorder key for 20 monitors",
-    )
-
-
-def earlier_test_waits() -> Problem:
-    return Problem(
-        409,
-        "test_alert_waits",
-        "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
-    )
-
-
-def no_target_ready() -> Problem:
-    return Problem(
-        409,
-        "no_target_ready",
-        "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
     )
 
 
@@ -200,7 +186,3 @@ def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
         unlock=[product.to_unlock() for product in products],
     )
-
-
-def no_mail_here() -> Problem:
-    return Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")

@@ -1,8 +1,8 @@
-"""Loads the building of each table in campus.toml: an installed entry point, a FastMCP server of a module or file, or a remote server."""
+"""Loads the building of each table in campus.toml: an installed one, a FastMCP server of a module or file, or a feature's LateServer."""
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -13,18 +13,16 @@ from typing import Any, Protocol, Self, get_args
 
 from fastmcp import FastMCP
 from mcp.server.lowlevel import Server as LowLevelServer
-from mcp.server.mcpserver import MCPServer
 from pydantic import SecretStr, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import ErrorDetails
 
-from campus.addresses import is_web_address
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, SERVER_FORMS, BuildingTable, filled, known_keys, read_file_target, sentence_of
+from campus.config import RESERVED, BuildingTable, filled, known_keys, read_file_target, sentence_of
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
-from campus.installed import installed_features
-from campus.observability import origin_of
+from campus.feature import named
+from campus.installed import installed_features, server_adapters, server_forms, written_servers
 from campus.observability.logs import redacted
 
 log = logging.getLogger(__name__)
@@ -53,8 +51,8 @@ class Installed(Protocol):
         ...
 
 
-class RemoteServer(Protocol):
-    """A server outside this process: see campus.catalog.remotes, which is imported only when there is one."""
+class LateServer(Protocol):
+    """What stands behind a building and may be away: it opens late, changes, closes, and may be refused. Features bring them."""
 
     name: str
     rejection: str | None
@@ -76,7 +74,7 @@ class RemoteServer(Protocol):
         ...
 
     async def changed(self) -> None:
-        """Probe it from time to time, until it lists other tools than when it was opened."""
+        """Return once it lists other tools than when it was opened."""
         ...
 
 
@@ -89,8 +87,8 @@ class LoadedBuilding:
     building: Building
     settings: Any
     server: FastMCP[Any]
-    remote: RemoteServer | None = None
-    """The remote server, if the tools belong to one."""
+    late: LateServer | None = None
+    """Whose tools they are, if not those of a server in this process."""
     failure: str | None = None
     """Why its own code could not be loaded; then it stays closed."""
 
@@ -110,7 +108,7 @@ class LoadedBuilding:
 
     def findings(self) -> Sequence[str]:
         """Why it cannot be served, or its server not be reached; empty while all is well."""
-        return [self.failure] if self.failure else self.remote.findings() if self.remote else []
+        return [self.failure] if self.failure else self.late.findings() if self.late else []
 
 
 def installed_buildings() -> Sequence[Installed]:
@@ -134,9 +132,9 @@ def load(
     if name in RESERVED or name in installed_features():
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
-        remote = _remote(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)
-        server = remote.server()
-        return LoadedBuilding(name, table, Building(server), Settings(), server, remote)
+        late = _late_server(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)
+        server = late.server()
+        return LoadedBuilding(name, table, Building(server), Settings(), server, late)
     building = find(name, installed) if table.server is None else wrapped(name, table, table.server, folder=folder)
     if isinstance(building, FastMCP):
         return LoadedBuilding(name, table, Building(building), Settings(), building)
@@ -160,10 +158,10 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
         raise LoadError(
-            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {SERVER_FORMS}"
+            f"no building {name!r} is installed; the installed buildings are: {there}. For any server, write server = {written_servers()}"
         )
-    if len(named := sorted({str(getattr(one, "value", one)) for one in found})) > 1:
-        raise LoadError(f"several installed packages have a building {name!r}: {', '.join(named)}; uninstall all but one")
+    if len(values := sorted({str(getattr(one, "value", one)) for one in found})) > 1:
+        raise LoadError(f"several installed packages have a building {name!r}: {', '.join(values)}; uninstall all but one")
     try:
         target = found[0].load()
     except (Exception, SystemExit) as error:  # whatever a plugin raises at import is reported to the operator
@@ -196,7 +194,7 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
     except (Exception, SystemExit) as error:  # whatever a stranger's module raises at import is reported to the operator
         if file:
             raise BuildingFailed(f"{file[0]} cannot be loaded: {error_with_place(error)}; {_remedy(error)}") from error
-        remedy = _remedy(error) if is_of_another_mcp(error) else f"write {SERVER_FORMS}"
+        remedy = _remedy(error) if is_of_another_mcp(error) else f"write {written_servers()}"
         raise BuildingFailed(f"{where} cannot be imported: {error_with_place(error)}; {remedy}") from error
     if isinstance(found, LowLevelServer):
         raise LoadError(f"{where} is a low-level server of the SDK, which campus serves as a command only; {ALONE}")
@@ -215,12 +213,10 @@ def wrapped(name: str, table: BuildingTable, target: str, *, folder: Path) -> Fa
 
 
 def as_fastmcp(name: str, found: Any) -> Any:
-    """A server of the mcp SDK as a FastMCP server; anything else as it is."""
-    if not isinstance(found, MCPServer):
-        return found
-    from campus.catalog.sdk_servers import over_sdk_server  # with FastMCP's proxy, a quarter of a second
-
-    return over_sdk_server(name, found)
+    """A server of a class for which a feature has an adapter as a FastMCP server; anything else as it is."""
+    adapters = server_adapters()
+    makers = [maker for kind in type(found).__mro__ if (maker := adapters.get(f"{kind.__module__}:{kind.__qualname__}"))]
+    return named(makers[0])(name, found) if makers else found
 
 
 def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, Any]) -> None:
@@ -244,7 +240,7 @@ def _server_of(where: str, target: str) -> tuple[str, Any]:
     """What a module has under a name, with the name."""
     module, _, attribute = target.partition(":")
     if not attribute:
-        raise ConfigError(f"{where} is not of the form module:server; write {SERVER_FORMS}")
+        raise ConfigError(f"{where} is not of the form module:server; write {written_servers()}")
     return attribute, getattr(import_module(module), attribute, None)
 
 
@@ -261,52 +257,20 @@ def _remedy(error: BaseException) -> str:
     return "correct that line"
 
 
-def _remote(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
-    """A remote server: a command, an address, or an API. FastMCP accepts any key, and fails only when it connects."""
-    if "openapi" in target and not table.settings:
-        return _api(name, table, target, folder, is_local=is_local)
-    from fastmcp.mcp_config import RemoteMCPServer, StdioMCPServer  # a quarter of a second, with the next line
-
-    from campus.catalog.remotes import ProxiedServer
-
-    if len(named := target.keys() & {"command", "url"}) != 1:
-        raise ConfigError(
-            f"buildings.{name}.server has both command and url; write one of them"
-            if named
-            else f"buildings.{name}.server has neither command nor url; write {SERVER_FORMS}"
-        )
+def _late_server(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> LateServer:
+    """The server of a form that a feature brings."""
+    forms = server_forms()
+    where, keys = f"buildings.{name}.server", [key for key in forms if key in target]
+    if not keys:
+        has = f"neither {' nor '.join(forms)}" if forms else "no form of a server that is installed"
+        raise ConfigError(f"{where} has {has}; write {written_servers()}")
+    if keys[1:]:
+        raise ConfigError(f"{where} has both {' and '.join(keys)}; write one of them")
     if table.settings:
-        raise ConfigError(
-            f"unknown key {min(table.settings)!r} in [buildings.{name}]; the keys are: {', '.join(BuildingTable.model_fields)}"
-        )
-    model = RemoteMCPServer if "url" in target else StdioMCPServer
-    known = [key for key in model.model_fields if key != "authentication"]  # which FastMCP does not read
-    if unknown := sorted(target.keys() - set(known)):
-        raise ConfigError(f"unknown key {unknown[0]!r} in buildings.{name}.server; the keys are: {', '.join(known)}")
-    if "url" in target and not is_web_address(str(target["url"])):
-        raise ConfigError(
-            f"buildings.{name}.server.url ({origin_of(str(target['url']))}) is not the address of a server; write https://…/mcp"
-        )
-    if target.get("auth") == "oauth":
-        raise ConfigError(f"buildings.{name}.server.auth: a service has no browser to sign in with; write a token that does not expire")
-    if str(target.get("command")).startswith(("./", "../")):
-        target = {**target, "command": str(folder / target["command"])}
-    try:
-        return ProxiedServer(name, target, answer_limit=table.answer_limit)
-    except ValidationError as error:
-        raise ConfigError(sentence_of(error.errors(include_url=False)[0], model, ("buildings", name, "server"))) from None
-
-
-def _api(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> RemoteServer:
-    from campus.catalog.apis import ApiServer, ApiTable  # as above
-
-    try:
-        keys = ApiTable.model_validate(target)
-    except ValidationError as error:
-        raise ConfigError(sentence_of(error.errors(include_url=False)[0], ApiTable, ("buildings", name, "server"))) from None
-    if keys.base_url and not is_web_address(keys.base_url):
-        raise ConfigError(f"buildings.{name}.server.base_url is not the address of an API; write https://…")
-    return ApiServer(name, keys, folder=folder, answer_limit=table.answer_limit, is_local=is_local)
+        known = ", ".join(BuildingTable.model_fields)
+        raise ConfigError(f"unknown key {min(table.settings)!r} in [buildings.{name}]; the keys are: {known}")
+    opener: Callable[..., LateServer] = named(forms[keys[0]].opener)
+    return opener(name, target, folder=folder, answer_limit=table.answer_limit, is_local=is_local)
 
 
 def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastMCP[Any]:

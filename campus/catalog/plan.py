@@ -82,12 +82,12 @@ async def make_plan(config: Config, installed: Sequence[Installed], *, closes_fa
     if not config.buildings:
         raise ConfigError("campus.toml opens no building; add a table such as [buildings.gateway]")
     loaded = _loaded(config, installed, closes_failed=closes_failed)
-    async with anyio.create_task_group() as tasks:  # remote servers are opened at the same time
+    async with anyio.create_task_group() as tasks:  # late servers are opened at the same time
         found: dict[str, OpenBuilding | Exception | None] = dict.fromkeys(one.name for one in loaded)
         for one in loaded:
             if one.failure is not None:
                 continue
-            if one.remote is None:
+            if one.late is None:
                 found[one.name] = await _opened(one, config)
             else:
                 tasks.start_soon(_open_into, found, one, config)
@@ -95,20 +95,20 @@ async def make_plan(config: Config, installed: Sequence[Installed], *, closes_fa
         raise errors[0]
     opened = [one for one in found.values() if isinstance(one, OpenBuilding)]
     closed = [one for one in loaded if found[one.name] is None]
-    strangers = [one for one in opened if one.loaded.remote is not None]
+    strangers = [one for one in opened if one.loaded.late is not None]
     try:
         return plan_of(config, opened, closed)
     except Exception:  # what others' tools do to documents and routes is not known before
         if not strangers:
             raise
-    own = [one for one in opened if one.loaded.remote is None]
+    own = [one for one in opened if one.loaded.late is None]
     plan = plan_of(config, own, [*closed, *(one.loaded for one in strangers)])
     for stranger in strangers:
         try:
             plan = plan.with_opened(stranger)
         except Exception as error:  # as above
-            assert stranger.loaded.remote is not None
-            stranger.loaded.remote.reject(error)
+            assert stranger.loaded.late is not None
+            stranger.loaded.late.reject(error)
     return plan
 
 
@@ -145,9 +145,9 @@ async def _opened(loaded: LoadedBuilding, config: Config) -> OpenBuilding | Exce
     except Unreachable:
         return None
     except Exception as error:
-        if loaded.remote is None:
+        if loaded.late is None:
             return error
-        loaded.remote.reject(error)
+        loaded.late.reject(error)
         return None
 
 

@@ -205,7 +205,7 @@ class OpenBuilding:
     def about(self) -> str:
         """What it does: in the words of campus.toml, else of its server, else the names of its tools."""
         said = server_info(self.server).description or self.server.instructions
-        if said and self.loaded.remote is not None:  # a stranger's, beside those of others
+        if said and self.loaded.late is not None:  # a stranger's, beside those of others
             said = one_line(said, longest=LONGEST_ABOUT)
         return (
             self.loaded.table.about or said or f"Its tools: {', '.join([*self.operations][:NAMED])}{' …' * (len(self.operations) > NAMED)}"
@@ -256,9 +256,9 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
     tools belong to another server that does not answer within `seconds`. A server that may make tools at its start is looked at again then.
     """
     name = loaded.name
-    if loaded.remote is not None:
-        await loaded.remote.open(seconds=seconds)
-        loaded = replace(loaded, server=loaded.remote.server())
+    if loaded.late is not None:
+        await loaded.late.open(seconds=seconds)
+        loaded = replace(loaded, server=loaded.late.server())
     author = loaded.server
     check_author(author, name, exposed=loaded.table.expose)
     put_gate_first(author, name)
@@ -271,9 +271,9 @@ async def open_server(loaded: LoadedBuilding, *, per_call: bool, seconds: float 
         )
     overrides = ToolOverrides(name, scope, loaded.table, per_call=per_call, is_local=is_local, synthetic=synthetic)
     opened = _opened(loaded, scope, await Catalog.of(author, gated=True), overrides, strict=True)
-    if loaded.remote is not None or not grows_at_start(author):
+    if loaded.late is not None or not grows_at_start(author):
         if not opened.operations and not {"prompts", "resources"}.intersection(loaded.table.expose):
-            raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.remote else 'see its module'}")
+            raise LoadError(f"building {name!r} has no tools; {'see its server' if loaded.late else 'see its module'}")
         opened.check_names()
     return opened
 
@@ -325,7 +325,7 @@ def _check_tool(tool: Tool, loaded: LoadedBuilding, overrides: ToolOverrides) ->
     check_task_tool(tool, loaded.server, name)
     if loaded.table.server is None:
         _check_result(tool, name)
-    if loaded.remote is None and not overrides.override_for(tool.name).says_access:
+    if loaded.late is None and not overrides.override_for(tool.name).says_access:
         _check_words(tool, name)
     if overrides.offer_of(tool).access.sells and tool.task_config.supports_tasks():
         raise LoadError(

@@ -27,10 +27,6 @@ RUNNING = {
         "\n\n"
         "On PostgreSQL, servers of the release before go on serving, except with --contract; a server on SQLite must be stopped first."
     ),
-    "copy": (
-        "Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.\n\n"
-        "Nothing is changed in the SQLite files. Afterwards set [storage] url to that address."
-    ),
     "tools": "List every tool of every building with its route, tier and price; opens no database.",
     "migration": "Write the next step of a building's database history from its tables; read it before you commit it.",
 }
@@ -46,19 +42,9 @@ ELSEWHERE = {
         "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
         "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
     ),
-    "dev": (
-        "campus.cli.dev:dev",
-        "Serve what you edit: load each saved file at once, show each call, and print a key for every scope, until interrupted.\n\n"
-        "No call is refused meanwhile. What cannot be loaded is one sentence, and the last good version is served on.",
-    ),
     "init": (
         "campus.cli.init:init",
         "Write a campus.toml with comments, which serves the directory, or also a FastMCP server in one file.",
-    ),
-    "import": (
-        "campus.cli.init:import_servers",
-        "Write a table [buildings.NAME] into campus.toml for each server that an MCP client's configuration names.\n\n"
-        "A campus.toml is written if there is none. The values of env and headers are copied: keep the file private.",
     ),
 }
 """The commands of other modules, each with its function and its help, which is the docstring."""
@@ -72,17 +58,9 @@ def commands() -> App:
         app.command(f"campus.cli.running:{name}", name=name, help=text)
     for name, (function, text) in ELSEWHERE.items():
         app.command(function, name=name, help=text)
-    app.command("campus.cli.dev_version:dev_versions", name="dev-versions", show=False)
-    app.command("campus.cli.worker:worker", name="worker", show=False)
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
     add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
-    app.command(
-        "campus.cli.add:app",
-        name="add",
-        help="Install a server of PyPI or npm in an environment of its own, start it, and write its table into campus.toml.\n\n"
-        "The environment is in servers/NAME beside campus.toml, with a lock, from which `campus add --locked` installs the same elsewhere.",
-    )
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     app.command(
         "campus.cli.ledger:app",

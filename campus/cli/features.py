@@ -11,4 +11,4 @@ def add_commands(app: App, group: str = "") -> None:
         for command in feature.commands:
             name = command.name.removeprefix(group)
             if command.name.startswith(group) and " " not in name:
-                app.command(command.function, name=name, help=command.help)
+                app.command(command.function, name=name, help=command.help or None, show=command.is_shown)

@@ -31,7 +31,7 @@ async def announce(plan: Plan, core: Core) -> None:
     if strangers := open_to_strangers(plan):
         print(f"everybody who reaches {plan.config.url} may call: {strangers}", flush=True)
     keyed = [f"{one.name}.{name}" for one in plan.opened for name in one.tools if one.offers[name].access is LOCAL_KEY]
-    if keyed := [*keyed, *(f"{one.name} (once it is reached)" for one in plan.closed if one.remote)]:
+    if keyed := [*keyed, *(f"{one.name} (once it is reached)" for one in plan.closed if one.late)]:
         token = await kept_key(plan.config, core)
         named = ", ".join(keyed)
         print(f"{named} may change something and takes a key, sent as `Authorization: Bearer KEY`, or by the commands on the pages after")

@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit, alerts, copy, tools and migration: the commands that open a campus or its buildings."""
+"""campus serve, run, check, audit, alerts, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect
@@ -28,16 +28,15 @@ from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, sh
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
 from campus.config import Config
-from campus.core import database_password, feature_tables, open_databases
-from campus.errors import CampusError, JobRefused, LoadError, StorageError
+from campus.core import feature_tables, open_databases
+from campus.errors import CampusError, ConfigError, JobRefused, LoadError
+from campus.feature import named
 from campus.http.protocol import CONNECTIONS
 from campus.http.server import bind, connections_allowed, inherited_listener
 from campus.http.server import serve as serve_app
 from campus.installed import installed_features, place_of
 from campus.observability.logs import LogFormat, LogLevel, log_to_stderr
 from campus.observability.metrics import Metrics
-from campus.storage.copying import CopiedTable, copy_databases
-from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 
 log = logging.getLogger(__name__)
@@ -74,9 +73,10 @@ def serve(
 
     logged = ("--log-level", log_level, "--log-format", log_format)
     if workers:
-        from campus.cli.workers import supervise  # not needed by one process
-
-        supervise(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
+        supervisors = [each.supervisor for each in installed_features().values() if each.supervisor]
+        if not supervisors:
+            raise ConfigError("--workers needs a feature that supervises processes, and none is installed")
+        named(supervisors[0])(workers, config, read, [*logged, *(["--access-log"] if access_log else [])])
         return
     settings = read()
     served = partial(serve_campus, announces=True, closes_failed=True)
@@ -283,34 +283,6 @@ async def _migrate(config: Config, contract: bool) -> None:
         await databases.refuse_lost("campus", others=config.buildings)
         for name, each in tables.items():
             await databases.storage_of(name, each)
-
-
-def copy(
-    url: Annotated[
-        str, Parameter(help="The empty database, as postgresql://user@host/database; its password is CAMPUS_DATABASE_PASSWORD.")
-    ],
-    /,
-    *,
-    config: ConfigFile = CAMPUS_TOML,
-    as_json: AsJson = False,
-) -> None:
-    """Copy everything that is stored in SQLite to an empty PostgreSQL database; stop the server first.
-
-    Nothing is changed in the SQLite files. Afterwards set [storage] url to that address.
-    """
-    if not url.startswith("postgresql:"):
-        raise StorageError(f"{url!r} is no address of PostgreSQL, written as postgresql://user@host/database; `campus backup` copies files")
-    copied = anyio.run(_copy_to, url, read_place(config))
-    show([one._asdict() for one in copied], as_json=as_json)
-
-
-async def _copy_to(url: str, config: Config) -> Sequence[CopiedTable]:
-    tables = await tables_of(config)
-    async with open_databases(config, exclusive=True) as source, Databases.open(url, password=database_password(config)) as target:
-        if not source.is_single_process:
-            raise StorageError("[storage] url names a PostgreSQL database already; copy it with pg_dump and pg_restore")
-        await source.refuse_lost("campus", others=config.buildings)
-        return await copy_databases(source, target, tables)
 
 
 async def tables_of(config: Config) -> dict[str, type[SQLModel]]:

@@ -1,1 +1,1 @@
-"""The HTTP server and everything between the network and a route: connections, limits, headers, pages."""
+"""The HTTP server: connections come in; requests within all limits go to the table of routes, and what that answers goes out."""

@@ -26,7 +26,7 @@ REPEATED_SECONDS = 60.0
 MOST_OF_A_KIND = 20
 MOST_TRACEBACKS = 2
 MOST_OF_A_COMMAND = 100
-OF_COMMANDS = "campus.catalog.stderr"
+OF_COMMANDS = "campus.commands"
 """The logger of what the commands of buildings write to stderr, a line each."""
 Causes = dict[tuple[object, ...], tuple[float, int]]
 """When each of the latest was first logged in its minute, the oldest first, and how often it was to be logged since."""

@@ -59,6 +59,16 @@ class Histogram:
         family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
 
 
+def counter(name: str, text: str, labels: Sequence[str], counts: Mapping[Any, float]) -> Any:
+    """A family of the Prometheus library; `counts` has the number for each tuple of the labels' values."""
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
+
+
 class EventLoopLag(Histogram):
     """How much later than asked the event loop woke a task, in seconds: the time by which every other call was delayed too."""
 
@@ -89,7 +99,7 @@ class RequestMetrics:
     def __init__(self) -> None:
         self.running = 0
         self._durations: dict[tuple[str | None, str, int], Histogram] = {}
-        self._refused: dict[str, int] = {}
+        self._refused: Counter[tuple[str]] = Counter()
 
     def add(self, route: str | None, method: str, status: int, seconds: float) -> None:
         """Count a request; `route` is None if none answered it."""
@@ -104,29 +114,25 @@ class RequestMetrics:
 
     def refused(self, code: str) -> None:
         """Count a connection that was closed, or answered with a problem of this code, because no request could be read from it."""
-        self._refused[code] = self._refused.get(code, 0) + 1
+        self._refused[(code,)] += 1
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
         yield GaugeMetricFamily("campus_requests_running", "requests that are being answered", value=self.running)
-        counts = CounterMetricFamily(
-            "campus_requests", "requests that were answered; over MCP the status of a tool's refusal", labels=("route", "method", "status")
-        )
+        counts: Counter[tuple[str, str, str]] = Counter()
         by_route: dict[str, Histogram] = {}
         for (found, method, status), durations in self._durations.items():
             route = found or NO_ROUTE
-            counts.add_metric((route, method, str(status)), durations.count)
+            counts[route, method, str(status)] += durations.count
             by_route.setdefault(route, Histogram(DURATION_BOUNDS)).take(durations)
-        yield counts
+        about = "requests that were answered; over MCP the status of a tool's refusal"
+        yield counter("campus_requests", about, ("route", "method", "status"), counts)
         family = HistogramMetricFamily("campus_request_duration_seconds", "until the response was complete", labels=("route",))
         for route, durations in by_route.items():
             durations.add_to(family, (route,))
         yield family
-        refused = CounterMetricFamily("campus_connections_refused", "connections from which no request could be read", labels=("code",))
-        for code, count in self._refused.items():
-            refused.add_metric((code,), count)
-        yield refused
+        yield counter("campus_connections_refused", "connections from which no request could be read", ("code",), self._refused)
 
 
 class CallMetrics:
@@ -135,7 +141,7 @@ class CallMetrics:
     def __init__(self) -> None:
         self._opened: Counter[tuple[str, str]] = Counter()
         self._earned: Counter[tuple[str, str]] = Counter()
-        self._refused: Counter[str] = Counter()
+        self._refused: Counter[tuple[str]] = Counter()
 
     def opened(self, building: str, tier: str) -> None:
         """Count a call that was admitted: `free`, by a `key`, or `paid`."""
@@ -147,21 +153,13 @@ class CallMetrics:
 
     def refused(self, limit: str) -> None:
         """Count a call that was refused because of a limit of [limits], or of its product's quota."""
-        self._refused[limit] += 1
+        self._refused[(limit,)] += 1
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily
-
-        opened = CounterMetricFamily("campus_calls_opened", "calls of tools by what opened them", labels=("building", "tier"))
-        for (building, tier), count in self._opened.items():
-            opened.add_metric((building, tier), count)
-        earned = CounterMetricFamily("campus_income_usd", "what calls were charged, in US dollars", labels=("building", "tool"))
-        for (building, tool), amount in self._earned.items():
-            earned.add_metric((building, tool), amount / MILLION)
-        refused = CounterMetricFamily("campus_limits_reached", "calls that a limit refused", labels=("limit",))
-        for limit, count in self._refused.items():
-            refused.add_metric((limit,), count)
-        yield from (opened, earned, refused)
+        earned = {labels: amount / MILLION for labels, amount in self._earned.items()}
+        yield counter("campus_calls_opened", "calls of tools by what opened them", ("building", "tier"), self._opened)
+        yield counter("campus_income_usd", "what calls were charged, in US dollars", ("building", "tool"), earned)
+        yield counter("campus_limits_reached", "calls that a limit refused", ("limit",), self._refused)
 
 
 @dataclass(frozen=True, eq=False)

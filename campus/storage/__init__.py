@@ -1,4 +1,4 @@
-"""A building's own database: one SQLite file or one PostgreSQL schema, with the same guarantees on both."""
+"""A building's own database, with the same guarantees whatever it is: SQLite files, or what an entry point of campus.storage opens."""
 
 from campus.storage.database import Storage, in_snapshot, in_transaction
 from campus.storage.tables import EPOCH, MICROSECOND, Json, Moment, Span, UtcDateTime, among, is_postgres, registry

@@ -20,7 +20,7 @@ from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage.errors import TransactionAborted, translate_errors
+from campus.storage.errors import DriverErrors, TransactionAborted, translate_errors
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -122,6 +122,7 @@ class Connections(Protocol):
     readers: AsyncEngine
     writer: AsyncEngine
     has_row_locks: bool
+    errors: DriverErrors
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer; `by_row`, beside such transactions of other processes."""
@@ -142,6 +143,7 @@ class Database:
 
     def __init__(self, connections: Connections, *, description: str) -> None:
         self._connections = connections
+        self._translating = partial(translate_errors, description, connections.errors)
         self._description = description
         self.lock = anyio.Lock(fast_acquire=True)
 
@@ -168,7 +170,7 @@ class Database:
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction, for the holder of `lock`; it is on disk when this returns, and rolled back when it raises."""
-        with translate_errors(self._description, connecting=True):
+        with self._translating(connecting=True):
             return await self._connections.transact(work, by_row=by_row)
 
     def reading(self) -> int:
@@ -200,12 +202,12 @@ class Database:
     async def _session(self, engine: AsyncEngine, *, reading: bool) -> AsyncIterator[AsyncSession]:
         session = AsyncSession(engine, expire_on_commit=False)
         try:
-            with translate_errors(self._description, connecting=True, reading=reading):
+            with self._translating(connecting=True, reading=reading):
                 await session.connection()
-            with translate_errors(self._description, reading=reading):
+            with self._translating(reading=reading):
                 yield session
         finally:
-            with anyio.CancelScope(shield=True), translate_errors(self._description):  # a connection may be lost at the last moment
+            with anyio.CancelScope(shield=True), self._translating():  # a connection may be lost at the last moment
                 await session.close()
 
 

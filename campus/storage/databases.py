@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,15 +14,15 @@ from campus.errors import StorageError
 from campus.storage.backups import Manifest
 from campus.storage.database import Connections, Database, Storage
 from campus.storage.migrations import History, Version, history_of, place_of, refuse_unusable
-from campus.storage.postgres import postgres_backend
 from campus.storage.sqlite import SqliteBackend, open_directory
 
-URLS = '"sqlite:DIRECTORY" or "postgresql://user@host/database"'
+GROUP = "campus.storage"
+"""The entry points of other databases, by the scheme of their addresses: "module:function", which makes a Backend of url and password."""
 log = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """A directory of SQLite files, or a PostgreSQL server's database with its schemas: one file or schema per name."""
+    """A directory of SQLite files, or what an entry point of GROUP makes: one database per name."""
 
     is_single_process: bool
 
@@ -95,10 +96,10 @@ class Databases:
         migrates: bool = True,
         contracts: bool = False,
     ) -> "AsyncIterator[Databases]":
-        """Open `sqlite:DIRECTORY`, relative to `folder`, or `postgresql://user@host/database`; StorageError says what is wrong.
+        """Open `sqlite:DIRECTORY`, relative to `folder`, or the address of another database; StorageError says what is wrong.
 
         `exclusive` locks a SQLite directory for this process, as serving does; other processes can open it without `exclusive`. On
-        PostgreSQL any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
+        others any number of processes may serve. `reading` is for commands that only read: they work on a full or read-only disk.
         Without `migrates`, a database of an older version is refused, which a server of that version may be serving; a new one is made.
         With `contracts`, a database is migrated also by the steps that servers of the release before cannot serve with.
         """
@@ -206,7 +207,7 @@ class Databases:
         return manifest
 
     def backup_note(self) -> str | None:
-        """A sentence when the last backup is missing or old; None also where that is not known, as on PostgreSQL."""
+        """A sentence when the last backup is missing or old; None also where that is not known."""
         return self._backend.backup_note()
 
     async def _migrate(self, name: str, tables: type[SQLModel]) -> None:
@@ -275,6 +276,9 @@ def _backend_at(url: str, folder: Path, password: str | None, *, exclusive: bool
     kind, _, rest = url.partition(":")
     if kind == "sqlite" and rest:
         return SqliteBackend(stack.enter_context(open_directory((folder / rest).absolute(), exclusive=exclusive)), reading=reading)
-    if kind == "postgresql":
-        return postgres_backend(url, password)
-    raise StorageError(f"[storage] url begins with {kind!r}; write {URLS}")
+    others = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if kind in others:
+        backend: Backend = others[kind].load()(url, password)
+        return backend
+    known = " or ".join(['"sqlite:DIRECTORY"', *(f'"{name}://…"' for name in sorted(others))])
+    raise StorageError(f"[storage] url begins with {kind!r}; write {known}")

@@ -221,7 +221,7 @@ def _lock(descriptor: int, folder: Path) -> None:
     except BlockingIOError:
         raise StorageError(
             f"another process serves the data in {folder}, and only one can serve SQLite; stop it,"
-            ' or let several processes share PostgreSQL: [storage] url = "postgresql://user@host/database"'
+            " or name a database in [storage] url that several processes can share"
         ) from None
 
 

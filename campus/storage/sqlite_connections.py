@@ -24,7 +24,7 @@ from anyio.to_thread import run_sync
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from campus.storage.errors import BUSY_SECONDS
+from campus.storage.errors import BUSY_SECONDS, SQLITE
 from campus.storage.tables import ENGINE_OPTIONS
 
 R = TypeVar("R")
@@ -52,6 +52,7 @@ class SqliteConnections:
     """
 
     has_row_locks = False
+    errors = SQLITE
 
     def __init__(self, path: Path, *, reads_at: str | None = None) -> None:
         address = path.absolute().as_uri()

@@ -146,6 +146,10 @@ async def test_the_sample_call_of_each_tool_is_accepted_as_it_stands_and_members
         crates: Annotated[list[Crate], Field(min_length=2)]
         side: Literal["port", "starboard"]
         owner: Annotated[str, Field(min_length=8)]
+        berth: Annotated[str, Field(pattern=r"^[0-9]{4}$")]
+        flags: Annotated[set[str], Field(min_length=2)]
+        draught: Annotated[float, Field(gt=0, lt=0.5)]
+        length: Annotated[int, Field(ge=10, multiple_of=7)]
 
     mcp: FastMCP[Any] = FastMCP("Quay")
 

@@ -20,8 +20,8 @@ sample = true
 [buildings.recorder]
 """
 OF_REMOTE_SERVERS = (
-    "campus.catalog.remotes",
-    "campus.catalog.sdk_servers",
+    "campus.features.foreign_servers.mirrored",
+    "campus.features.foreign_servers.watched",
     "fastmcp.client",
     "key_value",
     "beartype",
@@ -36,9 +36,9 @@ OF_OPTIONS = (
     "campus.features.traces.tracing",
     "campus.features.operator.routes",
     "campus.testing",
-    "campus.cli.dev",
+    "campus.features.dev.command",
 )
-OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "pydantic", "httpx", "uvicorn", "twins", "buildings", "jinja2")
+OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "httpx", "uvicorn", "twins", "buildings", "jinja2")
 
 
 def loaded_of(text: str, packages: Collection[str]) -> set[str]:

@@ -15,7 +15,7 @@ from fastmcp.exceptions import ToolError
 from patience import patience
 from serving import Served, serving
 
-from campus.observability.logs import Budget, OneLine, OneObject
+from campus.observability.logs import OF_COMMANDS, Budget, OneLine, OneObject
 from tests import patient
 
 BROKEN = """
@@ -161,7 +161,7 @@ def test_a_command_that_writes_without_end_is_logged_a_hundred_lines_a_minute_an
     budget = Budget()
 
     def logged(second: float, building: str) -> logging.LogRecord | None:
-        about = {"name": "campus.catalog.stderr", "levelno": logging.INFO, "msg": "stderr", "created": 1e9 + second}
+        about = {"name": OF_COMMANDS, "levelno": logging.INFO, "msg": "stderr", "created": 1e9 + second}
         record = logging.makeLogRecord({**about, "building": building, "line": f"line {second}"})
         return record if budget.filter(record) else None
 

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, text
 from sqlmodel import SQLModel
 
 from campus.errors import StorageError
+from campus.features.postgres.copying import copy_databases
 from campus.storage import Storage, in_transaction
 from campus.storage.alembic_runner import drift, write_revision
-from campus.storage.copying import copy_databases
 from campus.storage.databases import Databases
 from campus.storage.migrations import history_of
 from tests.conftest import Postgres

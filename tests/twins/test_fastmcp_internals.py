@@ -13,8 +13,9 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.tests import asgi_client
 
-from twins import quick_way, serve_schemas
+from twins import serve_schemas
 from twins.fastmcp import every_tool, is_crash
+from twins.tool import context
 from twins.tool.context import ToolContext, reset
 
 pytestmark = pytest.mark.anyio
@@ -90,13 +91,13 @@ async def test_tools_with_auth_are_seen_at_start_though_no_caller_may_see_them()
     ],
 )
 def test_a_release_that_does_something_else_is_found_at_start(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, said: str) -> None:
-    assert quick_way.why_slow() is None
+    assert context.why_slow() is None
     monkeypatch.setattr(kind, name, {"to_mcp_result": lambda _: []}.get(name, "other"))
-    quick_way._fault.cache_clear()
+    context._fault.cache_clear()
     try:
-        assert said in str(quick_way.why_slow())
+        assert said in str(context.why_slow())
     finally:
-        quick_way._fault.cache_clear()
+        context._fault.cache_clear()
 
 
 async def test_context_variables_are_reset_after_a_call() -> None:

@@ -1,4 +1,4 @@
-"""HEAD, OPTIONS and 405; the table of routes; tables of several servers merged into one."""
+"""HEAD, OPTIONS and 405; the table of routes, also of several servers."""
 
 from typing import Any
 
@@ -131,16 +131,7 @@ def test_a_path_without_a_route_is_not_found() -> None:
     assert RouteTable().find("/") is None
 
 
-def test_tables_are_merged_and_the_error_for_a_route_used_twice_has_both_names() -> None:
-    joined = RouteTable.merged([RouteTable([entry("GET /a/{x}", "one")], problem_types="/e/"), RouteTable([entry("POST /a/{x}", "two")])])
-    found = joined.find("/a/1")
-    assert found is not None
-    assert (set(found[0].apps), found[1], joined.problem_types) == ({"GET", "POST"}, {"x": "1"}, "/e/")
-    with pytest.raises(ValueError, match=r'"GET /a/\{x\}" is used by one and three'):
-        RouteTable.merged([joined, RouteTable([entry("GET /a/{x}", "three")])])
-
-
-async def test_two_servers_with_one_route_cannot_be_merged() -> None:
+async def test_two_servers_with_one_route_cannot_be_in_one_table() -> None:
     one, two = await Twins.open(server(), name="one"), await Twins.open(server(), name="two")
     with pytest.raises(ValueError, match=r'route "GET /things/first" is used by the tool first \(one\) and the tool first \(two\)'):
-        RouteTable.merged([one.table, two.table])
+        RouteTable([*one.table.entries, *two.table.entries])

@@ -65,7 +65,6 @@ def problem_response(description: str) -> dict[str, Any]:
 
 
 def _identified(operations: Grouped) -> list[tuple[str, Operation, str, str]]:
-    """Each operation under each of its methods, with its operationId and the name of its group."""
     groups = operations if isinstance(operations, Mapping) else {"": operations}
     taken: dict[str, tuple[str, Operation, str, str]] = {}
     for group, members in groups.items():
@@ -158,7 +157,6 @@ def _responses(operation: Operation, method: str, schemas: Components) -> dict[s
 
 
 def _result_name(operation: Operation) -> str:
-    """The name of a result's component: that of its class, or one made from the tool's name."""
     kind = operation.tool.return_type
     is_wrapped = (operation.tool.output_schema or {}).get("x-fastmcp-wrap-result")
     if isinstance(kind, type) and issubclass(kind, BaseModel) and not is_wrapped:

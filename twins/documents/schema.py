@@ -65,7 +65,6 @@ def _convert_values(converted: Schema, schema: Mapping[str, Any]) -> None:
 
 
 def _with_valid_default(converted: Schema) -> Schema:
-    """The schema without a default that is a time without its zone, which the format date-time does not allow."""
     default = converted.get("default")
     if converted.get("format") != "date-time" or default is None or ZONED_TIME.fullmatch(str(default)):
         return converted
@@ -204,7 +203,6 @@ class Definitions:
 
     @cached_property
     def whole(self) -> Schema:
-        """The schema itself, converted and without its title."""
         return _untitled(to_3_0(self.root, self._kept))
 
     def converted(self, name: str) -> Schema:

@@ -39,8 +39,6 @@ protection). `ref` is not among them: sites use it with other meanings, so it ma
 
 
 class UnreadableArgumentsError(Exception):
-    """Some of the arguments cannot be read: the errors, and the arguments that were read."""
-
     def __init__(self, errors: Sequence[FieldError], arguments: dict[str, Any]) -> None:
         super().__init__(f"{len(errors)} arguments cannot be read")
         self.errors = errors
@@ -137,7 +135,6 @@ def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], *, place: Plac
 
 
 def _decode_path(texts: Mapping[str, str], operation: Operation, arguments: dict[str, Any]) -> list[FieldError]:
-    """Add the values in the path to the arguments; returns the errors of values that cannot be stored."""
     errors = []
     for name, text in texts.items():
         decoder = operation.by_name[name].decoder
@@ -150,7 +147,6 @@ def _decode_path(texts: Mapping[str, str], operation: Operation, arguments: dict
 def _decode_query(
     texts: Mapping[str, list[str]], known: Mapping[str, Parameter], arguments: dict[str, Any], *, lenient: Sequence[str]
 ) -> list[FieldError]:
-    """Add the values of known names to the arguments; returns the errors of values that cannot be read or stored."""
     errors = []
     for wire, sent in texts.items():
         if parameter := known.get(wire):

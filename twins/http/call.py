@@ -1,7 +1,6 @@
 """A call of a tool over HTTP: the endpoint of one tool, the gate that admits a call, and how the tool is run."""
 
 from collections.abc import Awaitable, Callable
-from math import inf
 from time import monotonic
 from typing import Any
 
@@ -21,21 +20,17 @@ from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.json_reader import READERS
 from twins.http.responses import Answer, ResultEncoder, formats_of, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
-from twins.quick_way import why_slow
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
-from twins.tool.context import ToolContext
+from twins.tool.context import ToolContext, why_slow
 from twins.tool.errors import forbidden, problem_of
-from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, HangUpWatch, Interruptible
+from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, Interruptible, WaitingCaller
 
 
-class Call:
+class Call(WaitingCaller):
     """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
 
     __slots__ = ("_arguments", "_sent", "_twin", "operation", "receive", "runs_to_end", "scope")
-    ping_seconds = inf
-    pings_at_once = False
-    watch: HangUpWatch | None = None
 
     def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -89,9 +84,6 @@ class Call:
             return twin.encoder.encode(value)
         on_server = twin.on_server.call(self._sent or {}, self.scope, self.scope["method"])
         return twin.on_server.encoder.encode_server_result(await (on_server if self.runs_to_end else twin.calls.run(on_server, self)))
-
-    async def ping(self) -> None:
-        """Nothing: HTTP has no sign of life before the answer."""
 
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:

@@ -48,7 +48,6 @@ class Answer(NamedTuple):
 
 
 def raw_headers(headers: Mapping[str, str]) -> RawHeaders:
-    """Headers in the form of ASGI."""
     return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items())
 
 

@@ -95,13 +95,6 @@ class RouteTable:
         answer = problem_answer(problem, types=self.problem_types, request_id=scope.get("request_id"))
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
 
-    @classmethod
-    def merged(cls, tables: Iterable["RouteTable"]) -> "RouteTable":
-        """One table of all entries; it takes `problem_types` from the first table."""
-        all_tables = list(tables)
-        types = all_tables[0].problem_types if all_tables else NO_TYPE
-        return cls((entry for table in all_tables for entry in table.entries), problem_types=types)
-
 
 def _by_path(entries: Iterable[RouteEntry]) -> dict[str, list[RouteEntry]]:
     """Entries by path, the most specific path first: a literal part goes before a placeholder at the same place."""

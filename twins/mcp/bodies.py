@@ -65,7 +65,6 @@ class McpBodies:
 
 
 def too_long(limit: int) -> Answer:
-    """The answer to a body of too many bytes."""
     return refusal(f"The body of this request may have {limit:,} bytes; send less.")
 
 
@@ -76,13 +75,11 @@ def refusal(message: str) -> Answer:
 
 
 def _announced(scope: Scope) -> int | None:
-    """The length of the body by its header; None if there is none that can be read."""
     length = dict(scope["headers"]).get(b"content-length", b"")
     return int(length) if length.isdigit() and len(length) <= LONGEST_NUMBER else None
 
 
 def _called_tool(body: bytes) -> str:
-    """The name of the tool that strict JSON calls; empty for anything else."""
     try:
         name = orjson.loads(body)["params"]["name"]
     except (orjson.JSONDecodeError, KeyError, TypeError, IndexError):

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from twins.mcp.messages import McpRequest
-from twins.tool.hang_up import HangUpWatch
+from twins.tool.hang_up import HangUpWatch, WaitingCaller
 from twins.tool.results import json_of
 
 JSON_TYPE = (b"content-type", b"application/json")
@@ -34,7 +34,7 @@ RESULT, ERROR = b',"result":', b',"error":'
 EVENT, END_OF_EVENT = b"event: message\r\ndata: ", b"\r\n\r\n"
 
 
-class Exchange:
+class Exchange(WaitingCaller):
     """A request and the way back to its caller. To mcp's session it is the DispatchContext of the request.
 
     The answer is one JSON body until something must be sent before it: a notification of the tool, or a sign of life. From
@@ -61,8 +61,6 @@ class Exchange:
         self.ping_seconds = ping_seconds
         self.pings_at_once = not message.is_modern  # mcp begins that version's streams at once
         self.request_id = message.id
-        self.watch: HangUpWatch | None = None
-        """The watch of a gate that may wait: the call's own wait is under it."""
         self._send = send
         self._headers = headers
         self._turn: anyio.Lock | None = None
@@ -72,7 +70,6 @@ class Exchange:
 
     @cached_property
     def transport(self) -> TransportContext:
-        """What mcp tells handlers about the transport."""
         headers = Headers(scope=self.scope) if self.message.is_modern else None
         return TransportContext(kind="streamable-http", can_send_request=False, headers=headers)
 
@@ -91,7 +88,6 @@ class Exchange:
 
     @cached_property
     def request_meta(self) -> Any:
-        """The request's `_meta` in mcp's form."""
         return RequestParams.model_validate(self.message.params, by_name=False).meta
 
     async def send_raw_request(self, method: str, params: Mapping[str, Any] | None, opts: Any = None) -> dict[str, Any]:

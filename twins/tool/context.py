@@ -1,30 +1,40 @@
-"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server."""
+"""FastMCP's request context, session and context variables, for a tool that is called directly and not by its server.
+
+Only where FastMCP has, and does, what a direct call needs: that is tried once, at start.
+"""
 
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Token
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 from uuid import uuid4
 
 from fastmcp import Context, FastMCP
+from fastmcp.server.dependencies import get_context, get_http_request, get_server
+from fastmcp.tools import Tool
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.exceptions import NoBackChannelError
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from starlette.requests import Request
 from starlette.types import Scope
 from uncalled_for import SharedContext
 
 from twins.fastmcp import (
+    MISSING,
+    CrashError,
     FastMCPRequestContext,
     bind_request_context,
     current_context,
     current_request,
     current_server,
+    result_on_wire,
+    server_stamp,
     set_http_request,
     set_transport,
 )
@@ -33,6 +43,7 @@ from twins.problems import input_required
 
 QUESTIONS = frozenset(("elicitation/create", "roots/list", "sampling/createMessage"))
 """The requests by which a tool asks its caller."""
+SENT = {"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}, "isError": False, "resultType": "complete"}
 
 
 class _Nobody:
@@ -214,3 +225,45 @@ async def shared_scope() -> AsyncIterator[None]:
             yield
     else:
         yield
+
+
+def why_slow() -> str | None:
+    """Why nothing is called directly with this FastMCP: a name that it lacks, or what one of them does now; None where all is well."""
+    return f"it has no {', '.join(MISSING)}" if MISSING else _fault()
+
+
+@cache
+def _fault() -> str | None:
+    try:
+        return _tried()
+    except Exception as error:  # the border to a release that nobody knows: it may raise anything
+        return f"{type(error).__name__}: {error}"
+
+
+def _tried() -> str | None:
+    """A call that sees its request, a result as it is sent, and a crash as it is told: each as the server would."""
+    server: FastMCP[Any] = FastMCP("probe", mask_error_details=True)
+    with ToolContext(server).entered({"type": "http", "method": "GET", "path": "/", "headers": [], "request_id": "r"}):
+        seen = get_server(), get_context().request_id, get_http_request().scope["request_id"], get_context().lifespan_context
+    if seen != (server, "r", "r", {}):
+        return "a tool that is called directly does not see its request"
+    tool = Tool.from_function(_numbers)
+    sent = _value_of(result_on_wire(server, tool.convert_result([1]), LATEST_MODERN_VERSION))
+    if not sent.items() >= SENT.items() or "x-fastmcp-wrap-result" not in (tool.output_schema or {}):
+        return "a result is sent in another form"
+    if not all(server_stamp(server).values()) or str(CrashError(server, tool, KeyError())) != "Error calling tool '_numbers'":
+        return "a server tells its name or its crashes in another way"
+    return None
+
+
+def _numbers() -> list[int]:
+    return [1]
+
+
+def _value_of(coroutine: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """What a coroutine returns that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        return dict(finished.value)
+    raise RuntimeError("a result is not sent at once")

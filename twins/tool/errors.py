@@ -237,8 +237,6 @@ def timeout_problem(cause: BaseException | None, tool: Tool) -> Problem | None:
 
 
 class ToolTimeoutProblem(Problem):
-    """504 `timeout`."""
-
     def __init__(self, seconds: float) -> None:
         super().__init__(504, "timeout", f"the tool did not answer within {seconds:g} seconds")
         self.seconds = seconds
@@ -285,7 +283,6 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text and number within a value, as text."""
     if isinstance(value, Mapping):
         for member in value.values():
             yield from _texts(member)

@@ -56,12 +56,11 @@ class Examples:
     @cached_property
     def call(self) -> Mapping[str, Any] | None:
         """The arguments of a whole call: those that are required."""
-        required = [*self._arguments.get("required", ()), *self._any_of[:1]]
+        required = [*dict.fromkeys((*self._arguments.get("required", ()), *self._any_of[:1]))]
         found: Mapping[str, Any] | None = example_of({**self._arguments, "required": required}, is_own=self._is_own)
         return found
 
     def argument(self, name: str) -> Any:
-        """A value of one argument."""
         return self._once(name, lambda: example_of(self._arguments["properties"][name], self._arguments, name=name, is_own=self._is_own))
 
     def answer(self, *, word: str = "", brief: bool = False) -> Any:
@@ -132,15 +131,15 @@ class _Maker:
         return whole
 
     def _check_of(self, schema: Schema) -> Callable[[Any], bool]:
-        if schema.keys() <= SAYS_NO_MORE:
+        is_plain = {"string", "integer", "number"}.issuperset(_types_of(schema))
+        if schema.keys() <= SAYS_NO_MORE or not (is_plain or self.is_careful):
             return lambda _: True
-        if {"string", "integer", "number"}.issuperset(_types_of(schema)):
-            return PublishedSchema(_without(schema, *DEFINITIONS), is_own=self.is_own, formats=True).accepts
-        if not self.is_careful:
-            return lambda _: True
-        self.left -= COMPILED
-        definitions = {each: self.root[each] for each in DEFINITIONS if each in self.root}
-        return PublishedSchema({**definitions, **schema}, is_own=self.is_own, formats=True).accepts
+        definitions = {} if is_plain else {each: self.root[each] for each in DEFINITIONS if each in self.root}
+        self.left -= 0 if is_plain else COMPILED
+        try:
+            return PublishedSchema({**_without(schema, *DEFINITIONS), **definitions}, is_own=self.is_own, formats=True).accepts
+        except ValueError:  # two that exclude each other were joined
+            return lambda _: False
 
     def _candidates(self, schema: Schema, name: str, depth: int) -> Iterator[Any]:
         brief = self.brief or depth > DEEPEST
@@ -178,8 +177,7 @@ class _Maker:
     def _objects(self, schema: Schema, depth: int) -> Iterator[dict[str, Any]]:
         """The required members; all of them; and each of the others alone."""
         properties, additional = schema.get("properties", {}), schema.get("additionalProperties", {})
-        names = [*dict.fromkeys(schema.get("required", ()))]
-        needed = {name: self.first(properties.get(name, additional), name, depth + 1) for name in names}
+        needed = {name: self.first(properties.get(name, additional), name, depth + 1) for name in schema.get("required", ())}
         if any(value is NOTHING for value in needed.values()):
             return
         yield needed
@@ -272,7 +270,7 @@ def _joined_types(one: Any, other: Any) -> list[str]:
 JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
     "properties": _joined_properties,
     "type": _joined_types,
-    "required": lambda one, other: [*one, *other],
+    "required": lambda one, other: [*dict.fromkeys((*one, *other))],
     "enum": lambda one, other: [each for each in one if each in other],
     "multipleOf": lambda one, other: one * other // gcd(one, other) if type(one) is type(other) is int else max(one, other),
     **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),

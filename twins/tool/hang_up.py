@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from math import inf
+from typing import Any, TypeVar
 
 import anyio
 from starlette.types import Receive
@@ -23,19 +24,19 @@ class ClientDisconnectedError(Exception):
     """The caller disconnected before the answer: nobody waits for it."""
 
 
-class WaitingCaller(Protocol):
-    """The caller of a call in progress."""
+class WaitingCaller:
+    """The caller of a call in progress. Plain HTTP has no sign of life before the answer."""
 
+    __slots__ = ()
     receive: Receive
-    ping_seconds: float
+    ping_seconds = inf
     """After so many seconds of silence `ping` is called."""
-    pings_at_once: bool
-    watch: "HangUpWatch | None"
+    pings_at_once = False
+    watch: "HangUpWatch | None" = None
     """The watch of a gate that may wait: the call's own wait is under it."""
 
     async def ping(self) -> None:
         """Send a sign of life."""
-        ...
 
 
 class Begun(Generator[Any, Any, T]):
@@ -62,14 +63,12 @@ class Begun(Generator[Any, Any, T]):
         return self
 
     def send(self, value: Any, /) -> Any:
-        """The next step, for the event loop; at first what the coroutine waits for already."""
         if self._is_at_first:
             self._is_at_first = False
             return self._first
         return self._steps.send(value)
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None, /) -> Any:
-        """A cancellation by the event loop."""
         self._is_at_first = False
         return self._steps.throw(typ if val is None else val)
 

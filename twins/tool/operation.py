@@ -41,7 +41,6 @@ class ParameterDecoder:
 
     @property
     def as_json(self) -> bool:
-        """True if a value is written as one JSON text."""
         return "string" not in self.types and not self.types.isdisjoint(("object", "array"))
 
     @cached_property
@@ -67,7 +66,6 @@ class ParameterDecoder:
         return True
 
     def decode_one(self, text: str) -> Any:
-        """The value of one text."""
         if "string" in self.types and (self.words is None or text in self.words):
             return text
         try:

@@ -58,12 +58,10 @@ class TrueSchemas(OutputSchemas):
     """JSON schemas that promise no more than every value of a type keeps."""
 
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> Schema:
-        """Of the format only with a zone."""
         made = super().datetime_schema(schema)
         return made if schema.get("tz_constraint") == "aware" else _without_format(made)
 
     def time_schema(self, schema: core_schema.TimeSchema) -> Schema:
-        """Of the format only with a zone."""
         made = super().time_schema(schema)
         return made if schema.get("tz_constraint") == "aware" else _without_format(made)
 
@@ -187,7 +185,6 @@ def invalid_result(tool: Tool, fault: str) -> InvalidResultProblem:
 
 
 def has_half(text: str) -> bool:
-    """Whether a text holds half of a character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -214,7 +211,6 @@ def unsendable(value: Any) -> str | None:
 
 
 def place_of(tool: Tool) -> str:
-    """Where the tool's function, and so its return type, is written: file and line; "" for a tool of another server."""
     function = function_of(tool)
     code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None) if function else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
@@ -264,7 +260,6 @@ class KeptLast(Generic[MadeT]):
         self._made: MadeT | None = None
 
     def of(self, value: Any) -> MadeT:
-        """What `make` makes of the value. Raises as it does."""
         if value is not self._last:
             self._last = value if self._is_plain and _is_frozen(value) else None
             self._made = None

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, exists, insert, literal, or_, select
 
-from buildings.recorder.problems import earlier_test_waits, no_target_ready
+from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus.storage import Moment, among
 
@@ -66,7 +66,7 @@ def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
     chosen = select(TARGETS).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == row.id, usable)
     targets = connection.execute(chosen.order_by(MONITOR_TARGETS.c.place)).all()
     if not targets:
-        raise no_target_ready()
+        raise fixed_problem("no_target_ready")
     ready = [target.id for target in targets]
     tests = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == TEST)
     for target in targets:
@@ -74,7 +74,7 @@ def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
             connection.execute(ALERTS.delete().where(tests, ALERTS.c.target_id == target.id))
             OUTBOX.enable(connection, target, verified_at=target.verified_at, now=now)
     if connection.scalar(select(ALERTS.c.id).where(tests, ALERTS.c.target_id.in_(ready)).limit(1)) is not None:
-        raise earlier_test_waits()
+        raise fixed_problem("test_alert_waits")
     raise_alerts(connection, [Notice(row.id, row.epoch, TEST, now, now, None, TEST, row.last_beat_at, ready)], now=now)
     return len(ready)
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, exists, insert, or_, select
 
 from buildings.recorder.monitors.credentials import lineage_of
-from buildings.recorder.problems import host_limit_reached, key_needed_for_email, no_mail_here, target_in_use
+from buildings.recorder.problems import fixed_problem, host_limit_reached, key_needed_for_email
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Caller
@@ -22,7 +22,7 @@ UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
 async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
     """The addresses that were sent; an empty text is none. Problem 402 or 422, which says what to send, for those that cannot be used."""
     if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
-        raise no_mail_here()
+        raise fixed_problem("no_mail_here")
     if email and caller.key is None:
         raise key_needed_for_email([product for product in site.directory.products if product.scope in (site.name, "all")])
     return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
@@ -116,7 +116,7 @@ def claim(connection: Connection, address: Address, by: Registrant, *, now: date
         return OUTBOX.claim(connection, address, by, now=now, entropy=entropy)
     except TargetRefused as refused:
         in_use = refused.rule == "in_use"
-        raise (target_in_use() if in_use else host_limit_reached(address.host, most=by.per_host)) from None
+        raise (fixed_problem("target_in_use") if in_use else host_limit_reached(address.host, most=by.per_host)) from None
 
 
 def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: str, now: datetime) -> None:

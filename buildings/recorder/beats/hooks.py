@@ -27,7 +27,7 @@ from buildings.recorder.beats.rules import Beat, capsule_json
 from buildings.recorder.monitors.credentials import Credentials
 from buildings.recorder.monitors.rows import pause_unless_dead
 from buildings.recorder.monitors.state_machine import Status
-from buildings.recorder.problems import TAKEN_OVER, invalid_status, monitor_not_found
+from buildings.recorder.problems import TAKEN_OVER, fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from campus import Problem, Request, Response
 from campus.errors import StorageUnavailable
@@ -98,7 +98,7 @@ async def hook(request: Request, site: RecorderSite) -> Response:
         monitor_id = request.path_params["monitor_id"]
         secret = request.path_params["secret"]
         if not IDENTIFIER.fullmatch(monitor_id) or not IDENTIFIER.fullmatch(secret):
-            raise monitor_not_found()
+            raise fixed_problem("monitor_not_found")
         await _record(event, monitor_id, secret, site)
         result = "recorded"
     except Problem as refused:
@@ -145,7 +145,7 @@ def event_of(body: bytes, status: str | None = None, idle: str | None = None) ->
     texts = {name: _stored_text(members[name], most) for name, most in TEXTS.items() if isinstance(members.get(name), str)}
     name = texts.get("hook_event_name", "")
     if idle is not None and not (MINUTES.fullmatch(idle) and LEAST_PERIOD <= float(idle) <= LONGEST):
-        raise invalid_status()
+        raise fixed_problem("invalid_status")
     limit = None if idle is None else minutes(float(idle))
     event = HostEvent(name, "ok" if texts.get("source") == COMPACTED else STATUSES.get(name, "ok"), texts, limit)
     return event if status is None else replace(event, status=_status(status))
@@ -160,5 +160,5 @@ def _status(text: str) -> Status:
     if text in ("ok", "start", "idle", "fail"):
         return text  # type: ignore[return-value]  # mypy narrows no text to a literal
     if not text.isascii() or not text.isdigit() or len(text) > 3 or int(text) > 255:
-        raise invalid_status()
+        raise fixed_problem("invalid_status")
     return int(text)

@@ -36,7 +36,7 @@ from buildings.recorder.beats.rules import (
     repeats_seq,
 )
 from buildings.recorder.monitors.state_machine import MonitorState, Schedule
-from buildings.recorder.problems import monitor_not_found, taken_over
+from buildings.recorder.problems import TAKEN_OVER, fixed_problem
 from buildings.recorder.tables import RETIRED_SECRETS
 from campus.storage import EPOCH, MICROSECOND, among, is_postgres
 
@@ -295,4 +295,5 @@ def _refuse(
     retired: set[tuple[str, bytes]] = {(monitor_id, digest) for monitor_id, digest in found}
     for index in unauthorized:
         beat = beats[index]
-        results[index] = taken_over() if (beat.monitor_id, beat.secret_digest) in retired else monitor_not_found()
+        code = TAKEN_OVER if (beat.monitor_id, beat.secret_digest) in retired else "monitor_not_found"
+        results[index] = fixed_problem(code)

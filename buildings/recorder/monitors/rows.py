@@ -22,7 +22,7 @@ from buildings.recorder.monitors.state_machine import (
     reschedule,
     shown_state,
 )
-from buildings.recorder.problems import monitor_not_found, owner_needed
+from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
 from campus.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
 from campus.secrets import Entropy, digest_of
@@ -40,9 +40,9 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
     lineage = credentials.lineage
     is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
     if row is None or (secret is not None and not is_correct):
-        raise monitor_not_found()
+        raise fixed_problem("monitor_not_found")
     if (secret is None or key_only) and (lineage is None or row.owner != lineage):
-        raise monitor_not_found()
+        raise fixed_problem("monitor_not_found")
     return row
 
 

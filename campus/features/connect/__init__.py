@@ -1,1 +1,1 @@
-"""The way in for clients that speak OAuth only: at /connect, whoever holds a key lets a client call with it, without an account."""
+"""Connect: clients that speak OAuth only come in at /connect, once a key's holder agrees; their calls go on with that key."""

@@ -19,9 +19,8 @@ from campus.directory import Directory
 from campus.errors import KeyRefused
 from campus.features.connect.clients import ClientRefused, is_local
 from campus.features.connect.connected import Consent
-from campus.features.connect.parameters import authorization_fault, described
 from campus.features.connect.provider import ConnectRequest, Provider
-from campus.features.connect.server import repeated
+from campus.features.connect.server import authorization_fault, described, repeated
 from campus.keys.keyring import KeyRing
 from campus.keys.sign_ins import KEY_PAGE, WHY_NOT, SignInLimit
 from campus.layout.forms import checked_form

@@ -1,7 +1,7 @@
 """All routes of /connect: the buildings' MCP endpoints for connected clients, the authorization server, and the consent pages."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -139,25 +139,22 @@ class Connect(HttpPart):
         provider = self._provider
         addresses = provider.addresses
         clients = ClientEndpoints(provider)
-        yield self._route(("GET",), addresses.metadata_path, clients.metadata)
-        yield self._route(("POST",), addresses.path("register"), clients.register)
-        yield self._route(("GET",), addresses.path("authorize"), self._consent.authorize)
-        yield self._route(("GET",), addresses.path("consent"), self._consent.show)
-        yield self._route(("POST",), addresses.path("consent"), self._consent.answer)
-        yield self._route(("POST",), addresses.path("token"), clients.token)
-        yield self._route(("POST",), addresses.path("revoke"), clients.revoke)
+        yield own_page(("GET",), addresses.metadata_path, clients.metadata)
+        yield own_page(("POST",), addresses.path("register"), clients.register)
+        yield own_page(("GET",), addresses.path("authorize"), self._consent.authorize)
+        yield own_page(("GET",), addresses.path("consent"), self._consent.show)
+        yield own_page(("POST",), addresses.path("consent"), self._consent.answer)
+        yield own_page(("POST",), addresses.path("token"), clients.token)
+        yield own_page(("POST",), addresses.path("revoke"), clients.revoke)
         for building in self._buildings.values():
             metadata = partial(clients.resource_metadata, building=building.name)
-            yield self._route(("GET",), addresses.resource_path(building.name), metadata)
+            yield own_page(("GET",), addresses.resource_path(building.name), metadata)
             if self._own_url and len(self._buildings) == 1:
-                yield self._route(("GET",), "/.well-known/oauth-protected-resource", metadata)
+                yield own_page(("GET",), "/.well-known/oauth-protected-resource", metadata)
             endpoint = ConnectedMcp(servers[building.mcp_path], building, provider.connected.tokens, addresses)
             yield RouteEntry(
                 (ANY,), addresses.mcp_path(building.name), endpoint, f"the MCP endpoint of {building.name} for connected clients"
             )
-
-    def _route(self, methods: tuple[str, ...], path: str, answer: Callable[[Request], Awaitable[Response]]) -> RouteEntry:
-        return own_page(methods, path, answer)
 
 
 def connectable(plan: Plan) -> Iterator[Connectable]:

@@ -1,1 +1,1 @@
-"""Documents for registries, crawlers and agents that look for this service: all made from campus.toml and the open buildings."""
+"""Discovery: campus.toml and the open buildings come in; documents for registries, crawlers and agents go out."""

@@ -1,6 +1,6 @@
 """The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Building
 from campus.catalog.plan import Plan
-from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, Listing, ai_catalog, listings_of, server_card, server_json, site_card
+from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, ai_catalog, listings_of, server_card, server_json, site_card
 from campus.features.discovery.crawlers import (
     LINKSET_TYPE,
     SKILL_PATH,
@@ -56,18 +56,17 @@ def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteE
     documents = {**_of_servers(plan), **_of_service(plan), **_of_operator(plan)}
     entries = [document.route(path) for path, document in documents.items()]
     if (contact := plan.config.discovery.contact) is not None:
-        security = SecurityContact(lambda: security_txt(plan.config, contact, now()))
+
+        def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            return Document.text(security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
+
         entries += [RouteEntry((ANY,), path, security, f"the document {path}") for path in ("/.well-known/security.txt", "/security.txt")]
     return entries
 
 
-def listings(plan: Plan) -> tuple[Listing, ...]:
-    return listings_of(plan.config, plan.opened, {one.name: one for one in plan.directory.buildings()})
-
-
 def _of_servers(plan: Plan) -> Mapping[str, Document]:
     config = plan.config
-    servers = listings(plan)
+    servers = listings_of(config, plan.opened, {one.name: one for one in plan.directory.buildings()})
     documents: dict[str, Document] = {}
     for one, opened in zip(servers, plan.opened, strict=True):
         documents[f"{opened.mcp_path}/server-card"] = Document.json(server_card(one), CARD_TYPE)
@@ -107,20 +106,6 @@ def _of_operator(plan: Plan) -> Mapping[str, Document]:
         claim: dict[str, Any] = {"$schema": "https://glama.ai/mcp/schemas/connector.json", "claim": table.glama_claim}
         found["/.well-known/glama.json"] = Document.json(claim)
     return found
-
-
-class SecurityContact:
-    """security.txt as an ASGI app: its text has a date, so that it is made anew when that changes."""
-
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
-        self._made: tuple[str, Document] | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = self._text()
-        if self._made is None or self._made[0] != text:
-            self._made = text, Document.text(text)
-        await self._made[1](scope, receive, send)
 
 
 building = Building(http=Discovery)

@@ -1,1 +1,1 @@
-"""The operator's pages on the listener `[server] admin`, behind CAMPUS_OPERATOR_PASSWORD: what the command line shows and does."""
+"""The operator's pages: the state of the whole campus comes in; pages on the listener `[server] admin` go out, behind a password."""

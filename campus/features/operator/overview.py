@@ -3,7 +3,7 @@
 import logging
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,7 @@ from campus.features.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, 
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages
-from campus.payments.ledger import Accounts, Period, StateTotal
+from campus.payments.ledger import Accounts, Period
 
 ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
@@ -43,18 +43,6 @@ class Section:
 
     value: Any = None
     reason: str = ""
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What the first page shows. Each section is read by itself, so that one that fails leaves the others standing."""
-
-    findings: Section
-    jobs: Section
-    keys: Section
-    payments: Section
-    alerts: Section
-    facts: Section
 
 
 async def read_sections(**readers: Callable[[], Awaitable[object]]) -> dict[str, Section]:
@@ -98,7 +86,7 @@ class OverviewPage:
     async def show(self, request: Request, form: Mapping[str, str], checked: Findings | None = None) -> Response:
         """The page; with the findings of `campus check` if it was asked for."""
         overview = await self.read()
-        findings: Findings = overview.findings.value or {}
+        findings: Findings = overview["findings"].value or {}
         core = self._campus.core
         config = self._campus.plan.config
 
@@ -130,27 +118,21 @@ class OverviewPage:
         """Run the checks of `campus check`, which also ask feeds, facilitator, node and mail server."""
         return await self.show(request, form, await self._campus.ask("check"))
 
-    async def read(self) -> Overview:
+    async def read(self) -> dict[str, Section]:
         campus = self._campus
-        accounts = Accounts(campus.core.storage)
-
-        async def states() -> Sequence[StateTotal]:
-            return await accounts.states()
-
         readers: dict[str, Callable[[], Awaitable[object]]] = {
             "findings": campus.health.findings,
             "jobs": partial(jobs_of, campus),
             "keys": partial(key_counts, campus),
-            "payments": states,
+            "payments": Accounts(campus.core.storage).states,
             "alerts": partial(alert_states, campus),
             "facts": partial(facts_of, campus),
         }
-        return Overview(**await read_sections(**readers))
+        return await read_sections(**readers)
 
     async def fingerprint(self) -> bytes:
         """A digest of what the page shows, apart from what changes all the time."""
-        overview = await self.read()
-        shown = {field.name: getattr(overview, field.name) for field in fields(overview)}
+        shown = await self.read()
         jobs = [(one.name, one.running, one.failures, one.overdue) for one in shown.pop("jobs").value or ()]
         return sha256(repr([jobs, shown]).encode()).digest()
 

@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 
 from campus import access, free, route
 from campus.cli import commands
-from campus.keys import USAGE_KEPT
+from campus.features.usage.feature import KEPT
 from campus.testing import Clock, Frame, TestCampus, open_campus
 from tests.serving import free_port, write_config
 
@@ -77,7 +77,7 @@ async def test_what_cannot_be_stored_is_stored_later_and_what_is_old_is_deleted(
         del usage._counts.waiting[bad]
         await usage.flush()
         assert [(one.tool, one.calls) for one in await usage.read(days=1)] == [("roll", 1)]
-        clock.move(USAGE_KEPT + timedelta(days=1))
+        clock.move(KEPT + timedelta(days=1))
         usage.count(key, "dice", "look")
         await usage.flush()
         assert [one.tool for one in await usage.read(days=800)] == ["look"]

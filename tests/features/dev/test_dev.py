@@ -1,0 +1,232 @@
+"""`campus dev`: a saved file is served by a new process that takes over the address, and no call is refused meanwhile."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx
+import pytest
+from patience import patience
+from serving import CAMPUS, free_port
+
+from tests import patient
+
+HELLO = """
+from campus import Building, access, free
+from fastmcp import FastMCP
+
+mcp = FastMCP("Hello")
+
+
+@mcp.tool(annotations={"readOnlyHint": True}, meta=free())
+def greet() -> str:
+    "Greet."
+    return "one"
+
+
+@mcp.tool(annotations={"readOnlyHint": True}, meta=access(price="0.25"))
+def praise(name: str) -> str:
+    "Praise somebody."
+    return f"well done, {name}"
+
+
+def state(site: object) -> int:
+    return 7
+
+
+building = Building(mcp, state=state)
+"""
+MCP_CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "greet", "arguments": {}}}
+MCP_HEADERS = {"Accept": "application/json, text/event-stream"}
+
+
+@dataclass
+class Developed:
+    """A running `campus dev`."""
+
+    url: str
+    file: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text()
+
+    def save(self, old: str, new: str) -> None:
+        """Edit the file."""
+        self.file.write_text(self.file.read_text().replace(old, new))
+
+    def line_of(self, text: str) -> int:
+        """The number of the file's first line with this text."""
+        return next(number for number, line in enumerate(self.file.read_text().splitlines(), 1) if text in line)
+
+    def wait(self, is_so: Callable[[], object], what: str) -> None:
+        """Wait until it is so."""
+        deadline = time.monotonic() + patience(60)
+        while not is_so():
+            assert self.process.poll() is None, self.printed
+            assert time.monotonic() < deadline, f"{what}: {self.printed}"
+            time.sleep(0.05)
+
+    def answer(self) -> str:
+        """What the tool answers now."""
+        answer = patient.get(f"{self.url}/v1/hello/greet")
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["result"])
+
+
+@contextmanager
+def developed(folder: Path, text: str, *words: str, environ: dict[str, str] | None = None) -> Iterator[Developed]:
+    """`campus dev hello.py` as its user starts it."""
+    (file := folder / "hello.py").write_text(text)
+    port = free_port()
+    with (folder / "dev.log").open("wb") as log:
+        command = [CAMPUS, "dev", file, "--port", str(port), *words]
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **(environ or {})})
+    dev = Developed(f"http://127.0.0.1:{port}", file, folder / "dev.log", process)
+    try:
+        dev.wait(lambda: "campus_live_" in dev.printed, "the address is open")
+        yield dev
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(patience(30))
+        finally:
+            process.kill()
+
+
+class Calls(Thread):
+    """Calls a tool all the time, on a connection of its own that is kept open, over HTTP and over MCP."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.ended = Event()
+        self.answers: list[str] = []
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        with patient.Client(base_url=self.url) as client:
+            while not self.ended.wait(0.25):  # fewer than the limit of free calls, however long a version takes to open
+                try:
+                    answers = [client.get("/v1/hello/greet"), client.post("/hello/mcp", json=MCP_CALL, headers=MCP_HEADERS)]
+                except httpx.HTTPError as error:
+                    self.failures.append(repr(error))
+                    continue
+                self.failures += [answer.text for answer in answers if answer.status_code != 200 or 'isError":true' in answer.text]
+                self.answers += [str(answer.json()["result"]) for answer in answers[:1]]
+
+
+def test_a_save_is_served_by_a_new_process_without_a_refused_call_and_a_broken_one_leaves_the_last(tmp_path: Path) -> None:
+    with developed(tmp_path, HELLO) as dev:
+        assert dev.answer() == "one"  # the address is open before the file is loaded: the first call waits
+        calls = Calls(dev.url)
+        calls.start()
+        dev.save('"one"', '"two"')
+        dev.wait(lambda: dev.answer() == "two", "the saved file is served")
+        dev.save('return "two"', 'return "two')
+        dev.wait(lambda: "SyntaxError" in dev.printed, "the mistake is told")
+        said = f"campus: {dev.file} cannot be loaded: SyntaxError: unterminated"
+        line = next((line for line in dev.printed.splitlines() if line.startswith(said)), dev.printed)
+        assert f"(at {dev.file}:{dev.line_of('return')})" in line
+        assert "the last good version is still served" in dev.printed
+        assert dev.answer() == "two"
+        dev.save('return "two', 'return "two"')
+        dev.save("return 7", "return 7 / 0")
+        dev.wait(lambda: "ZeroDivisionError" in dev.printed, "a mistake that shows only when the building opens is told")
+        assert f"cannot make its state: ZeroDivisionError: division by zero (at {dev.file}:{dev.line_of('7 / 0')})" in dev.printed
+        assert dev.answer() == "two"
+        endless = "import time; print('begun', flush=True); time.sleep(3600)\n"
+        dev.save("from fastmcp", f"{endless}from fastmcp")
+        dev.wait(lambda: "begun" in dev.printed, "a file that never ends to load is loaded")
+        dev.save("return 7 / 0", "return 7")
+        dev.save(endless, "")
+        dev.save('"two"', '"three"')
+        dev.wait(lambda: dev.answer() == "three", "the mended file is served")
+        dev.wait(lambda: "three" in calls.answers, "the other caller gets it too")
+        calls.ended.set()
+        calls.join(patience(60))
+        assert not calls.is_alive()
+        assert calls.failures == []
+        assert list(dict.fromkeys(calls.answers)) == ["one", "two", "three"]
+    assert dev.process.returncode == 0, dev.printed
+    assert "Traceback" not in dev.printed
+
+
+def test_a_traceback_begins_with_the_error_and_the_lines_of_the_author(tmp_path: Path) -> None:
+    with developed(tmp_path, HELLO.replace('return "one"', 'return int("one")')) as dev:
+        assert patient.get(f"{dev.url}/v1/hello/greet").status_code == 500
+        dev.wait(lambda: "Traceback (most recent call last)" in dev.printed, "the failure is logged")
+        logged = dev.printed.partition("a tool failed")[2].splitlines()[1:4]
+        said = "ValueError: invalid literal for int() with base 10: 'one'"
+        place = f'  File "{dev.file}", line {dev.line_of("int(")}, in greet'
+        assert logged == [said, place, '    return int("one")'], dev.printed
+
+
+def test_each_call_is_shown_and_a_key_opens_every_scope_until_the_end(tmp_path: Path) -> None:
+    with developed(tmp_path, HELLO, "--inspector", environ={"PATH": str(tmp_path)}) as dev:
+        assert "there is no npx for the MCP Inspector" in dev.printed
+        key = re.search(r"campus_live_\w+", dev.printed)
+        assert key is not None
+        bearer = {"Authorization": f"Bearer {key[0]}"}
+        assert patient.get(f"{dev.url}/v1/hello/praise?name=Ada").status_code == 402
+        assert patient.get(f"{dev.url}/v1/hello/praise?name=Ada", headers=bearer).status_code == 200
+        call = {**MCP_CALL, "params": {"name": "praise", "arguments": {"name": "Ada"}}}
+        patient.post(f"{dev.url}/hello/mcp", json=call, headers=MCP_HEADERS)
+        dev.wait(lambda: len(re.findall(r"hello\.praise", dev.printed)) >= 3, "the calls are shown")
+        shown = [line.split(None, 1)[1] for line in dev.printed.splitlines() if "hello.praise" in line]
+        refused, answered, over_mcp = (re.sub(r"[0-9.]+ ms", "N ms", line) for line in shown)
+        assert re.fullmatch(r"hello\.praise +http +127\.0\.0\.1 +\$0\.25 +N ms +402 Payment Required", refused)
+        assert re.fullmatch(r"hello\.praise +http +key_\w+ +\$0\.25 +N ms +200 OK", answered)
+        assert re.fullmatch(r"hello\.praise +mcp +127\.0\.0\.1 +\$0\.25 +N ms +402 Payment Required", over_mcp)
+        assert "Ada" not in dev.printed
+    listed = subprocess.run([CAMPUS, "key", "list", "--json", "--config", dev.file], capture_output=True, text=True, check=True).stdout
+    assert [row["state"] for row in json.loads(listed)] == ["revoked"]
+
+
+def test_a_file_is_loaded_again_once_the_package_that_it_lacked_is_installed(tmp_path: Path) -> None:
+    (packages := tmp_path / "packages").mkdir()
+    (own := tmp_path / "own").mkdir()
+    with developed(own, f"import tidesworth.tables\n{HELLO}", environ={"PYTHONPATH": str(packages)}) as dev:
+        dev.wait(lambda: "ModuleNotFoundError: No module named 'tidesworth'" in dev.printed, "the missing package is named")
+        assert "calls wait until it can be served" in dev.printed
+        (packages / "tidesworth").mkdir()
+        (packages / "tidesworth/__init__.py").touch()
+        dev.wait(lambda: "No module named 'tidesworth.tables'" in dev.printed, "a package that is half there is no end")
+        (packages / "tidesworth/tables.py").touch()
+        assert dev.answer() == "one"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+def test_nothing_goes_on_when_campus_dev_is_killed(tmp_path: Path) -> None:
+    with developed(tmp_path, HELLO) as dev:
+        dev.answer()
+        dev.process.kill()
+        dev.process.wait()
+        deadline = time.monotonic() + patience(60)
+        while _processes_of(dev.file) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert _processes_of(dev.file) == []
+
+
+def _processes_of(file: Path) -> list[str]:
+    """The processes that have this file among their arguments."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if str(file) in words:
+            found.append(entry.parent.name)
+    return found
