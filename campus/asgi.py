@@ -286,7 +286,7 @@ class Endpoints:
         campus = self._campus
         plan = campus.plan
         layout = campus.layout
-        pages = [(one.name, page) for one in plan.opened for page in one.loaded.building.pages]
+        pages = [(one.name, page) for one in campus.parts for page in one.loaded.building.pages]
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
         layout.lead(
             ", ".join(feature.links for feature in self.features if feature.links),

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 
 from sqlmodel import SQLModel
 
-from campus.config import Config
+from campus.config import Config, read_config
 from campus.installed import installed_features, place_of
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
@@ -16,6 +17,8 @@ from campus.keys.sessions import Sessions
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
+
+__all__ = ["open_storage"]
 
 PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not a password
 
@@ -77,6 +80,13 @@ async def open_core(
             await databases.storage_of(name, base)
         keys = KeyRing(storage, products_of(config), now=now)
         yield Core(databases, storage, keys, Sessions(storage, now=now), now, elapsed)
+
+
+@asynccontextmanager
+async def open_storage(file: Path, *, reading: bool = False) -> AsyncIterator[Storage]:
+    """The storage of campus's own tables and of features, as the campus.toml names it: for the commands of a feature."""
+    async with open_core(read_config(file), reading=reading) as core:
+        yield core.storage
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:

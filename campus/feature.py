@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from campus.addresses import read_number
 
+__all__ = ["Command", "Feature", "ServerForm", "Settings"]
+
 
 class Settings(BaseModel):
     """Base of a building's settings: the keys of its table in campus.toml.

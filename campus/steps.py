@@ -28,6 +28,8 @@ from campus.errors import LoadError
 from campus.pricing import Offer
 from twins import Problem
 
+__all__ = ["PAID", "Answered", "Dropped", "Explained", "GatedCall", "Opening", "Step", "Unlock"]
+
 ResultT = TypeVar("ResultT")
 PAID = Slot[int]()
 """What the call cost its payer, in the token's smallest unit: noted by the step that sold it, for those that come after."""
