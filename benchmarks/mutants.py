@@ -56,9 +56,9 @@ class Change:
     def tests(self) -> Sequence[str]:
         """The folders of tests that are run for it."""
         package = next(name for name in self.file.split("/") if name not in ("campus", "buildings", "features"))
-        own = [name for name in (package, f"features/{package}") if (ROOT / "tests" / name).is_dir()]
-        folders = FOLDERS.get(package, " ".join(own) or ALL_PARTS)
-        return [f"tests/{folder}" for folder in folders.split()]
+        folders = FOLDERS.get(package, package if (ROOT / "tests" / package).is_dir() else ALL_PARTS)
+        of_feature = ["features"] if self.file.startswith("campus/features/") else []
+        return [f"tests/{folder}" for folder in (*of_feature, *folders.split()) if (ROOT / "tests" / folder).is_dir()]
 
 
 def first_line(node: ast.stmt | ast.expr) -> str:
