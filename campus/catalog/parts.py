@@ -38,6 +38,8 @@ class PlanPart:
 
     seller: Seller | None = None
     """What sells calls, where they can be paid for."""
+    contact: str | None = None
+    """Where people write to the operator."""
     schemas: Mapping[str, Any] = {}
     """Schemas of the OpenAPI documents, by name."""
 
