@@ -56,9 +56,9 @@ class Change:
     def tests(self) -> Sequence[str]:
         """The folders of tests that are run for it."""
         package = next(name for name in self.file.split("/") if name not in ("campus", "buildings", "features"))
-        own = [name for name in (package, f"features/{package}") if (ROOT / "tests" / name).is_dir()]
-        folders = FOLDERS.get(package, " ".join(own) or ALL_PARTS)
-        return [f"tests/{folder}" for folder in folders.split()]
+        folders = FOLDERS.get(package, package if (ROOT / "tests" / package).is_dir() else ALL_PARTS)
+        of_feature = ["features"] if self.file.startswith("campus/features/") else []
+        return [f"tests/{folder}" for folder in (*of_feature, *folders.split()) if (ROOT / "tests" / folder).is_dir()]
 
 
 def first_line(node: ast.stmt | ast.expr) -> str:
@@ -126,7 +126,7 @@ def outcome(copy: Path, tests: Sequence[str], *, seconds: float) -> str:
 def main(*, number: int = 16, seed: int = 1, seconds: float = 600, below: str = "") -> None:
     """Draw changes, try each, and print what became of it.
 
-    `seconds` limits the tests of one change; `below` is the folder whose code is changed, such as campus/payments.
+    `seconds` limits the tests of one change; `below` is the folder whose code is changed, such as campus/features/payments.
     """
     seen = 0
     with TemporaryDirectory(prefix="campus-mutants-") as folder:

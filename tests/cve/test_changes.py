@@ -18,23 +18,18 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 KEV, EPSS = "/kev.json", "/epss.csv.gz"
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request) -> str:
-    return request.param
-
-
 def by_cve(changes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {one["cve_id"]: one for one in changes}
 
 
-async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_campus, make, frame, storage_url) -> None:
+async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_campus, make, storage_url) -> None:
     old = make.listings(1200)  # 40 a day, the last on 2026-07-30
     top = {f"CVE-2026-50{n:02d}": make.kev_entry(f"CVE-2026-50{n:02d}", date(2026, 8, 20 - n // 2)) for n in range(25)}
     scores = {cve_id: score / 1000 for cve_id, score in make.many_scores(1200).items()} | dict.fromkeys(top, 0.2)
     publisher.put(KEV, make.kev_catalog([*old, *top.values()]))
     publisher.put(EPSS, make.epss_file(scores))
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
-    async with open_test_campus(publisher.url, frame=frame, clock=clock, storage=storage_url) as campus:
+    async with open_test_campus(publisher.url, frame="mcp", clock=clock, storage=storage_url) as campus:
         await campus.run("refresh", accept=True)
         first = (await campus.call("top_cves_today", key="cve")).data["entries"]
         assert (await campus.call("brief_change_counts")).code == "no_data_for_date", "there is one list only"
@@ -93,19 +88,18 @@ async def test_every_change_of_the_list_has_its_reasons(publisher, open_test_cam
                 assert (await campus.call(tool, key=key, **window)).code == code, (tool, window)
         refused = await campus.call("brief_changes", key=key, to_day="2026-02-30")
         assert refused.data["detail"].startswith("the day 'to' is not a calendar date")
-        if frame == "http":
-            bearer = {"Authorization": f"Bearer {key}"}
-            over_http = await campus.http.get("/v1/brief/changes?from=2026-08-21&to=2026-08-22", headers=bearer)
-            assert over_http.json() == found
+        bearer = {"Authorization": f"Bearer {key}"}
+        over_http = await campus.http.get("/v1/brief/changes?from=2026-08-21&to=2026-08-22", headers=bearer)
+        assert over_http.json() == found
 
 
-async def test_who_left_only_because_another_came_is_told_which_and_nobody_else_moved(publisher, open_test_campus, make, frame) -> None:
+async def test_who_left_only_because_another_came_is_told_which_and_nobody_else_moved(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
     early = [make.kev_entry(f"CVE-2021-{1000 + n}", date(2022, 1, 1)) for n in range(1200)]
     scores = {f"CVE-2021-{1000 + n}": round(1 - n / 1200, 5) for n in range(1200)}
     publisher.put(KEV, make.kev_catalog(early))
     publisher.put(EPSS, make.epss_file(scores))
-    async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+    async with open_test_campus(publisher.url, clock=clock, frame="mcp") as campus:
         await campus.run("refresh", accept=True)
         clock.move(timedelta(days=1))
         publisher.put(

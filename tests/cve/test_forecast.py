@@ -155,11 +155,6 @@ async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_b
     ]
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request) -> str:
-    return request.param
-
-
 def outside_kev(count: int) -> dict[str, float]:
     """Scores of CVEs that KEV does not list."""
     return {f"CVE-2025-{20_000 + 10 * n}": round(0.9 * n / count, 5) for n in range(count)}
@@ -172,11 +167,11 @@ def next_day(clock: Clock, publisher, make, *, days: int = 1, listed=(), **catal
     publisher.put(KEV, make.kev_catalog([*make.listings(1200), *listed], released=released, **catalog))
 
 
-async def test_the_forecast_through_its_tools(publisher, open_test_campus, make, frame) -> None:
+async def test_the_forecast_through_its_tools(publisher, open_test_campus, make) -> None:
     names = {"configurations": [{"nodes": [{"cpeMatch": [{"vulnerable": True, "criteria": "cpe:2.3:a:initech:tps:1:*:*:*:*:*:*:*"}]}]}]}
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300) | {"CVE-2025-31337": 0.97, "CVE-2026-9999": 0.5}))
     publisher.put(NVD, make.nvd_page([make.nvd_record("CVE-2026-9999", **names)]))
-    async with open_test_campus(publisher.url, frame=frame) as campus:
+    async with open_test_campus(publisher.url, frame="mcp") as campus:
         await campus.run("refresh", accept=True)
         assert (await campus.call("next_in_kev")).status == 402
         assert (await campus.call("next_in_kev", date="nonsense")).status == 402
@@ -334,11 +329,11 @@ async def test_what_nvd_rejects_is_in_no_ranking_and_its_verdict_says_so(publish
         assert (await campus.service.ask("audit"))["cve"] == []
 
 
-async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_once(publisher, open_test_campus, make, frame) -> None:
+async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_once(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 21, 21, tzinfo=UTC))
     publisher.put(KEV, make.kev_catalog(make.listings(1200), released="2026-07-31T13:00:00.000Z"))
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300), scored="2026-07-31T12:00:00Z"))
-    async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+    async with open_test_campus(publisher.url, clock=clock, frame="mcp") as campus:
         await campus.run("refresh", accept=True, day=date(2026, 8, 10))
         for _ in range(4):
             next_day(clock, publisher, make)
@@ -362,8 +357,7 @@ async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_
         assert (forecast["auc_cves"], forecast["auc_interval"]) == (1, None), "one CVE has no spread"
         precision = (await campus.call("next_in_kev", key="cve")).data["entries"][99]["precision"]
         assert (precision["lists"], precision["listed"], precision["cves_listed"]) == (0, 0, 0), "made before these lists were graded"
-        if frame == "http":
-            page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
-            assert "Lists made afterwards" in page
-            assert "first 25: 4 of 100 (1 of 25 CVEs), 4 %" in page
-            assert "So far: Forecast, first 25: <strong>4 %</strong> came true, of 4 of 100 names" in page
+        page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
+        assert "Lists made afterwards" in page
+        assert "first 25: 4 of 100 (1 of 25 CVEs), 4 %" in page
+        assert "So far: Forecast, first 25: <strong>4 %</strong> came true, of 4 of 100 names" in page

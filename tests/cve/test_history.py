@@ -23,11 +23,6 @@ STAYS, MOVES, COMES, GOES = (f"CVE-2025-{number}" for number in (50_001, 50_002,
 ASKED = (STAYS, MOVES, COMES, GOES)
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request) -> str:
-    return request.param
-
-
 class Days:
     """The days of EPSS as they are published, each with its model and what it says of four CVEs."""
 
@@ -96,11 +91,11 @@ async def test_the_history_is_what_was_published_in_whatever_order_it_came(publi
         assert listed["kev"] == [{"day": "2026-07-01", "event": "listed"}]
 
 
-async def test_windows_formats_and_refusals(publisher, open_test_campus, make, frame) -> None:
+async def test_windows_formats_and_refusals(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 1, 21, tzinfo=UTC))
     listings = make.listings(100)
     publisher.put(KEV, make.kev_catalog(listings, released="2026-08-01T17:00:00Z"))
-    async with open_test_campus(publisher.url, clock=clock, frame=frame) as campus:
+    async with open_test_campus(publisher.url, clock=clock, frame="mcp") as campus:
         days = Days(campus, publisher, make, clock)
         await days.read("2026-08-01", 0.1)
         await days.read("2026-08-02", 0.2)
@@ -132,27 +127,26 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make, f
         removed, tied = (await asked("CVE-2026-1000")).data, (await asked("CVE-2026-1001")).data
         assert [(one["day"], one["event"]) for one in removed["kev"]] == [("2026-07-01", "listed"), ("2026-08-05", "removed")]
         assert [(one["day"], one["event"]) for one in tied["kev"]] == [("2026-07-01", "listed"), ("2026-08-05", "ransomware_reported")]
-        if frame == "http":
-            path, bearer = f"/v1/cve/{MOVES}/history", {"Authorization": f"Bearer {key}"}
-            over_http = await campus.http.get(f"{path}?from=2026-08-02&to=2026-08-04", headers=bearer)
-            assert over_http.json() == cut
-            as_csv = await campus.http.get(path, headers=bearer | {"Accept": "text/csv"})
-            rows = [tuple(row) for row in csv.reader(io.StringIO(as_csv.text, newline=""))]
-            assert rows == [
-                ("day", "cve_id", "epss", "model"),
-                ("2026-08-01", MOVES, "0.1", NEW),
-                ("2026-08-02", MOVES, "0.2", NEW),
-                ("2026-08-05", MOVES, "0.2", "v2026.08.05"),
-            ]
-            drawn = await campus.http.get(path, headers=bearer | {"Accept": "image/avif,image/webp,image/svg+xml,image/*,*/*;q=0.8"})
-            assert drawn.headers["content-type"].startswith("image/svg+xml")
-            lines = Xml.fromstring(drawn.content).findall(".//{http://www.w3.org/2000/svg}polyline")
-            assert [len(line.attrib["points"].split()) for line in lines] == [4, 2], "the line ends before the gap and the other model"
-            listed = Xml.fromstring(
-                (await campus.http.get("/v1/cve/CVE-2026-1000/history", headers=bearer | {"Accept": "image/svg+xml"})).content
-            )
-            (marks,) = [one.attrib["d"] for one in listed.iter("{http://www.w3.org/2000/svg}path") if one.attrib.get("class") == "kev"]
-            assert marks.count("M") == 1, "it was removed on a day of the chart, and listed before the first"
+        path, bearer = f"/v1/cve/{MOVES}/history", {"Authorization": f"Bearer {key}"}
+        over_http = await campus.http.get(f"{path}?from=2026-08-02&to=2026-08-04", headers=bearer)
+        assert over_http.json() == cut
+        as_csv = await campus.http.get(path, headers=bearer | {"Accept": "text/csv"})
+        rows = [tuple(row) for row in csv.reader(io.StringIO(as_csv.text, newline=""))]
+        assert rows == [
+            ("day", "cve_id", "epss", "model"),
+            ("2026-08-01", MOVES, "0.1", NEW),
+            ("2026-08-02", MOVES, "0.2", NEW),
+            ("2026-08-05", MOVES, "0.2", "v2026.08.05"),
+        ]
+        drawn = await campus.http.get(path, headers=bearer | {"Accept": "image/avif,image/webp,image/svg+xml,image/*,*/*;q=0.8"})
+        assert drawn.headers["content-type"].startswith("image/svg+xml")
+        lines = Xml.fromstring(drawn.content).findall(".//{http://www.w3.org/2000/svg}polyline")
+        assert [len(line.attrib["points"].split()) for line in lines] == [4, 2], "the line ends before the gap and the other model"
+        listed = Xml.fromstring(
+            (await campus.http.get("/v1/cve/CVE-2026-1000/history", headers=bearer | {"Accept": "image/svg+xml"})).content
+        )
+        (marks,) = [one.attrib["d"] for one in listed.iter("{http://www.w3.org/2000/svg}path") if one.attrib.get("class") == "kev"]
+        assert marks.count("M") == 1, "it was removed on a day of the chart, and listed before the first"
 
 
 def eighth_of(scores: Any) -> Scores:

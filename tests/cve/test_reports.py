@@ -146,17 +146,12 @@ TEXT = f"log4j-core  2.14.1  2.15.0  {GHSA}  Critical\nanvil  1.0  {FOUND}  High
 DOCUMENTS = {"grype": GRYPE, "trivy": TRIVY, "sarif": SARIF, "cyclonedx": CYCLONEDX, "openvex": OPENVEX, "csaf": CSAF, "osv": OSV}
 
 
-@pytest.fixture(params=["http", "mcp"])
-def frame(request) -> str:
-    return request.param
-
-
 async def test_a_report_is_read_for_its_findings_and_what_it_rules_out_or_cannot_be_looked_up_is_named(
-    publisher, open_test_campus, make, frame
+    publisher, open_test_campus, make
 ) -> None:
     publisher.put(EPSS, make.epss_file(make.many_scores(1200) | {FOUND: 0.9, ALSO: 0.42, SETTLED: 0.3, OTHER: 0.2}))
     publisher.put(KEV, make.kev_catalog([make.kev_entry(FOUND, date(2026, 8, 1)), *make.listings(1200)]))
-    async with open_test_campus(publisher.url, frame=frame) as campus:
+    async with open_test_campus(publisher.url, frame="mcp") as campus:
         await campus.run("refresh", accept=True)
         key = await campus.key("cve")
         bearer = {"Authorization": f"Bearer {key}"}
@@ -167,10 +162,9 @@ async def test_a_report_is_read_for_its_findings_and_what_it_rules_out_or_cannot
             assert (found["not_looked_up"], found["not_looked_up_count"]) == ([LONE], 1), name
             mentioned = [cve_id for cve_id in (SETTLED, OTHER) if cve_id in report]
             assert (sorted(found["left_out"]), found["left_out_count"], found["malformed"]) == (mentioned, len(mentioned), []), name
-            if frame == "http":
-                for content_type in ("application/json", "application/json; charset=utf-8", "text/plain"):
-                    as_body = await campus.http.post(PATH, content=report.encode(), headers=bearer | {"Content-Type": content_type})
-                    assert (as_body.status_code, as_body.json()) == (200, found), (name, content_type)
+            for content_type in ("application/json", "application/json; charset=utf-8", "text/plain"):
+                as_body = await campus.http.post(PATH, content=report.encode(), headers=bearer | {"Content-Type": content_type})
+                assert (as_body.status_code, as_body.json()) == (200, found), (name, content_type)
         found = (await campus.call("cve_verdicts", key=key, report=TEXT, cve_ids=["RHSA-2021:5137", ALSO])).data
         assert [one["cve_id"] for one in found["verdicts"]] == [FOUND, ALSO]
         assert (found["not_looked_up"], found["left_out"], found["malformed"]) == (["RHSA-2021:5137", GHSA], [], [])
@@ -181,15 +175,14 @@ async def test_a_report_is_read_for_its_findings_and_what_it_rules_out_or_cannot
         assert (refused.status, refused.code) == (422, "no_cve_ids")
         assert LONE in refused.data["detail"]
         assert "2 that the report marks as no finding" in refused.data["detail"]
-        if frame == "http":
-            listed = await campus.http.post(PATH, json=[grype_match(GHSA, FOUND)], headers=bearer)
-            assert [one["cve_id"] for one in listed.json()["verdicts"]] == [FOUND], "a report may be a list"
-            inside = json.dumps({"report": {"findings": [FOUND]}, "x": 1})
-            assert (await campus.http.post(PATH, content=inside, headers=bearer | {"Content-Type": "application/json"})).status_code == 422
-            as_csv = (await campus.http.post(PATH, json=GRYPE, headers=bearer | {"Accept": "text/csv"})).text
-            assert f",{LONE},," in as_csv
-            assert f"{LONE}{',' * 13}not_looked_up" in as_csv
-            as_markdown = (await campus.http.post(PATH, json=GRYPE, headers=bearer | {"Accept": "text/markdown"})).text
-            assert f"- {SETTLED}: left out" in as_markdown
-            page = await campus.http.post("/cve/report", data={"report": json.dumps(GRYPE)}, headers=bearer | {"Accept": "text/html"})
-            assert "Not looked up" in page.text or page.status_code != 200
+        listed = await campus.http.post(PATH, json=[grype_match(GHSA, FOUND)], headers=bearer)
+        assert [one["cve_id"] for one in listed.json()["verdicts"]] == [FOUND], "a report may be a list"
+        inside = json.dumps({"report": {"findings": [FOUND]}, "x": 1})
+        assert (await campus.http.post(PATH, content=inside, headers=bearer | {"Content-Type": "application/json"})).status_code == 422
+        as_csv = (await campus.http.post(PATH, json=GRYPE, headers=bearer | {"Accept": "text/csv"})).text
+        assert f",{LONE},," in as_csv
+        assert f"{LONE}{',' * 13}not_looked_up" in as_csv
+        as_markdown = (await campus.http.post(PATH, json=GRYPE, headers=bearer | {"Accept": "text/markdown"})).text
+        assert f"- {SETTLED}: left out" in as_markdown
+        page = await campus.http.post("/cve/report", data={"report": json.dumps(GRYPE)}, headers=bearer | {"Accept": "text/html"})
+        assert "Not looked up" in page.text or page.status_code != 200

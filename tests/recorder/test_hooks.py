@@ -92,13 +92,14 @@ async def test_events_report_what_they_mean_and_a_session_that_ends_is_paused(re
     assert (row.mode, row.run_since) == ("up", None)
 
 
-@pytest.mark.parametrize("status", ["failed", "FAIL", "", "%20", "fail%20", "256", "0001", "-1", "1.0", "\u0661", "%00", "x" * 4_000])
-async def test_a_status_that_means_nothing_records_nothing(recorder: Recorder, status: str) -> None:
+async def test_a_status_that_means_nothing_records_nothing(recorder: Recorder) -> None:
     monitor = await recorder.register(key="recorder", period_minutes=10, grace_minutes=2)
     before = await recorder.row(monitor)
-    for event in ("Stop", "SessionStart", "SessionEnd", "StopFailure"):
-        assert await post(recorder, monitor, event, f"?status={status}", last_assistant_message="x") == "invalid_status"
-    assert await recorder.row(monitor) == before
+    for status in ("failed", "FAIL", "", "%20", "fail%20", "256", "0001", "-1", "1.0", "\u0661", "%00", "x" * 4_000):
+        for event in ("Stop", "SessionStart", "SessionEnd", "StopFailure"):
+            said = await post(recorder, monitor, event, f"?status={status}", last_assistant_message="x")
+            assert said == "invalid_status", (status, event)
+        assert await recorder.row(monitor) == before, status
     await recorder.pass_time(minutes=12)
     assert await recorder.sweep() == 1, "the deadline raises the alert"
 

@@ -54,9 +54,10 @@ async def test_alerts_that_wait_for_the_former_webhook_go_to_the_new_one_in_thei
         assert await recorder.targets() == []
 
 
-@pytest.mark.parametrize("status", [200, 500, 410])
-@pytest.mark.parametrize("new", ["/new", "/held?other"])
-@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize(
+    ("status", "new", "owned"),
+    [(200, "/new", False), (200, "/held?other", True), (500, "/new", True), (500, "/held?other", False), (410, "/new", True)],
+)
 async def test_an_alert_that_is_being_sent_to_the_former_webhook_reaches_the_new_one_however_that_ends(
     on_each_database: Recorder, receiver: Receiver, status: int, new: str, owned: bool
 ) -> None:

@@ -158,15 +158,15 @@ async def test_the_fence_comes_with_the_registration_and_each_beat(over_each_fra
     assert (too_large.status, too_large.data["fence"]) == (413, 1)
 
 
-@pytest.mark.parametrize("name", JOINED)
-async def test_a_name_may_have_the_joiners_that_its_writing_needs(over_each_frame: Recorder, name: str) -> None:
-    key = await over_each_frame.campus.key("recorder")
-    monitor = await over_each_frame.register(key=key, name=name)
-    assert (await entry_of(over_each_frame, key))["name"] == name
-    assert name in await badge_of(over_each_frame, monitor)
+async def test_a_name_may_have_the_joiners_that_its_writing_needs(over_each_frame: Recorder) -> None:
+    for name in JOINED:
+        key = await over_each_frame.campus.key("recorder")
+        monitor = await over_each_frame.register(key=key, name=name)
+        assert (await entry_of(over_each_frame, key))["name"] == name
+        assert name in await badge_of(over_each_frame, monitor)
 
 
-@pytest.mark.parametrize("name", HIDDEN)
-async def test_a_name_that_hides_or_reorders_characters_is_refused(over_each_frame: Recorder, name: str) -> None:
-    refused = await over_each_frame.call("register_monitor", name=name, alert_webhook="https://localhost/hook")
-    assert (refused.status, refused.data["code"]) == (422, "invalid_request")
+async def test_a_name_that_hides_or_reorders_characters_is_refused(over_each_frame: Recorder) -> None:
+    for name in HIDDEN:
+        refused = await over_each_frame.call("register_monitor", name=name, alert_webhook="https://localhost/hook")
+        assert (refused.status, refused.data["code"]) == (422, "invalid_request"), ascii(name)

@@ -6,8 +6,8 @@ from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 
 from campus.errors import ConfigError
-from campus.payments.networks import NETWORKS, Network, id_of_legacy, network_of
-from campus.payments.terms import Payee
+from campus.features.payments.networks import NETWORKS, Network, id_of_legacy, network_of
+from campus.features.payments.terms import Payee
 from campus.pricing import Price
 
 
@@ -27,11 +27,11 @@ def test_no_network_on_which_x402_accepts_usdc_by_authorization_is_missing() -> 
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.title)
-@pytest.mark.parametrize("price", ["0.02", "0.01", "0.005", "0.05", "19", "149", "0.000001"])
-def test_a_price_becomes_the_amount_that_x402_makes_of_it(network: Network, price: str) -> None:
-    wanted = ExactEvmServerScheme().parse_price(f"${price}", network.id)
-    made = Payee(network, "0x" + "ab" * 20).requirements(Price.parse(price))
-    assert (made["amount"], made["asset"], made["extra"]) == (wanted.amount, wanted.asset, wanted.extra)
+def test_a_price_becomes_the_amount_that_x402_makes_of_it(network: Network) -> None:
+    for price in ("0.02", "0.01", "0.005", "0.05", "19", "149", "0.000001"):
+        wanted = ExactEvmServerScheme().parse_price(f"${price}", network.id)
+        made = Payee(network, "0x" + "ab" * 20).requirements(Price.parse(price))
+        assert (made["amount"], made["asset"], made["extra"]) == (wanted.amount, wanted.asset, wanted.extra), price
 
 
 def test_an_unknown_network_is_refused_with_a_list() -> None:
