@@ -126,7 +126,7 @@ def outcome(copy: Path, tests: Sequence[str], *, seconds: float) -> str:
 def main(*, number: int = 16, seed: int = 1, seconds: float = 600, below: str = "") -> None:
     """Draw changes, try each, and print what became of it.
 
-    `seconds` limits the tests of one change; `below` is the folder whose code is changed, such as campus/payments.
+    `seconds` limits the tests of one change; `below` is the folder whose code is changed, such as campus/features/payments.
     """
     seen = 0
     with TemporaryDirectory(prefix="campus-mutants-") as folder:

@@ -1,10 +1,9 @@
 """The composition root: opens a campus from its configuration; every object is made here and given what it needs."""
 
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,10 +47,7 @@ from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail, open_mail
-from campus.payments.payment import PaymentService
 from campus.paywall.admission import Paywall
-from campus.paywall.sale import Sale
-from campus.paywall.selling import Selling
 from campus.site import Site
 from campus.steps import Step, asked, in_order
 from campus.storage import Storage, in_snapshot
@@ -67,7 +63,7 @@ BACKLOG_SECONDS = 2.0
 
 @dataclass
 class Campus:
-    """An open campus: its buildings, database, jobs and payments, used by the command line and by the ASGI app.
+    """An open campus: its buildings, features, database and jobs, used by the command line and by the ASGI app.
 
     `plan` is replaced when a building opens late.
     """
@@ -86,7 +82,6 @@ class Campus:
     steps: Sequence[Step]
     features: Sequence[OpenFeature]
     sign_ins: SignInLimit
-    payments: PaymentService | None = None
     stopping: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -97,7 +92,7 @@ class Campus:
     @property
     def parts(self) -> Sequence[OpenFeature | OpenBuilding]:
         """What has jobs, services, checks and gauges: features, then buildings."""
-        return [*self.features, *self.plan.opened]
+        return [*(one for one in self.features if one.runs), *self.plan.opened]
 
     def feature(self, name: str) -> Any:
         """The state of a feature, for its front door; None if it is not opened."""
@@ -124,14 +119,8 @@ class Campus:
         await self.scheduler.run_now(name, **options)
 
     async def warm(self) -> None:
-        """Load what the first event and the first payment need, so that they delay no call; the service answers meanwhile."""
+        """Load what the first event needs, so that it delays no call; the service answers meanwhile."""
         await self.metrics.warm()
-        if self.payments is None:
-            return
-        try:
-            await self.payments.warm()
-        except ImportError:
-            log.exception("payments cannot be accepted: run pip install 'mcp-campus[payments]'")
 
     async def metrics_page(self) -> bytes:
         """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
@@ -215,11 +204,12 @@ class Campus:
                 *name_findings(one),
                 *signature_findings(one),
                 *free_write_findings(one),
-                *(unruled_findings(one) if self.plan.pricing else ()),
+                *(unruled_findings(one) if self.plan.seller else ()),
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
-        return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, self.payments) | found
+        of_features = {f"[{one.name}]": found.pop(one.name) for one in self.features if one.name in found}
+        return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, of_features) | found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Plan:
@@ -281,19 +271,19 @@ async def assemble(
             paywall=paywall,
             serving=exclusive,
         )
-        payments = await stack.enter_async_context(payment_service(config, core, now=clock, elapsed=elapsed, trust=trust))
         features = config.features()
         wanted: list[OpenFeature | LoadedBuilding] = [*features, *plan.loaded]
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
-        parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
-        found = [step for one in parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
-        in_turn = in_order([*found, Sale(selling_of(plan, payments), shared.metrics)])
+        parts: list[OpenFeature | OpenBuilding] = [*(one for one in features if one.runs), *plan.opened]
+        open_parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
+        found = [step for one in open_parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
+        in_turn = in_order(found)
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(parts, sites, more=[*own_tasks(core), *(payments.tasks if payments else ())], own_process=own)
+        tasks = tasks_of(parts, sites, more=own_tasks(core), own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(parts, sites, core.keys))
-        health = Health(readiness(plan, parts, sites, core.storage, jobs, services, payments), needed=["storage"])
+        health = Health(readiness(plan, parts, sites, core.storage, jobs, services), needed=["storage"])
         yield Campus(
             plan,
             core,
@@ -309,23 +299,9 @@ async def assemble(
             in_turn,
             features,
             SignInLimit(clock),
-            payments,
             shared.stopping,
         )
         await core.keys.tokens.flush_last_used()
-
-
-def payment_service(
-    config: Config, core: Core, *, now: Callable[[], datetime], elapsed: Callable[[], float], trust: ssl.SSLContext
-) -> AbstractAsyncContextManager[PaymentService | None]:
-    """A context manager that opens the payments; its value is None where campus.toml has no [payments]."""
-    if config.payments is None:
-        return nullcontext()
-    from campus.payments.setup import open_payments  # 30 ms, spared where campus.toml has no [payments]
-
-    return open_payments(
-        config.payments, core.storage, core.keys.sales, token=config.facilitator_token, now=now, elapsed=elapsed, trust=trust
-    )
 
 
 @dataclass(frozen=True)
@@ -449,11 +425,6 @@ def tasks_of(
         for job in one.loaded.building.jobs
     ]
     return [*tasks, *more]
-
-
-def selling_of(plan: Plan, payments: PaymentService | None) -> Selling | None:
-    """Payments per call; None when campus.toml has no [payments]."""
-    return Selling(plan.pricing, payments.processor, payments.ledger.offered) if plan.pricing and payments else None
 
 
 def own_tasks(core: Core) -> list[Task]:

@@ -28,11 +28,8 @@ from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
 from campus.http_parts import http_parts
-from campus.jobs.scheduler import process_name
 from campus.layout.renderer import Link
 from campus.problems import EXPLAINED_AT
-from campus.tasks.runner import TaskRunner, open_tasks
-from campus.tasks.store import TaskStore
 from campus.visitors import Visitors
 from twins import THREADS, Catalog, McpBodies, MethodTable, Problem, RouteEntry, RouteTable
 
@@ -56,8 +53,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
         async with AsyncExitStack() as stack:
             # also for functions that FastMCP runs, which take a place of their building's as well
             anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS * (1 + len(plan.config.buildings))
-            store = TaskStore(campus.core.storage, process=process_name(), now=campus.core.now)
-            endpoints = Endpoints(campus, await stack.enter_async_context(open_tasks(store, campus.keys.makers)))
+            endpoints = Endpoints(campus)
             for opened in plan.opened:
                 await endpoints.begin(opened, stack)
             for closed in plan.closed:
@@ -65,6 +61,8 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             endpoints.route()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(endpoints.watch)
+                for feature in endpoints.features:
+                    tasks.start_soon(feature.run)
                 for one in plan.loaded:
                     if one.late is not None:
                         tasks.start_soon(endpoints.follow, one, one.late)
@@ -96,13 +94,13 @@ def open_admin(campus: Campus) -> ASGIApp:
 class Endpoints:
     """The endpoints of all buildings and the table of their routes, as an ASGI app; a building can be added while serving."""
 
-    def __init__(self, campus: Campus, runner: TaskRunner) -> None:
+    def __init__(self, campus: Campus) -> None:
         self._campus = campus
         self._visitors = Visitors(
             campus.paywall, campus.keys, campus.core.sessions, campus.layout.cookies, {}, campus.sites, lambda: self._table
         )
         self.features = http_parts(campus, self._visitors)
-        self._maker = FrameMaker(campus, runner)
+        self._maker = FrameMaker(campus, self.features)
         self._frames: dict[str, Frames] = {}
         self._absent: dict[str, ASGIApp] = {}
         self._table = RouteTable()
@@ -135,10 +133,11 @@ class Endpoints:
         self._visitors.buildings[name] = frames.opened
 
     def _plan(self, plan: Plan) -> None:
-        """Take another plan; the directory stays the same object, which the sites hold."""
-        directory = self._campus.plan.directory
-        self._campus.plan = replace(plan, directory=directory)
+        """Take another plan; the directory and the features' parts stay the same objects, which the sites hold."""
+        directory, parts = self._campus.plan.directory, self._campus.plan.parts
+        self._campus.plan = replace(plan, directory=directory, parts=parts)
         directory.take(plan.directory)
+        parts.update(plan.parts)
 
     def _changed(self, opened: OpenBuilding) -> ASGIApp:
         """Answers a request by what a building's server is now."""
@@ -364,7 +363,7 @@ class Endpoints:
         """Serve the building from now on, until the stack closes; returns the error if it cannot be served, and leaves nothing of it."""
         campus = self._campus
         before = campus.plan
-        entries = copy(before.directory)
+        entries, parts = copy(before.directory), dict(before.parts)
         async with AsyncExitStack() as attempt:
             try:
                 self._plan(before.with_opened(late))
@@ -377,6 +376,7 @@ class Endpoints:
                 failure = error
         campus.plan = before
         before.directory.take(entries)
+        before.parts.update(parts)
         self.route()
         return failure
 

@@ -24,16 +24,15 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, Config, references_in
+from campus.config import OPERATOR_PASSWORD, Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
 from campus.core import utc_now
 from campus.errors import CampusError
-from campus.installed import OpenFeature
+from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner
 from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
 from campus.outbound.mail import Mail
-from campus.payments.payment import PaymentService
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
@@ -58,7 +57,7 @@ CLOCK_SECONDS = 1.0
 CLOCKS_APART = timedelta(seconds=10)
 """More than NTP leaves, and less than leases and schedules bear."""
 
-SECRETS = (DATABASE_PASSWORD, FACILITATOR_TOKEN, MAIL_PASSWORD, OPERATOR_PASSWORD, RPC_URL)
+SECRETS = (DATABASE_PASSWORD, MAIL_PASSWORD, OPERATOR_PASSWORD)
 """The variables of campus's own secrets."""
 LIKENESS = 0.8
 """From this ratio of difflib on, a name is taken for a misspelt one."""
@@ -78,9 +77,9 @@ async def run_checks(opened: Sequence[OpenFeature | OpenBuilding], sites: Mappin
     """The findings of the buildings' checks of one kind; a check that raises is a finding."""
     findings: Findings = {}
     for one in opened:
-        due = [check for check in one.loaded.building.checks if check.on == on]
-        if due or isinstance(one, OpenBuilding):  # a building without checks is named too
-            findings[one.name] = [each for check in due for each in await _run_check(check.run, sites[one.name])]
+        checks = [check for check in one.loaded.building.checks if check.on == on]
+        if checks or isinstance(one, OpenBuilding):
+            findings[one.name] = [sentence for check in checks for sentence in await _run_check(check.run, sites[one.name])]
     return findings
 
 
@@ -97,25 +96,21 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
 
 
-async def campus_findings(
-    plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, payments: PaymentService | None
-) -> Findings:
-    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and payments are always listed.
+async def campus_findings(plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, features: Findings) -> Findings:
+    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and `features` are always listed.
 
     `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
     """
     found: Findings = {
         "[storage]": await _storage_findings(databases, storage),
         "[server]": server_findings(plan.config),
-        "[products]": product_findings(plan, takes_payments=payments is not None),
+        "[products]": product_findings(plan, takes_payments=plan.seller is not None),
         "[web]": web_findings(plan.config.web),
         "environment": environment_findings(plan),
         "FastMCP": fastmcp_findings(),
     }
     asked: Findings = {"[mail]": await mail.check()} if mail else {}
-    if payments:
-        asked["[payments]"] = await payments.check()
-    return asked | {table: sentences for table, sentences in found.items() if sentences}
+    return asked | features | {table: sentences for table, sentences in found.items() if sentences}
 
 
 async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
@@ -183,7 +178,7 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     """Variables that are named like a secret of this campus and are read by nothing: a secret with a misspelt name would be missed."""
     config = plan.config
     secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
-    known = sorted({*SECRETS, *secrets})
+    known = sorted({*SECRETS, *secrets, *(variable for feature in installed_features().values() for variable in feature.variables)})
     referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
     named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
     failed = tuple(f"CAMPUS_{one.name}_".upper() for one in plan.closed if one.failure)  # whose settings nobody knows
@@ -194,7 +189,7 @@ def environment_findings(plan: Plan) -> Sequence[str]:
 
 def unpayable_note(plan: Plan) -> str | None:
     """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    if plan.pricing is not None:
+    if plan.seller is not None:
         return None
     priced = [f"{name} (${offer.price})" for one in plan.opened for name, offer in one.offers.items() if offer.price]
     if not priced:
@@ -319,7 +314,6 @@ def readiness(
     storage: Storage,
     scheduler: Scheduler,
     services: ServiceRunner,
-    payments: PaymentService | None = None,
 ) -> Callable[[], Awaitable[Findings]]:
     """The checks of /readyz: every database accepts a write and has its tables, jobs and services run, and the buildings' own checks.
 
@@ -335,8 +329,6 @@ def readiness(
         if all(one.name in is_lost_with and failed[one.name] for one in plan.opened):
             own["storage"] = [*own["storage"], *chain.from_iterable(failed.values())]
         own["jobs"] = [*scheduler.findings(), *([] if own["storage"] else await clock_findings(storage))]
-        if payments:
-            own["payments"] = await payments.findings()
         found = await run_checks(parts, sites, "ready")
         for name, sentences in (*failed.items(), *services.findings().items()):
             found[name] = [*sentences, *found.get(name, ())]

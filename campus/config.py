@@ -42,7 +42,6 @@ from campus.addresses import (
 from campus.config_tables import (
     DiscoveryTable,
     MailTable,
-    PaymentsTable,
     PriceText,
     StorageTable,
     WebTable,
@@ -62,10 +61,8 @@ RESERVED = frozenset(
     }
 )
 """The names that no building can have: campus's own addresses begin with them."""
-RPC_URL = "CAMPUS_PAYMENTS_RPC_URL"
 OPERATOR_PASSWORD = "CAMPUS_OPERATOR_PASSWORD"  # noqa: S105  # the variable's name, not a password
 SHORTEST_PASSWORD = 12
-FACILITATOR_TOKEN = "CAMPUS_PAYMENTS_FACILITATOR_TOKEN"  # noqa: S105  # the variable's name, not a token
 Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
@@ -264,7 +261,6 @@ class Config(Settings):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
-    payments: PaymentsTable | None = None
     mail: MailTable | None = None
     web: WebTable = WebTable()
     discovery: DiscoveryTable = DiscoveryTable()
@@ -310,7 +306,7 @@ class Config(Settings):
     @property
     def sells_calls(self) -> bool:
         """Whether calls can be paid for one by one here."""
-        return self.payments is not None or any(one.feature.sells for one in self.features())
+        return any(one.feature.sells and one.settings is not None for one in self.features())
 
     @property
     def url(self) -> str:
@@ -349,12 +345,6 @@ class Config(Settings):
             )
         return password
 
-    @property
-    def facilitator_token(self) -> str | None:
-        """CAMPUS_PAYMENTS_FACILITATOR_TOKEN, which the facilitator gets as a bearer token."""
-        token = self.secrets.get(FACILITATOR_TOKEN)
-        return token.get_secret_value() if token else None
-
     def serving_at(self, host: str | None = None, port: int | None = None, *, admin: str | None = None) -> Self:
         """The configuration with the addresses of the command line."""
         asked = {"host": host, "port": port, "admin": admin}
@@ -366,16 +356,28 @@ class Config(Settings):
         return self.model_copy(update={"server": server})
 
     def only(self, building: str) -> Self:
-        """The configuration with one of its buildings, and without payments."""
+        """The configuration with one of its buildings, which sells nothing."""
         server = self.server.model_copy(update={"openapi": building})
-        return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}, "payments": None})
+        without = {name: None for name, feature in installed_features().items() if feature.sells}
+        return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}} | without)
+
+
+def has_defaults(table: type[Settings]) -> bool:
+    """Whether every key has a default."""
+    return not any(key.is_required() for key in table.model_fields.values())
 
 
 @cache
 def config_model() -> type[Config]:
     """The form of campus.toml: that of the core, with a table for each feature that is installed."""
-    tables = {name: (each.settings, each.always) for name, each in installed_features().items() if each.settings is not None}
-    fields: dict[str, Any] = {name: (table, table()) if always else (table | None, None) for name, (table, always) in tables.items()}
+    tables = {
+        name: (each.settings, each.always and has_defaults(each.settings))
+        for name, each in installed_features().items()
+        if each.settings is not None
+    }
+    fields: dict[str, Any] = {
+        name: (table, table()) if always and has_defaults(table) else (table | None, None) for name, (table, always) in tables.items()
+    }
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
 
 
@@ -398,8 +400,10 @@ def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = 
     secrets = {name: SecretStr(value) for name, value in environ.items() if name.startswith("CAMPUS_") or name in named}
     if surplus := data.keys() & {name for name, field in config_model().model_fields.items() if field.exclude}:
         raise ConfigError(f"{path}: unknown key {min(surplus)!r}; there are: {', '.join(known_keys(config_model(), ()))}")
-    if RPC_URL in secrets and isinstance(payments := data.get("payments"), dict):
-        payments["rpc_url"] = secrets[RPC_URL].get_secret_value()
+    for name, feature in installed_features().items():
+        for variable in feature.variables.keys() & secrets.keys() if isinstance(data.get(name), dict) else ():
+            if feature.settings and (key := variable.removeprefix(f"CAMPUS_{name}_".upper()).lower()) in feature.settings.model_fields:
+                data[name][key] = secrets[variable].get_secret_value()
     try:
         config = config_model().model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:

@@ -1,13 +1,11 @@
 """The tables of campus.toml that only one part of campus reads: all but [server], [products] and [buildings]."""
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from campus.addresses import read_contact, read_exempt_host, read_web_address
 from campus.feature import Settings
-from campus.pricing import Price
 
 NOBODY = f"0x{'0' * 40}"
 
@@ -28,49 +26,7 @@ def _as_text(price: Any) -> Any:
 PriceText = Annotated[str, BeforeValidator(_as_text)]
 
 
-def _is_wallet(address: str) -> str:
-    if not re.fullmatch(r"0x[0-9a-fA-F]{40}", address) or address == NOBODY:
-        raise ValueError(f"{address!r} is not a wallet's address; write 0x and 40 hexadecimal digits, not all zero")
-    return address
-
-
-Wallet = Annotated[str, AfterValidator(_is_wallet)]
 WebAddress = Annotated[str, AfterValidator(read_web_address)]
-
-
-class PaymentsTable(Settings):
-    """[payments]: payments per call by x402, in USDC. CAMPUS_PAYMENTS_FACILITATOR_TOKEN goes to the facilitator as a bearer."""
-
-    network: str
-    """The chain, as CAIP-2 names it: eip155:8453 is Base, eip155:84532 its test network."""
-    pay_to: Wallet
-    """Your wallet's address. Use one wallet for each database, or both would answer for the same charge."""
-    facilitator_url: WebAddress
-    """The service that submits payments; it can move money only from the payer to `pay_to`."""
-    rpc_url: WebAddress
-    """A node of the network, asked only whether a payment has arrived. CAMPUS_PAYMENTS_RPC_URL replaces it if it holds a key."""
-    own_wallets: tuple[Wallet, ...] = ()
-    """Payers that analytics leave out, and whose transfers to `pay_to` are not reported as unclaimed."""
-    prove_above: PriceText = "1"
-    """US dollars: a call that costs more waits until the chain shows its payment; with "0" every call does. Bought keys always do."""
-    chain_wait_seconds: float = Field(default=60.0, ge=1, le=60)
-    """How long a call waits for the chain, from the request to charge its payment; then its caller is told to send the payment again."""
-
-    @field_validator("prove_above")
-    @classmethod
-    def is_an_amount(cls, text: str) -> str:
-        """Dollars, or zero."""
-        if text.strip("0.") == "" and text.strip("."):
-            return text
-        try:
-            return str(Price.parse(text))
-        except ValueError:
-            raise ValueError(f'{text!r} is not an amount; write US dollars, such as "0.50", or "0"') from None
-
-    @property
-    def proved_above(self) -> int:
-        """`prove_above` in the token's smallest unit."""
-        return 0 if self.prove_above.strip("0.") == "" else Price.parse(self.prove_above).atomic
 
 
 class MailTable(Settings):

@@ -60,13 +60,16 @@ class Feature:
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
     A feature without one only adds commands.
-    `settings` are its table [NAME] of campus.toml, which opens it. With `always` it is opened without the table too, and one without
-    settings has no table. `commands` are there whether it is opened or not.
+    `settings` are its table [NAME] of campus.toml, which opens it; one without settings has no table. With `always` it is opened without
+    the table too: by the defaults, or where a key has none without settings, jobs, services and checks. `commands` are there whether it
+    is opened or not.
     `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
-    With `sells`, calls can be paid for where it is opened. `supervisor` is "module:name" of what serves with several processes:
-    `(count, file, read, words)`, as `campus serve --workers` asks it.
+    With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
+    that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
+    as "module:Class" and its name.
+    `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
     `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
     "module:name" of a function that takes the building's name and that server.
     """
@@ -75,6 +78,8 @@ class Feature:
     settings: type[Settings] | None = None
     tables: str | None = None
     commands: Sequence[Command] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
     supervisor: str | None = None

@@ -3,25 +3,24 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import anyio
 from starlette.types import ASGIApp, Scope
 
-from campus.app import Campus, selling_of
+from campus.app import Campus
 from campus.catalog.authors import own_icons
 from campus.catalog.loader import error_with_place
 from campus.catalog.server import OpenBuilding
 from campus.errors import LoadError, StorageUnavailable
 from campus.http.mcp_sessions import IDLE_SECONDS, McpSessions
+from campus.http_parts import HttpPart
 from campus.keys.request_states import RequestStateKeys
 from campus.paywall.gate import Gate
 from campus.paywall.http import http_gate
-from campus.paywall.mcp import AsTask, McpPaywall
+from campus.paywall.mcp import McpPaywall
 from campus.paywall.principal import Principals, enter, leave
-from campus.paywall.tasks import BackgroundTasks
 from campus.problems import EXPLAINED_AT
-from campus.tasks.runner import TaskRunner
+from campus.steps import Entry
 from twins import (
     THREADS,
     ArgumentChecker,
@@ -30,7 +29,6 @@ from twins import (
     MethodTable,
     Operation,
     RouteEntry,
-    ToolOnServer,
     Twins,
     WhileItHolds,
     serve_schemas,
@@ -52,20 +50,18 @@ class Frames:
 class FrameMaker:
     """Makes the frames of the buildings of one campus."""
 
-    def __init__(self, campus: Campus, runner: TaskRunner) -> None:
+    def __init__(self, campus: Campus, parts: Sequence[HttpPart]) -> None:
         self._campus = campus
         self._paywall = campus.paywall
-        self._runner = runner
+        self._parts = parts
         self._request_states = RequestStateKeys(campus.core.storage, now=campus.core.now)
         self._mcp_sessions = McpSessions()
 
     @asynccontextmanager
     async def started(self, opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
         """The MCP app of an author's server, while its lifespan runs."""
-        if opened.has_tasks:
-            from campus.paywall.task_extension import serve_stored_tasks  # with fastmcp-tasks, which is there only where authors use it
-
-            serve_stored_tasks(opened.server)
+        for part in self._parts:
+            part.prepare(opened)
         app = opened.server.http_app(
             path=opened.mcp_path,
             stateless_http=not opened.loaded.table.sessions,
@@ -96,7 +92,7 @@ class FrameMaker:
             for name, each in opened.operations.items()
         }
         gate = Gate(campus.sites[opened.name], opened.offers, self._paywall, campus.steps)
-        tasks, as_task = self._tasks_of(opened, gate, checkers) if opened.has_tasks else (None, None)
+        entry = next((found for part in self._parts if (found := part.entry(opened, gate, checkers)) is not None), None)
         states, is_elsewhere = self._request_states, opened.loaded.late is not None
         mcp_gate = McpPaywall(
             gate,
@@ -105,8 +101,7 @@ class FrameMaker:
             synthetic=opened.synthetic,
             exposed=table.expose,
             states=states,
-            tasks=tasks,
-            as_task=as_task,
+            entry=entry,
             title=table.title,
             website=None if is_elsewhere else campus.plan.config.url,
             icons=() if is_elsewhere else own_icons(campus.plan.config.url)[:1],
@@ -125,10 +120,10 @@ class FrameMaker:
                 stateless=not table.sessions,
                 explains=mode == "explain",
             )
-        twins = self._twins(opened, opened.operations, checkers, gate, tasks)
+        twins = self._twins(opened, opened.operations, checkers, gate, entry)
         routes = [replace(entry, app=WhileItHolds(entry.app, opened.catalog, changed)) for entry in twins.table.entries]
         mcp = WhileItHolds(McpBodies(endpoint, opened.operations.values()), opened.catalog, changed)
-        return Frames(opened, gate, server_app, mcp, [*routes, *([tasks.route] if tasks else [])], threads)
+        return Frames(opened, gate, server_app, mcp, [*routes, *(entry.routes if entry else ())], threads)
 
     async def only_for(self, scope: Scope, frames: Frames) -> tuple[MethodTable, dict[str, str]] | None:
         """The endpoint of the request's path, if a tool that is shown to its caller and not to everybody has it."""
@@ -161,26 +156,17 @@ class FrameMaker:
         operations: Mapping[str, Operation],
         checkers: Mapping[str, ArgumentChecker],
         gate: Gate,
-        tasks: BackgroundTasks | None,
+        entry: Entry | None,
     ) -> Twins:
         return Twins.of(
             opened.server,
             operations.values(),
-            gate=http_gate(gate, tasks.over_http if tasks else None),
+            gate=http_gate(gate, entry.over_http if entry else None),
             checkers=checkers,
             is_watched=True,
             is_link=lambda operation: is_shared_link(gate, operation),
             problem_types=EXPLAINED_AT,
         )
-
-    def _tasks_of(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> tuple[BackgroundTasks, AsTask]:
-        """The background tasks of a building, and how they begin over MCP."""
-        from campus.paywall.task_extension import begin_as_task  # as above
-
-        tools = {name: ToolOnServer(opened.server, checkers[name]) for name in opened.task_tools}
-        selling = selling_of(self._campus.plan, self._campus.payments)
-        tasks = BackgroundTasks(gate, self._paywall, self._runner, tools, selling)
-        return tasks, partial(begin_as_task, tasks)
 
 
 def is_shared_link(gate: Gate, operation: Operation) -> bool:

@@ -9,10 +9,14 @@ from starlette.types import ASGIApp
 
 from campus.app import Campus
 from campus.catalog.plan import Plan
+from campus.catalog.server import OpenBuilding
+from campus.installed import OpenFeature
 from campus.layout.renderer import Link
+from campus.paywall.gate import Gate
 from campus.site import Site
+from campus.steps import Entry
 from campus.visitors import Visitors
-from twins import RouteEntry
+from twins import ArgumentChecker, RouteEntry
 
 
 class HttpPart:
@@ -36,6 +40,16 @@ class HttpPart:
         assert site.pages is not None
         self.pages = site.pages
 
+    async def run(self) -> None:
+        """Work that goes on while it serves; it is cancelled at the end."""
+
+    def prepare(self, opened: OpenBuilding) -> None:
+        """Called before a building's server starts."""
+
+    def entry(self, opened: OpenBuilding, gate: Gate, checkers: Mapping[str, ArgumentChecker]) -> Entry | None:
+        """What takes some of a building's calls before its gate."""
+        return None
+
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """Its routes for the buildings that are open now; `servers` are their MCP apps by path."""
         return ()
@@ -54,6 +68,7 @@ class HttpPart:
 
 
 def http_parts(campus: Campus, visitors: Visitors | None = None) -> list[HttpPart]:
-    """Those of this campus; on the operator's listener nobody is a visitor."""
-    makers = [(one.name, one.loaded.building.http) for one in campus.parts]
+    """Those of this campus, also of features that are opened without a table; on the operator's listener nobody is a visitor."""
+    parts: list[OpenFeature | OpenBuilding] = [*campus.features, *campus.plan.opened]
+    makers = [(one.name, one.loaded.building.http) for one in parts]
     return [http(campus, replace(campus.sites[name], visitors=visitors)) for name, http in makers if http is not None]

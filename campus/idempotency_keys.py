@@ -1,12 +1,17 @@
 """Whether an Idempotency-Key is random enough that nobody else sends the same one, and gets the answer."""
 
 import re
+from collections.abc import Mapping
 from operator import eq
+from typing import Any
+
+from starlette.types import Scope
 
 from twins import Problem
 
 __all__ = ["HOW_TO_MAKE_A_KEY", "check_idempotency_key"]
 
+IDEMPOTENCY_KEY = "idempotency-key"
 SHORTEST_KEY, LONGEST_KEY = 22, 255
 LEAST_DISTINCT = 8
 LEAST_UNPREDICTED = 8
@@ -105,3 +110,14 @@ def _is_periodic(text: str) -> bool:
 
 def _mixed(text: str) -> int:
     return sum(min(len(run), 2) for run in RUNS.findall(text))
+
+
+def idempotency_key_in(scope: Scope, *more: Mapping[str, Any] | None) -> str | None:
+    """The caller's Idempotency-Key: from the header, else the first in one of `more`, in either spelling."""
+    for name, value in scope["headers"]:
+        if name == IDEMPOTENCY_KEY.encode():
+            key: str = value.decode("latin-1")
+            return key
+    names = (IDEMPOTENCY_KEY, IDEMPOTENCY_KEY.replace("-", "_"))
+    found = (members[name] for members in more if members for name in names if isinstance(members.get(name), str))
+    return next(found, None)

@@ -26,6 +26,11 @@ class OpenFeature:
         return self
 
     @property
+    def runs(self) -> bool:
+        """Whether it has jobs, services and checks: without a table that it needs it has none."""
+        return self.settings is not None or self.feature.settings is None
+
+    @property
     def grants(self) -> tuple[str, ...]:
         """It sells no keys as a building does."""
         return ()

@@ -4,13 +4,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from math import ceil
+from typing import Any, Literal, Protocol, get_args
 
 from campus.failure_rules import NEVER, FailureRule, read_rule
 
 META = "campus"
 KeyRule = Literal["opens", "optional", "never"]
 USDC_DECIMALS = 6
+TASK_SECONDS = 3600
+"""How long a task may run whose tool has no timeout of its own."""
 DOLLARS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,15})?(?:e-[0-9]{1,2})?")
 """A decimal that is computed exactly and fits into a database; with an exponent as Python writes a small TOML number."""
 
@@ -182,3 +185,19 @@ class Offer:
         if self.access.key == "never":
             return f"Costs {price}." if price else "Sold per call only, and payments are not available here."
         return f"Needs a key of scope {self.scope}, or {price}." if price else f"Needs a key of scope {self.scope}."
+
+
+class Seller(Protocol):
+    """What sells calls that no key opens, in the words of others: made from campus.toml, before anything is opened."""
+
+    by: str
+    """By what a call is paid for, such as x402."""
+
+    def sells(self, offer: Offer) -> bool:
+        """Whether a call of the tool can be paid for."""
+        ...
+
+
+def task_seconds(tool: Any) -> int:
+    """How long a task of the tool may run; 0 if it never runs as one."""
+    return ceil(tool.timeout or TASK_SECONDS) if tool.task_config.supports_tasks() else 0

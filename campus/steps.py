@@ -15,18 +15,20 @@ ended      the call's outcome is known: ok, tool_error, cancelled, or the code o
 Problem of theirs is the answer. Only `admitted` may return something to await, so that a step that waits for nothing costs no coroutine.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.types import Scope
 
 from campus.caller import Frame, Key, Way
 from campus.context import Context, Slot
 from campus.errors import LoadError
 from campus.pricing import Offer
-from twins import Problem
+from twins import Answer, Problem, RouteEntry
 
 __all__ = ["PAID", "Answered", "Dropped", "Explained", "GatedCall", "Opening", "Step", "Unlock"]
 
@@ -100,6 +102,55 @@ class GatedCall(Protocol[ResultT]):
         ...
 
 
+class Purchase(NamedTuple):
+    """What finds the task of a payment again, and how long its result is kept: as long as the answer of a payment."""
+
+    digest: bytes
+    kept: timedelta
+
+
+class Sold(NamedTuple):
+    """What became of the payment of a task whose process is gone: `is_known` is false while it may still be charged, `meta` the receipt
+    if it was."""
+
+    is_known: bool
+    meta: Mapping[str, Any] | None = None
+
+
+class Entry(Protocol):
+    """What a building's calls pass before the gate: it takes those that go on after their request, and has them pass the gate itself."""
+
+    routes: Sequence[RouteEntry]
+
+    def over_http(self, call: GatedCall[Any]) -> Awaitable[Answer | None]:
+        """The answer to a call that it takes; None for any other."""
+        ...
+
+    def over_mcp(self, call: GatedCall[Any]) -> Awaitable[Any]:
+        """The result of a call that its client lets go on after its request."""
+        ...
+
+
+class TaskSeller(Protocol):
+    """What a step that sells calls knows of those that go on after their request."""
+
+    def purchase(self, call: GatedCall[Any], offer: Offer) -> Awaitable[Purchase | None]:
+        """What finds the task of the call's payment again; None without a payment that can be read."""
+        ...
+
+    def payable_until(self, call: GatedCall[Any]) -> int:
+        """When the call's payment can no longer be charged, in Unix seconds."""
+        ...
+
+    def sold(self, session: AsyncSession, payment: str) -> Awaitable[Sold]:
+        """What became of the payment of this id."""
+        ...
+
+    def headers(self, meta: Mapping[str, Any]) -> Mapping[str, str]:
+        """The headers of the receipt in a result's `_meta`."""
+        ...
+
+
 class Dropped(Problem):
     """A refusal that ends the call unheard."""
 
@@ -156,6 +207,11 @@ class Step:
     ended: Ended | None = None
     unlocks: Unlocks | None = None
     """No moment: how a tool is opened without a key by those who come one way; a refusal says so."""
+
+
+def task_seller(steps: Iterable[Any]) -> TaskSeller | None:
+    """The step that sells calls which go on after their request; None if none does."""
+    return next((step for step in steps if hasattr(step, "payable_until")), None)
 
 
 def asked(steps: Iterable[Step], moment: str) -> list[Any]:

@@ -33,7 +33,7 @@ CAMPUS = "from campus.__main__ import main\nmain()"
 IMPORTED = (
     "campus.__main__",
     "campus.cli.keys",
-    "campus.cli.ledger",
+    "campus.features.payments.command",
     "campus.cli.running",
     "buildings.checkout",
     "buildings.cve",

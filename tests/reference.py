@@ -18,13 +18,16 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import FACILITATOR_TOKEN, OPERATOR_PASSWORD, RPC_URL, BuildingTable, ProductTable, ToolTable, config_model
+from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS, FIXED
 
 DOCS = Path(__file__).parents[1] / "docs"
 SUBJECTS = (
     "campus.building",
+    "campus.feature",
+    "campus.steps",
+    "campus.core",
     "campus.storage",
     "campus.caller",
     "campus.keys.makers",
@@ -37,7 +40,7 @@ SUBJECTS = (
     "campus.observability",
     "campus.errors",
 )
-"""What buildings import beside `campus` itself, on its page."""
+"""What buildings and features import beside `campus` itself, on its page."""
 DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
@@ -49,8 +52,7 @@ SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
     "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
-    FACILITATOR_TOKEN: "Goes to the facilitator as a bearer token.",
-    RPC_URL: "Replaces `[payments] rpc_url` where that address holds a key.",
+    **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }
 
 

@@ -22,7 +22,7 @@ PACKAGES = ("twins", "campus", "buildings")
 FILES = sorted(path for package in (*PACKAGES, "benchmarks") for path in (ROOT / package).rglob("*.py"))
 NAMES_THAT_SAY_NOTHING = re.compile(r"^(utils?|helpers?|common|misc|base|managers?)$")
 FRONT_DOORS = {*DOORS, *SUBJECTS}
-IMPORTS = ("twins", "campus", "campus.alerts", "campus.testing", "campus.payments.setup")
+IMPORTS = ("twins", "campus", "campus.alerts", "campus.testing", "campus.features.payments.setup")
 """In this order each imports those before it, or leaves them as they are."""
 HEAVY = {"web3", "eth_tester", "eth_account", "eth_abi", "x402", "alembic", "cyclopts", "asyncpg"}
 

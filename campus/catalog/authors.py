@@ -104,6 +104,11 @@ def put_gate_first(author: FastMCP[Any], building: str) -> None:
         chain[:] = [gate, *once]
 
 
+def task_path(building: str, task_id: str = "{task_id}") -> str:
+    """Where a building's task is polled and cancelled over HTTP."""
+    return f"/v1/{building}/tasks/{task_id}"
+
+
 def has_tasks(author: FastMCP[Any]) -> bool:
     """Whether the author registered the extension by which tools run as background tasks."""
     return TASKS_EXTENSION_ID in (each.identifier for each in extensions_of(author) or ())

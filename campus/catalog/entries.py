@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from campus.catalog.server import OpenBuilding, summary_of
 from campus.config import ProductTable
-from campus.directory import BuildingEntry, PaymentEntry, ProductEntry, ToolEntry
-from campus.payments.terms import SCHEME, Pricing
+from campus.directory import BuildingEntry, ProductEntry, ToolEntry
 from campus.paywall.admission import ALL
 from campus.pricing import Offer
 from twins import Operation
@@ -31,13 +30,13 @@ def _where_sold(table: ProductTable, seller: str | None, contact: str | None) ->
     return "; or ".join(way for way in (seller, table.url) if way) or operator
 
 
-def seller_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
-    """Where keys are sold for a payment by x402: the route and the MCP endpoint of the first tool that sells them."""
+def seller_of(opened: Sequence[OpenBuilding], *, url: str, by: str) -> str | None:
+    """Where keys are sold for a payment: the route and the MCP endpoint of the first tool that sells them."""
     for one in opened:
         for name, operation in one.operations.items():
             if one.offers[name].access.sells:
                 twin = f"{operation.methods[0]} {url}{operation.path}"
-                return f"{twin}, paid by x402; over MCP the tool {operation.name} at {url}{one.mcp_path}"
+                return f"{twin}, paid by {by}; over MCP the tool {operation.name} at {url}{one.mcp_path}"
     return None
 
 
@@ -88,9 +87,3 @@ def _free_tier(tools: Sequence[ToolEntry]) -> str:
     if len(free) == len(tools):
         return "everything"
     return ", ".join(free) or "nothing"
-
-
-def payment_entry(pricing: Pricing) -> PaymentEntry:
-    """How calls are paid for, as callers see it."""
-    network = pricing.payee.network
-    return PaymentEntry(scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=pricing.payee.address)

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+
 from campus.catalog.server import OpenBuilding
 from campus.config import Config
 from campus.core import Core
 from campus.directory import Directory
 from campus.paywall.admission import Paywall
-from campus.pricing import Offer
+from campus.pricing import Offer, Seller
 from campus.site import SettingsT, Site, StateT
 from twins import Operation, RouteEntry
 
@@ -34,6 +36,8 @@ class PlanPart:
     feature without one adds nothing.
     """
 
+    seller: Seller | None = None
+    """What sells calls, where they can be paid for."""
     schemas: Mapping[str, Any] = {}
     """Schemas of the OpenAPI documents, by name."""
 
@@ -65,3 +69,7 @@ def made_parts(config: Config, opened: Sequence[OpenBuilding]) -> dict[str, Plan
     """The parts of the features that campus.toml opens, by their names."""
     makers = [(one, one.building.plans) for one in config.features()]
     return {one.name: plans(config, one.settings, opened) for one, plans in makers if plans is not None}
+
+
+async def unserved(scope: Scope, receive: Receive, send: Send) -> None:
+    """In place of an endpoint that is not open yet."""

@@ -5,22 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from starlette.types import Receive, Scope, Send
 
 from campus.building import Job
-from campus.catalog.entries import building_entry, payment_entry, product_entries, seller_of, trial_of
+from campus.catalog.entries import building_entry, product_entries, seller_of, trial_of
 from campus.catalog.loader import Installed, LoadedBuilding, load
 from campus.catalog.openapi import documents_of
-from campus.catalog.parts import PlanPart, made_parts
-from campus.catalog.pricing import open_pricing
+from campus.catalog.parts import PlanPart, made_parts, unserved
 from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, open_server
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
 from campus.jobs import Task
-from campus.payments.terms import Pricing
+from campus.pricing import Seller
 from campus.problems import EXPLANATIONS
-from campus.tasks import task_path
 from twins import ANY, RouteEntry, RouteTable
 
 
@@ -33,10 +30,9 @@ class Plan:
     products: tuple[ProductEntry, ...]
     directory: Directory
     documents: Mapping[str, dict[str, Any]]
-    pricing: Pricing | None = None
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
-    parts: Mapping[str, PlanPart] = field(default_factory=dict)
+    parts: dict[str, PlanPart] = field(default_factory=dict)
     """What features add, by their names."""
 
     @property
@@ -54,6 +50,11 @@ class Plan:
     def without(self, closed: LoadedBuilding) -> "Plan":
         """The plan in which this building of another server is closed."""
         return plan_of(self.config, [one for one in self.opened if one.name != closed.name], [*self.closed, closed])
+
+    @property
+    def seller(self) -> Seller | None:
+        """What sells calls, where they can be paid for."""
+        return seller_among(self.parts.values())
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -157,26 +158,28 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_routes(opened, closed, parts.values())
     _check_jobs(opened)
     _check_problems(config, opened)
-    pricing = open_pricing(config, opened)
-    seller = seller_of(opened, url=config.url) if pricing else None
-    products = tuple(product_entries(config.products, seller, config.discovery.contact))
-    payment = payment_entry(pricing) if pricing else None
-    trial = trial_of(opened, url=config.url)
-    directory = Directory(config.server.name, config.url, products, payment, trial)
+    seller = seller_among(parts.values())
+    sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
+    products = tuple(product_entries(config.products, sold_at, config.discovery.contact))
+    directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
     for part in parts.values():
         part.enter(directory)
     for one in opened:
-        directory.add(building_entry(one, url=config.url, products=products, per_call=pricing is not None))
+        directory.add(building_entry(one, url=config.url, products=products, per_call=seller is not None))
     return Plan(
         config,
         tuple(opened),
         products,
         directory,
-        documents_of(config, opened, pricing, tuple(parts.values())),
-        pricing,
+        documents_of(config, opened, tuple(parts.values())),
         tuple(closed),
         parts,
     )
+
+
+def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
+    """The first seller of these parts."""
+    return next((part.seller for part in parts if part.seller is not None), None)
 
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:
@@ -191,8 +194,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     for entry in entries:
         if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
             raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")
-    endpoints = [RouteEntry((ANY,), mcp_path_of(one), _unserved, f"the MCP endpoint of {one.name}") for one in loaded]
-    descriptions = RouteEntry(("GET",), "/v1/{building}", _unserved, "campus's description of a building")
+    endpoints = [RouteEntry((ANY,), mcp_path_of(one), unserved, f"the MCP endpoint of {one.name}") for one in loaded]
+    descriptions = RouteEntry(("GET",), "/v1/{building}", unserved, "campus's description of a building")
     try:
         RouteTable([*endpoints, descriptions, *entries])
     except ValueError as error:
@@ -203,15 +206,9 @@ def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
     """Every route that buildings use."""
     for one in opened:
         for operation in one.operations.values():
-            yield RouteEntry(operation.methods, operation.path, _unserved, f"the tool {operation.name} ({one.name})")
-        if one.has_tasks:
-            yield RouteEntry(("GET", "DELETE"), task_path(one.name), _unserved, f"the background tasks of {one.name}")
+            yield RouteEntry(operation.methods, operation.path, unserved, f"the tool {operation.name} ({one.name})")
         for page in one.loaded.building.pages:
-            yield RouteEntry(tuple(page.methods), page.path, _unserved, f"a page of {one.name}")
-
-
-async def _unserved(scope: Scope, receive: Receive, send: Send) -> None:
-    """In place of an endpoint that is not open yet."""
+            yield RouteEntry(tuple(page.methods), page.path, unserved, f"a page of {one.name}")
 
 
 def _check_jobs(opened: Sequence[OpenBuilding]) -> None:

@@ -62,11 +62,6 @@ def commands() -> App:
     add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
     app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
-    app.command(
-        "campus.cli.ledger:app",
-        name="ledger",
-        help="What was offered and paid: list, sum, export, funnel, reconcile with the chain, accept unproven payments.",
-    )
     return app
 
 

@@ -57,7 +57,7 @@ def restore(
     at = utc_text(manifest.at)
     print(f"restored {', '.join(manifest.parts)} as of {at}", file=sys.stderr)
     print(f"revoke again what was revoked since {at}, and issue again what was issued; then start the server", file=sys.stderr)
-    if settings.payments:
+    if settings.sells_calls:
         since = f"campus ledger reconcile --since {manifest.at:%Y-%m-%d}"
         print(f"`{since}` lists what was paid since and is not in the backup; make up for it with `campus key issue`", file=sys.stderr)
     report(anyio.run(ask, config, "audit"), as_json=False)

@@ -1,6 +1,6 @@
 """The gate's reader and writer over MCP: calls from messages, refusals and stored answers as results."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -20,9 +20,8 @@ from campus.caller import Frame
 from campus.context import context_of
 from campus.paywall.gate import Gate
 from campus.paywall.results import body_of, refusal, result_of
-from campus.paywall.tasks import BackgroundTasks
 from campus.pricing import Offer
-from campus.steps import Answered
+from campus.steps import Answered, Entry
 from twins import (
     ArgumentChecker,
     McpCall,
@@ -104,10 +103,6 @@ class GatedMcpCall:
         return with_meta(result, answer.meta)
 
 
-AsTask = Callable[[GatedMcpCall], Awaitable[ToolResult | BaseModel]]
-"""Begins the task of a call, and returns it as MCP sends it; or the result of a call that was paid for before."""
-
-
 class ServedTools(Protocol):
     """A building's tools, as the catalog has them."""
 
@@ -137,13 +132,12 @@ class McpPaywall:
         synthetic: frozenset[str] = frozenset(),
         exposed: Collection[str] = (),
         states: RequestStateCodec | None = None,
-        tasks: BackgroundTasks | None = None,
-        as_task: AsTask | None = None,
+        entry: Entry | None = None,
         title: str | None = None,
         website: str | None = None,
         icons: Sequence[mcp_types.Icon] = (),
     ) -> None:
-        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `as_task` begins tasks.
+        """`synthetic` are the names of the tools of tool search and code mode, which call the others. `entry` takes the calls of tasks.
 
         `title` is that of campus.toml; `website` and `icons` are those of the service, for a server without its own.
         """
@@ -152,14 +146,13 @@ class McpPaywall:
         self.synthetic = synthetic
         self.exposed = exposed
         self.states = states
-        self.tasks = tasks
+        self.entry = entry
         self.title = title
         self.website = website
         self.icons = icons
         self.name = gate.site.name
         self.checkers = checkers
         self._gate = gate
-        self._as_task = as_task
 
     async def __call__(self, call: McpCall, *, checker: ArgumentChecker | None = None, is_task: bool = False) -> McpResult:
         """The result of the call, or its task. `checker` is that of a tool which only some callers are shown."""
@@ -167,7 +160,7 @@ class McpPaywall:
         checker = checker or self.checkers[call.operation.name]
         gated = GatedMcpCall(call, checker, self._gate.site.name)
         try:
-            return await (self._as_task(gated) if is_task and self._as_task else self._gate.passed(gated))
+            return await (self.entry.over_mcp(gated) if is_task and self.entry else self._gate.passed(gated))
         except ServerAnswers:
             context_of(scope).caller = None  # the server receives the request as if nothing had happened
             raise

@@ -155,7 +155,7 @@ class ServerGate(Middleware):
             kind = (context.message.get("ref") or {}).get("type") if isinstance(context.message, Mapping) else None
             if kind in COMPLETED and COMPLETED[kind] not in gate.exposed:
                 return mcp_types.CompleteResult(completion=mcp_types.Completion(values=[]))
-        elif context.method not in OPEN_METHODS and "methods" not in gate.exposed and not (gate.tasks and context.method in TASK_METHODS):
+        elif context.method not in OPEN_METHODS and "methods" not in gate.exposed and not (gate.entry and context.method in TASK_METHODS):
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=context.method)
         return await call_next(context)
 

@@ -42,11 +42,9 @@ class Storage(Protocol):
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         """A session on one snapshot, which its first statement takes; a write in it raises StorageError."""
-        ...
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
         """One transaction at a time: what it reads cannot change until it ends. Commits at the end, rolls back on an exception."""
-        ...
 
     def batch(
         self,
@@ -66,7 +64,6 @@ class Storage(Protocol):
         otherwise changes are lost. It should change them in one order: of two processes that wait for each other PostgreSQL ends one
         after a second, whose items are left to `apply`.
         """
-        ...
 
 
 async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> None:
@@ -89,15 +86,12 @@ class NoStorage:
         self._building = building
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """StorageError."""
         raise self._refusal()
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """StorageError."""
         raise self._refusal()
 
     def batch(self, apply: Apply[T, R], *, by_row: ByRow[T, R] | None = None) -> AbstractAsyncContextManager[Callable[[T], Awaitable[R]]]:
-        """StorageError."""
         raise self._refusal()
 
     def _refusal(self) -> StorageError:
@@ -126,11 +120,9 @@ class Connections(Protocol):
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
         """Run work in one transaction on the writer; `by_row`, beside such transactions of other processes."""
-        ...
 
     async def close(self) -> None:
         """Close every connection."""
-        ...
 
 
 class Database:
@@ -149,7 +141,6 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
-        """See Storage."""
         async with self._session(self._connections.readers, reading=True) as session:
             yield session
             if session.new or session.dirty or session.deleted:
@@ -157,7 +148,6 @@ class Database:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
-        """See Storage."""
         async with self._turn(), self._session(self._connections.writer, reading=False) as session:
             yield session
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -165,7 +155,6 @@ class Database:
                 await session.commit()
 
     def batch(self, apply: Apply[T, R], *, by_row: ByRow[T, R] | None = None) -> "Batch[T, R]":
-        """See Storage."""
         return Batch(apply, self, by_row if self._connections.has_row_locks else None)
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:

@@ -28,48 +28,37 @@ class Backend(Protocol):
 
     def describe(self, name: str) -> str:
         """What to call the database of this name in a sentence."""
-        ...
 
     def place_of(self, name: str) -> str:
         """Where the database of this name is: its file, or its database, server and schema."""
-        ...
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
         """The newest migration that was run of each history; changes nothing. None where there are no tables."""
-        ...
 
     async def upgrade(self, name: str, history: History) -> None:
         """Run the steps that are due, creating the database when it is missing."""
-        ...
 
     def connections(self, name: str) -> Connections:
         """Its connections, which are opened at the first use."""
-        ...
 
     @property
     def has_several_servers(self) -> bool:
         """Whether `watch` is to run for as long as the databases are open."""
-        ...
 
     async def watch(self) -> None:
         """Follow the servers: which of them takes writes."""
-        ...
 
     async def findings(self) -> Sequence[str]:
         """Why nothing can be written, or what was written may be lost, a sentence each."""
-        ...
 
     async def backup(self, target: str, *, release: str) -> None:
         """Write everything into one file or object."""
-        ...
 
     async def restore(self, source: str, *, accept: Callable[[Manifest], None], replace: bool) -> Manifest:
         """Put back what a backup holds; `accept` raises StorageError for one that is not to be restored."""
-        ...
 
     def backup_note(self) -> str | None:
         """A sentence when the last backup is missing or old, as far as that is known."""
-        ...
 
 
 class Databases:

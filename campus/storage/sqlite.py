@@ -42,11 +42,9 @@ class SqliteBackend:
         self._reading = reading
 
     def describe(self, name: str) -> str:
-        """What to call a building's database in a sentence."""
         return f"the database {self._path(name)}"
 
     def place_of(self, name: str) -> str:
-        """The path of a building's file."""
         return str(self._path(name))
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
@@ -61,12 +59,10 @@ class SqliteBackend:
         return {name: there[place.database].get(place.version_table) for name, place in places.items()}
 
     async def upgrade(self, name: str, history: History) -> None:
-        """Run the steps that are due, creating the file when it is missing."""
         with translate_errors(self.describe(name)):
             await run_sync(_upgrade, self._path(name), history)
 
     def connections(self, name: str) -> SqliteConnections:
-        """The connections of a building's file, which are opened at the first use."""
         if not self._reading:
             return SqliteConnections(self._path(name))
         with translate_errors(self.describe(name)):
@@ -76,7 +72,6 @@ class SqliteBackend:
         """Nothing: this process is the only server."""
 
     async def findings(self) -> Sequence[str]:
-        """Why the directory cannot be written; empty while it can."""
         try:
             probe(self._folder)
         except StorageError as error:
@@ -112,7 +107,6 @@ class SqliteBackend:
             return restore_backup(file, self._folder, name=source, accept=accept, replace=replace, now=NOW())
 
     def backup_note(self) -> str | None:
-        """A sentence when the last backup is missing or old."""
         try:
             made_at = datetime.fromtimestamp((self._folder / LAST_BACKUP).stat().st_mtime, UTC)
         except OSError:

@@ -67,7 +67,6 @@ class SqliteConnections:
         return await self._batches.run(work)
 
     async def close(self) -> None:
-        """Close every connection."""
         await self.readers.dispose()
         await self.writer.dispose()
         await run_sync(self._batches.close)

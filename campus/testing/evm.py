@@ -42,7 +42,6 @@ class TesterNode:
         self._lock = threading.Lock()
 
     def answer(self, asked: Asked) -> Answered:
-        """Answer one call, or a batch of them."""
         if isinstance(asked.body, list):
             return Answered(200, [self._answer(call) for call in asked.body])
         return Answered(200, self._answer(asked.body))
@@ -154,7 +153,6 @@ def _plain(value: Any) -> Any:
 
 
 def anvil_program() -> str | None:
-    """The path of anvil: CAMPUS_ANVIL in the environment, else found on the PATH."""
     return os.environ.get("CAMPUS_ANVIL") or shutil.which("anvil")
 
 
@@ -177,7 +175,6 @@ def running_anvil() -> Iterator[str]:
 
 
 def _install_token(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Install the token at its address, as soon as the chain answers."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "anvil_setCode", "params": [usdc.ADDRESS, usdc.code()]}
     deadline = time.monotonic() + READY_SECONDS
     with httpx.Client(trust_env=False) as client:

@@ -13,7 +13,7 @@ import pytest
 from checkout.conftest import OpenPaidCampus
 from sqlmodel import select
 
-from campus.payments.tables import PaymentRow
+from campus.features.payments.tables import PaymentRow
 from campus.testing import Clock, Frame, Reply, TestCampus
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 
@@ -217,7 +217,7 @@ async def test_a_key_that_is_revoked_after_a_renewal_is_answered_is_not_charged(
         if resent:
             assert (await buyer.sends(payment, **wanted)).code == "payment_in_flight"
         else:
-            await buyer.campus.service.run_job("campus.reconcile_payments")
+            await buyer.campus.service.run_job("payments.reconcile_payments")
     assert facilitator.outcomes("settle")[-1] == "503", "it was not submitted again"
     assert await buyer.spent() == 0
 

@@ -23,7 +23,7 @@ from campus.config import config_model, read_config
 from campus.errors import ConfigError, JobFailed
 from campus.features.operator.configuration import shown_configuration
 from campus.features.operator.routes import operators_pages
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
 from tests import patient
 
@@ -457,7 +457,7 @@ async def test_payments_are_summed_drawn_and_accepted(storage_url: str) -> None:
         assert re.findall(r">(settled|unproven)</span></td><td class=\"number\">(\d+)<", page) == [("settled", "1"), ("unproven", "1")]
         accepted = await press(admin, "/payments/accept", page="/payments")
         assert "1 payment accepted" in accepted.text
-        assert await campus.service.payments.overdue() == []  # type: ignore[union-attr]
+        assert await campus.service.feature("payments").unproven.overdue() == []  # type: ignore[union-attr]
         reconciled = await press(admin, "/payments/reconcile", page="/payments")
         assert (reconciled.status_code, 'role="alert"' in reconciled.text) == (409, True)
         assert "path-secret" not in page + reconciled.text

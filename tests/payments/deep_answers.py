@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import httpx
 
-from campus.payments.chain import Chain, Transfer
-from campus.payments.payment import Payment, Sale
-from campus.payments.setup import LazyFacilitator
+from campus.features.payments.chain import Chain, Transfer
+from campus.features.payments.payment import Payment, Sale
+from campus.features.payments.setup import LazyFacilitator
 from tests import patient
 from twins import Problem
 

@@ -29,8 +29,8 @@ from serving import Served, serving
 from sqlalchemy import Connection, text
 from sqlmodel import select
 
-from campus.payments.ledger import CHARGED
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.ledger import CHARGED
+from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 from campus.testing.payments import Chain, Facilitator, Payer, headers_of
@@ -199,7 +199,7 @@ class Scene:
         deadline = time.monotonic() + RECONCILED_WITHIN
         while not set(self.states().values()) <= {"settled", "released"}:
             assert time.monotonic() < deadline, self.states()
-            campus.command("run", "campus.reconcile_payments")
+            campus.command("run", "payments.reconcile_payments")
             time.sleep(1)
 
     def runs(self) -> Counter[int]:

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -12,16 +13,17 @@ from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.config_tables import PaymentsTable
+from campus.features.payments import opened as jobs
+from campus.features.payments.audit import Findings
+from campus.features.payments.feature import PaymentsTable
+from campus.features.payments.ledger import CHARGED
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
+from campus.features.payments.reservations import LEASE
+from campus.features.payments.settlement import ChainTimeouts
+from campus.features.payments.setup import Payments, Timing, open_payments
+from campus.features.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.wire import PAYMENT_META, payment_in_meta
 from campus.keys.keyring import KeyRing
-from campus.payments.findings import Findings
-from campus.payments.ledger import CHARGED
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer
-from campus.payments.reservations import LEASE
-from campus.payments.settlement import ChainTimeouts
-from campus.payments.setup import Payments, Timing, open_payments
-from campus.payments.tables import LedgerRow, PaymentRow
-from campus.payments.wire import PAYMENT_META, payment_in_meta
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.leases import Lease
@@ -189,7 +191,7 @@ class Seller:
 
     async def job(self, name: str) -> None:
         """Run one of the jobs of payments."""
-        await next(task for task in self.payments.tasks if task.name == name).run()
+        await getattr(jobs, name)(SimpleNamespace(state=self.payments, storage=self.storage))
 
     async def events(self, payment: Payment) -> list[str]:
         """What the ledger has of the payer's payments of this seller, in order."""

@@ -12,9 +12,9 @@ import pytest
 from eth_utils.crypto import keccak
 
 from campus.errors import JobFailed
-from campus.payments import chain as rules
-from campus.payments.chain import Chain, Transfer, judge, proves, uses_nonce
-from campus.payments.node import Log, Receipt
+from campus.features.payments import chain as rules
+from campus.features.payments.chain import Chain, Transfer, judge, proves, uses_nonce
+from campus.features.payments.node import Log, Receipt
 from campus.testing.payments import Chain as LocalChain
 from campus.testing.payments import Wallet, new_wallet
 from tests import patient

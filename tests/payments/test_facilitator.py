@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from x402.schemas import SettleResponse
 
-from campus.payments.facilitator import outcome_of
+from campus.features.payments.facilitator import outcome_of
 
 PAYER, TRANSACTION = "0x" + "Ab" * 20, "0x" + "Cd" * 32
 PAYMENT = {"payer": PAYER.lower(), "network": "eip155:8453"}

@@ -20,13 +20,13 @@ import pytest
 from payments.seller import PRICE, Seller, open_seller, read
 from sqlmodel import select
 
+from campus.features.payments.audit import Findings
+from campus.features.payments.node import Node, RpcUnavailable
+from campus.features.payments.payment import Payment, Sale, StoredAnswer
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeySale
 from campus.outbound.http_clients import MOST_BYTES, BoundedClient, certificate_authorities
-from campus.payments.findings import Findings
-from campus.payments.node import Node, RpcUnavailable
-from campus.payments.payment import Payment, Sale, StoredAnswer
 from campus.testing.payments import (
     Chain,
     Facilitator,

@@ -170,7 +170,7 @@ async def test_a_task_that_the_facilitator_failed_to_charge_is_completed_once_it
         with anyio.fail_after(patience(90)):
             while await lab.earned() == 0:
                 clock.move(timedelta(seconds=11))  # what a call held is left
-                await lab.campus.service.run_job("campus.reconcile_payments")
+                await lab.campus.service.run_job("payments.reconcile_payments")
                 await anyio.sleep(0.5)
         answer = await lab.ended(begun)
         assert (answer.json(), receipt_of(answer)["success"]) == ({"sample": 1}, True)

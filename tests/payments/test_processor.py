@@ -9,7 +9,7 @@ import anyio
 import pytest
 from payments.seller import PRICE, URL, Seller, read
 
-from campus.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
+from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
 from campus.testing.payments import Chain, new_wallet
 from twins import Problem
 
@@ -121,10 +121,10 @@ async def test_an_answer_that_is_asked_for_again_and_again_is_one_ledger_row_per
 async def test_old_answers_are_deleted_and_their_payments_are_not(seller: Seller) -> None:
     payment = seller.pay()
     await seller.sell(payment)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).answer is not None
     seller.clock.ahead = timedelta(days=2)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).answer is None
     assert (await seller.refusal(payment)).code == "payment_already_used"
 
@@ -134,10 +134,10 @@ async def test_a_clock_that_is_wrong_for_a_while_deletes_no_answer(seller: Selle
     await seller.sell(payment)
     for wrong in (timedelta(days=400), timedelta()):
         seller.clock.wrong = wrong
-        await seller.job("campus.wipe_answers")
+        await seller.job("wipe_answers")
     assert (await seller.sell(payment)).replayed
     seller.clock.ahead = timedelta(hours=2)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).answer is None
 
 
@@ -150,10 +150,10 @@ async def test_a_payment_that_bought_nothing_is_deleted_a_day_after_its_end(sell
 
     assert (await seller.refusal(payment, run=fail)).code == "no_list_yet"
     seller.clock.ahead = timedelta(hours=23)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).state == "released"
     seller.clock.ahead = timedelta(hours=25)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert await seller.rows() == []
 
 
@@ -308,7 +308,7 @@ async def test_a_secret_answer_is_stored_encrypted_and_only_its_key_decrypts_it(
 async def test_after_its_answer_is_deleted_the_same_idempotency_key_buys_again(seller: Seller) -> None:
     await seller.sell(seller.pay(), keyed(seller, KEY))
     seller.clock.ahead = timedelta(hours=24, seconds=1)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert [(row.answer, row.purchase, row.client) for row in await seller.rows()] == [(None, None, None)]
     assert await seller.payments.processor.recall(keyed(seller, KEY)) is None
     sold = await seller.sell(seller.pay(valid_before=int(seller.clock().timestamp()) + 200), keyed(seller, KEY))
@@ -343,6 +343,6 @@ async def test_without_a_key_a_payment_finds_its_answer_only_from_the_address_th
     codes.append((await seller.refusal(payment, there)).code)
     assert codes == ["payment_used_elsewhere"] * 2
     seller.clock.ahead = timedelta(minutes=16)
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).client is None
     assert (await seller.refusal(payment, there)).code == "payment_already_used"

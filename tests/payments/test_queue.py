@@ -11,8 +11,8 @@ import pytest
 from payments.seller import Seller
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from campus.payments.payment import Payment
-from campus.payments.queue import PaymentQueue, QueueLimits
+from campus.features.payments.payment import Payment
+from campus.features.payments.queue import PaymentQueue, QueueLimits
 from campus.storage import Storage
 from campus.testing.payments import new_wallet
 from twins import Problem
@@ -177,8 +177,8 @@ async def test_a_worthless_payment_sent_many_times_at_once_reads_and_writes_litt
 
 async def test_worthless_payments_write_nothing_and_beyond_the_share_of_their_address_read_nothing(seller: Seller) -> None:
     nobody, storage, processor = new_wallet(), CountedStorage(seller.storage), seller.payments.processor
-    processor._queue = PaymentQueue(QueueLimits(calls_per_client=20))
-    processor._reservations._storage = storage  # type: ignore[assignment]  # it has no batches, which are not used there
+    processor.queue = PaymentQueue(QueueLimits(calls_per_client=20))
+    processor.reservations._storage = storage  # type: ignore[assignment]  # it has no batches, which are not used there
     payments = [seller.pay(by=nobody) for _ in range(25)]
     found = await send_at_once(seller, payments)
     assert found.pop("too_many_payments") == 5

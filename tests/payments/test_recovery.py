@@ -11,11 +11,11 @@ from payments.seller import PRICE, Seller, open_seller
 from sqlalchemy import update
 from sqlmodel import col
 
-from campus.payments.findings import Findings
-from campus.payments.payment import PaidAnswer, Payment, StoredAnswer
-from campus.payments.reservations import Leases, Reservations
-from campus.payments.settlement import ChainTimeouts
-from campus.payments.tables import PaymentRow
+from campus.features.payments.audit import Findings
+from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer
+from campus.features.payments.reservations import Leases, Reservations
+from campus.features.payments.settlement import ChainTimeouts
+from campus.features.payments.tables import PaymentRow
 from campus.storage.leases import Lease
 from campus.testing.listener import Answered, Asked, Listener
 from campus.testing.payments import new_wallet, open_chain, open_facilitator, open_relay
@@ -32,7 +32,7 @@ REFUSED = {"success": False, "errorReason": "insufficient_funds", "transaction":
 async def die_in_the_tool(seller: Seller, payment: Payment) -> None:
     """Reserve, and stop."""
     processor = seller.payments.processor
-    assert await processor._reservations.reserve(payment, seller.sale()) is not None
+    assert await processor.reservations.reserve(payment, seller.sale()) is not None
 
 
 async def die_before_settling(seller: Seller, payment: Payment) -> None:
@@ -40,7 +40,7 @@ async def die_before_settling(seller: Seller, payment: Payment) -> None:
     await die_in_the_tool(seller, payment)
     row = await seller.row(payment)
     signed = (await seller.payments.facilitator.loaded()).signed(payment, seller.sale())
-    await seller.payments.processor._reservations.store(row.id, await seller.run(row.id), seller.sale(), signed)
+    await seller.payments.processor.reservations.store(row.id, await seller.run(row.id), seller.sale(), signed)
 
 
 async def die_after_settling(seller: Seller, payment: Payment) -> None:
@@ -212,7 +212,7 @@ async def test_a_payment_whose_process_stopped_after_settling_is_found_by_a_rese
 async def test_a_resend_waits_for_the_lease_of_a_dead_process(seller: Seller) -> None:
     payment = seller.pay()
     await die_after_settling(seller, payment)
-    reservations, found, happened = seller.payments.processor._reservations, anyio.Event(), list[str]()
+    reservations, found, happened = seller.payments.processor.reservations, anyio.Event(), list[str]()
     find = reservations.find
 
     async def found_twice(*arguments: Any) -> Any:
@@ -260,7 +260,7 @@ async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(
     late = await seller.row(payment)
     seller.clock.ahead = LATER
     sold = await other_seller.sell(payment)
-    again = await seller.payments.processor._settlement.settle(late, sold.answer, payment, seller.sale())
+    again = await seller.payments.processor.settlement.settle(late, sold.answer, payment, seller.sale())
     assert again.receipt == sold.receipt
     assert await seller.income() == before + PRICE
     assert [seller.bought.settled, other_seller.bought.settled] == [[], [late.id]]
@@ -271,7 +271,7 @@ async def test_a_process_that_hung_before_it_charged_finds_that_another_charged(
 async def test_a_process_that_comes_too_late_neither_releases_nor_doubts_a_charge(seller: Seller) -> None:
     payment = seller.pay()
     await seller.sell(payment)
-    row, reservations = await seller.row(payment), seller.payments.processor._reservations
+    row, reservations = await seller.row(payment), seller.payments.processor.reservations
     assert await reservations.release(row.id, "refused", "late") is None
     assert await reservations.doubt(row, "late") is None
     assert await reservations.settle(row.id, "0x" + "77" * 32, block=None) is None
@@ -305,11 +305,11 @@ async def test_the_lease_of_a_running_call_is_renewed_before_it_ends(seller: Sel
         seller.clock.ahead += timedelta(seconds=seconds)
 
     payment = seller.pay()
-    leases = Leases(seller.storage, process="one", now=seller.clock, sleep=sleep)
+    leases = Leases(seller.storage, process="one", now=seller.clock)
     row = await Reservations(seller.storage, leases, seller.bought, now=seller.clock).reserve(payment, seller.sale())
     assert row is not None
     with leases.kept(row), pytest.raises(Enough):
-        await leases.keep()
+        await leases.lease.keep(leases.renew, of="payments", sleep=sleep)
     assert sum(waits) > 60
 
 
@@ -338,14 +338,14 @@ async def test_a_lease_that_was_lost_is_not_renewed_and_not_ended(seller: Seller
     for winner in (seller, other_seller):
         payment = seller.pay()
         await die_before_settling(seller, payment)
-        lost, leases = await seller.row(payment), seller.payments.processor._reservations.leases
+        lost, leases = await seller.row(payment), seller.payments.processor.reservations.leases
         with leases.kept(lost):
             seller.clock.ahead += LATER
-            taken = await winner.payments.processor._reservations.take_up(lost.id)
+            taken = await winner.payments.processor.reservations.take_up(lost.id)
             assert taken is not None
             seller.clock.ahead += timedelta(seconds=2)
             await leases.renew()
-        assert await seller.payments.processor._reservations.doubt(lost, "late") is None
+        assert await seller.payments.processor.reservations.doubt(lost, "late") is None
         row = await seller.row(payment)
         assert (row.holder, row.lease_until, row.reason) == (
             taken.holder,
@@ -363,7 +363,7 @@ async def test_a_late_refusal_neither_releases_a_payment_nor_ends_the_lease_that
             tasks.start_soon(seller.refusal, payment)
             await hold.reached(seconds=patience(30))
             seller.clock.ahead = LATER
-            taken = await other_seller.payments.processor._reservations.take_up((await seller.row(payment)).id)
+            taken = await other_seller.payments.processor.reservations.take_up((await seller.row(payment)).id)
             assert taken is not None
             hold.release()
     row = await seller.row(payment)
@@ -465,7 +465,7 @@ async def test_a_round_looks_for_a_bounded_number_of_payments_those_that_waited_
         await die_in_the_tool(seller, payment)
         seller.clock.ahead += timedelta(seconds=1)
     seller.clock.ahead += LATER
-    found = await seller.payments.processor._reservations.overdue(seller.chain.network, most=2)
+    found = await seller.payments.processor.reservations.overdue(seller.chain.network, most=2)
     assert [row.nonce for row in found] == [payment.nonce for payment in payments[:2]]
 
 
@@ -530,7 +530,7 @@ async def test_a_payment_that_was_never_charged_is_released_once_it_expired_on_t
     seller.clock.ahead = timedelta(minutes=10)  # this machine's clock alone ends nothing
     assert [each.after for each in await seller.payments.reconciler.resolve()] == ["unknown"]
     assert seller.facilitator.outcomes("settle") == [], "it is not submitted after its time"
-    await seller.job("campus.wipe_answers")
+    await seller.job("wipe_answers")
     assert (await seller.row(payment)).signed is None
     await seller.chain.advance(400)
     seller.clock.ahead *= 2

@@ -9,8 +9,8 @@ from patience import patience
 from payments.seller import PRICE, Seller, read
 
 from campus.errors import StorageUnavailable
-from campus.payments.facilitator import X402Facilitator
-from campus.payments.payment import PaymentOutcome, StoredAnswer
+from campus.features.payments.facilitator import X402Facilitator
+from campus.features.payments.payment import PaymentOutcome, StoredAnswer
 from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +122,7 @@ async def test_terms_that_cannot_be_read_are_refused(seller: Seller) -> None:
 async def test_refusals_without_a_request_are_counted_together(seller: Seller) -> None:
     for _ in range(3):
         await seller.refusal(seller.pay(value=19_999))
-    await seller.job("campus.flush_ledger")
+    await seller.payments.ledger.flush()
     assert [(row.event, row.quantity) for row in await seller.ledger()] == [("refused", 3)]
     assert await seller.rows() == []
 
@@ -265,7 +265,7 @@ async def test_while_its_outcome_is_unknown_no_other_call_gets_the_payment(selle
 async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the_same_payment_again(
     seller: Seller, is_in_doubt: bool
 ) -> None:
-    before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor._reservations
+    before, payment, reservations = await seller.income(), seller.pay(), seller.payments.processor.reservations
     facilitator = await seller.payments.facilitator.loaded()
     if is_in_doubt:
         seller.facilitator.faults.settle_status_before = 500

@@ -10,9 +10,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from campus.errors import StorageFault
-from campus.payments.ledger import Ledger
-from campus.payments.setup import open_payments
-from campus.payments.tables import LedgerRow
+from campus.features.payments.ledger import Ledger
+from campus.features.payments.setup import open_payments
+from campus.features.payments.tables import LedgerRow
 from campus.testing.payments import Chain, open_facilitator
 from tests import forkserver
 

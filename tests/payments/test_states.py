@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.payments.payment import Payment, Sale
-from campus.payments.states import TRANSITIONS, mismatch_of, next_step, step_for
-from campus.payments.tables import PaymentRow
+from campus.features.payments.payment import Payment, Sale
+from campus.features.payments.states import TRANSITIONS, mismatch_of, next_step, step_for
+from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
 NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)

@@ -9,12 +9,12 @@ import pytest
 from payments.seller import PRICE, Seller, open_seller
 from sqlmodel import select
 
+from campus.features.payments.audit import Findings
+from campus.features.payments.payment import StoredAnswer
+from campus.features.payments.reconciler import CONFIRMATIONS
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeyEvent
-from campus.payments.findings import Findings
-from campus.payments.payment import StoredAnswer
-from campus.payments.reconciler import CONFIRMATIONS
 from campus.testing.payments import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
@@ -250,10 +250,10 @@ async def test_a_charge_that_appears_after_its_release_buys_what_it_paid_for_and
 
 async def test_the_daily_audit_says_what_reached_the_wallet_unclaimed(seller: Seller) -> None:
     await seller.sell(seller.pay())
-    await seller.job("campus.audit_payments")
+    await seller.job("audit_payments")
     assert await seller.payments.findings() == []
     await seller.chain.mint(seller.pay_to, 7)
-    await seller.job("campus.audit_payments")
+    await seller.job("audit_payments")
     [finding] = await seller.payments.findings()
     assert "no payment of this ledger claims (1, $0.000007)" in finding
     assert await seller.claimed() + 7 == await seller.income()

@@ -8,7 +8,7 @@ import pytest
 from commands import Command, command_of
 from serving import free_port, write_config
 
-from campus.payments.tables import LedgerRow
+from campus.features.payments.tables import LedgerRow
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
 

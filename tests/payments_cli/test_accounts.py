@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from campus.payments import ledger
-from campus.payments.ledger import Accounts, Funnel, Period, Revenue
-from campus.payments.tables import LedgerRow
+from campus.features.payments import ledger
+from campus.features.payments.ledger import Accounts, Funnel, Period, Revenue
+from campus.features.payments.tables import LedgerRow
 from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from campus.payments.tables import LedgerRow, PaymentRow
+from campus.features.payments.tables import LedgerRow, PaymentRow
 
 BASE = "eip155:8453"
 ALICE, BOB, OWN = "0x" + "aa" * 20, "0x" + "bb" * 20, "0x" + "cc" * 20

@@ -372,7 +372,7 @@ def test_a_second_server_on_the_same_data_is_refused_and_commands_work_beside_th
         assert first.key("shop")
         answer = command("serve", "--port", str(free_port()), "--config", str(first.config), environ=environ)
         assert answer.returncode == 2
-        assert "PostgreSQL" in answer.stderr
+        assert "name a database in [storage] url that several processes can share" in answer.stderr
 
 
 def test_a_building_of_ones_own_is_served_alone(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -11,10 +11,10 @@ from sqlalchemy import text
 from sqlmodel import select
 
 import campus.alerts.mailboxes
+import campus.features.payments.tables
+import campus.features.tasks.tables
 import campus.jobs.run
 import campus.keys.tables
-import campus.payments.tables
-import campus.tasks.tables
 from campus.catalog.loader import find, installed_buildings
 from campus.core import feature_tables
 from campus.errors import StorageError
@@ -36,8 +36,8 @@ CORE_TABLE_NAMES = {
     campus.jobs.run.JobRow.__tablename__,
     campus.alerts.mailboxes.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
-    campus.payments.tables.LedgerRow.__tablename__,
-    campus.tasks.tables.TaskRow.__tablename__,
+    campus.features.payments.tables.LedgerRow.__tablename__,
+    campus.features.tasks.tables.TaskRow.__tablename__,
 }
 
 SHOP = """

@@ -13,7 +13,7 @@ from mcp_types import TextContent
 from pydantic import BaseModel, ConfigDict
 
 from campus import Building, Problem, access, free, route
-from campus.payments.wire import LARGEST_PAYMENT
+from campus.features.payments.wire import LARGEST_PAYMENT
 from campus.testing import Frame, TestCampus, open_campus
 
 SENTINEL = "paid-for-and-delivered"

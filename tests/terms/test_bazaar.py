@@ -78,7 +78,7 @@ def example(extension: Mapping[str, Any]) -> Any:
 
 async def test_a_crawler_finds_the_arguments_of_every_tool_in_the_header_and_its_answer_in_the_body(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, http):
-        tools = list(campus.plan.pricing.paid_tools())  # type: ignore[union-attr]  # payments are on
+        tools = list(campus.plan.seller.paid_tools())  # type: ignore[union-attr]  # payments are on
         for paid_tool in tools:
             tool = paid_tool.operation.tool
             path = paid_tool.operation.path.format_map(ARGUMENTS)
@@ -107,8 +107,8 @@ async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
 
 async def test_catalogs_learn_of_which_service_a_tool_is_and_v1_clients_what_it_takes_and_answers(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, http):
-        assert campus.plan.pricing is not None
-        for paid_tool in campus.plan.pricing.paid_tools():
+        assert campus.plan.seller is not None
+        for paid_tool in campus.plan.seller.paid_tools():
             answer = await http.request(paid_tool.operation.methods[0], paid_tool.operation.path.format_map(ARGUMENTS))
             resource = json.loads(b64decode(answer.headers["payment-required"]))["resource"]
             found = _sanitize_resource_service_metadata(resource)
@@ -155,8 +155,8 @@ def extension_of(answer: httpx.Response) -> Any:
 
 async def test_over_mcp_less_is_shown_and_all_values_in_a_path_are_one_resource(tmp_path: Path) -> None:
     async with shipped(tmp_path) as (campus, _):
-        assert campus.plan.pricing is not None
-        for paid_tool in campus.plan.pricing.paid_tools():
+        assert campus.plan.seller is not None
+        for paid_tool in campus.plan.seller.paid_tools():
             extension = paid_tool.extensions["mcp"]["bazaar"]
             jsonschema.validate(extension["info"], extension["schema"])
             if shown := example(extension):

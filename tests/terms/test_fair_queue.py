@@ -11,7 +11,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from patience import patience
 from terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 
-from campus.payments.facilitator import X402Facilitator
+from campus.features.payments.facilitator import X402Facilitator
 from campus.testing import ORIGIN
 from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet
 from tests import patient

@@ -6,8 +6,8 @@ from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS
 
 from campus.errors import ConfigError
-from campus.payments.networks import NETWORKS, Network, id_of_legacy, network_of
-from campus.payments.terms import Payee
+from campus.features.payments.networks import NETWORKS, Network, id_of_legacy, network_of
+from campus.features.payments.terms import Payee
 from campus.pricing import Price
 
 

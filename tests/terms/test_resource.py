@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from terms.samples import make_seller
 
-from campus.payments.terms import LONGEST_QUERY, resource_of
+from campus.features.payments.terms import LONGEST_QUERY, resource_of
 from twins import Operation, Twins
 
 URL = "https://campus.example"

@@ -29,7 +29,7 @@ from x402.schemas import (
 from x402.schemas.v1 import PaymentRequiredV1
 
 from campus import Building, access, route
-from campus.payments.wire import TERMS_META
+from campus.features.payments.wire import TERMS_META
 from campus.testing import Frame, TestCampus, open_campus
 from tests import patient
 
@@ -203,8 +203,8 @@ async def test_every_402_that_was_shown_is_counted(frame: Frame) -> None:
     async with open_seller(frame) as campus:
         for _ in range(3):
             await campus.call("text_of", **DAY)
-        assert campus.service.payments is not None
-        assert campus.service.payments.ledger._counts["offered", "seller", "text_of", frame] == 3
+        assert campus.service.feature("payments") is not None
+        assert campus.service.feature("payments").ledger._counts["offered", "seller", "text_of", frame] == 3
 
 
 async def test_without_payments_no_answer_offers_one(frame: Frame) -> None:

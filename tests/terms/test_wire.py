@@ -11,7 +11,8 @@ from terms.samples import GARBAGE, PAY_TO, PAYER, TERMS, V1, V2, changed, header
 from x402.http.utils import decode_payment_response_header
 from x402.schemas import PaymentPayload, PaymentPayloadV1
 
-from campus.payments.wire import LARGEST_PAYMENT, idempotency_key_in, payment_in_headers, payment_in_meta, receipt_headers
+from campus.features.payments.wire import LARGEST_PAYMENT, payment_in_headers, payment_in_meta, receipt_headers
+from campus.idempotency_keys import idempotency_key_in
 from twins import Problem
 
 

@@ -8,7 +8,7 @@ import pytest
 from patience import patience
 from terms.paid_campus import PATH, PaidCampus, open_paid_campus
 
-from campus.payments.queue import QueueLimits
+from campus.features.payments.queue import QueueLimits
 from campus.testing import ORIGIN
 from campus.testing.payments import Payer, headers_of, new_wallet
 from tests import patient

@@ -1,4 +1,4 @@
-"""campus add NAME: installs a server of a package index in an environment of its own, tries it, and writes its table into campus.toml."""
+"""campus add NAME, campus add openapi URL: tries a server of a package index, or an API, and writes its table into campus.toml."""
 
 import os
 import re
@@ -29,6 +29,7 @@ from campus.pricing import Price
 from twins import is_read_only
 
 START_SECONDS = 60.0
+READ_SECONDS = 60.0
 PRICES = {True: "0.001", False: "0.005"}
 """What is suggested for a call of a tool that only reads, and of one that may change something, in US dollars."""
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
@@ -36,12 +37,6 @@ MCP_2 = re.compile(r"^mcp==[2-9]", re.MULTILINE)
 OF_MCP_1 = re.compile(r"\b(ImportError|ModuleNotFoundError|AttributeError|TypeError)\b")
 """How a server ends that was written for mcp 1 and does not say so in its requirements."""
 app = App(name="add", version_flags=[])
-app.command(
-    "campus.features.foreign_servers.add_openapi:openapi",
-    name="openapi",
-    help="Write the table of an API into campus.toml, whose operations become tools and routes, with a suggested price for each.\n\n"
-    "Its document is read, and no operation is called. No value of a secret is written.",
-)
 
 
 @app.default
@@ -83,9 +78,7 @@ def add(
     wanted = Package.parse(package)
     building = name or building_name(wanted.short_name)
     check_is_new(building, config)
-    if price is not None and free:
-        raise ConfigError("--free and --price contradict each other; give one of them")
-    price = None if price is None else read_price(price)
+    price = read_price(price, is_free=free)
     with ExitStack() as stack:
         if dry_run:
             folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -102,9 +95,11 @@ def add(
     print(*server.report(opened), sep="\n")
 
 
-def read_price(text: str) -> str:
+def read_price(text: str | None, *, is_free: bool) -> str | None:
+    if text is not None and is_free:
+        raise ConfigError("--free and --price contradict each other; give one of them")
     try:
-        return str(Price.parse(text))
+        return None if text is None else str(Price.parse(text))
     except ValueError as error:
         raise ConfigError(f"--price: {error}") from None
 
@@ -269,3 +264,53 @@ def tools_table(building: str, prices: Mapping[str, str | None]) -> str:
 def _row(tool: Tool, price: str | None) -> Mapping[str, object]:
     reads = "yes" if is_read_only(tool) else "no"
     return {"tool": tool.name, "reads only": reads, "price": price or "free", "about": summary_of(tool)[:60]}
+
+
+@app.command
+def openapi(
+    document: Annotated[str, Parameter(help="The OpenAPI document, 3.0 or 3.1, JSON or YAML: its address, or a file.")],
+    /,
+    *,
+    name: Annotated[str | None, Parameter(help="What to call the building; default: the API's title.")] = None,
+    base_url: Annotated[str | None, Parameter(help="Where the API is, if its document does not say so.")] = None,
+    header: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help='A header of each call, as "X-Api-Key: ${PETS_KEY}": campus.toml names the variable, not its value.'),
+    ] = (),
+    price: Annotated[str | None, Parameter(help="US dollars for a call of any operation, instead of what is suggested.")] = None,
+    free: Annotated[bool, Parameter(negative="", help="Everybody may call all of its operations.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Print what would be written.")] = False,
+    config: ConfigFile = CAMPUS_TOML,
+) -> None:
+    """Write the table of an API into campus.toml, whose operations become tools and routes, with a suggested price for each.
+
+    Its document is read, and no operation is called. No value of a secret is written.
+    """
+    price = read_price(price, is_free=free)
+    server: dict[str, object] = {"openapi": document if "://" in document else os.path.relpath(document, config.resolve().parent)}
+    server |= ({"base_url": base_url} if base_url else {}) | ({"headers": dict(map(_read_header, header))} if header else {})
+    opened = anyio.run(_opened_api, name or "api", server, config)
+    building = name or building_name(opened.server.name)
+    check_is_new(building, config)
+    prices = prices_of(opened, price, is_free=free)
+    table = f"\n[buildings.{building}]\nserver = {toml_value(server)}\n{tools_table(building, prices)}"
+    if dry_run:
+        print(table)
+        return
+    append_tables(config, table)
+    print(f"[buildings.{building}] is in {config}: {len(opened.tools)} tools. `campus serve` serves them at /v1/{building}/…")
+
+
+def _read_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not (name.strip() and colon and value.strip()):
+        raise ConfigError('--header is written as "X-Api-Key: ${PETS_KEY}"')
+    return name.strip(), value.strip()
+
+
+async def _opened_api(name: str, server: dict[str, object], path: Path) -> OpenBuilding:
+    """The building as campus serves it."""
+    tables = tomllib.loads(text_of(path))
+    config = config_of({"server": tables.get("server", {}), "buildings": {name: {"server": server}}}, path)
+    loaded = load(name, config.buildings[name], config.secrets, installed_buildings(), folder=config.folder, is_local=config.is_local)
+    return await open_server(loaded, per_call=True, seconds=READ_SECONDS)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from campus.addresses import is_web_address
 from campus.config import sentence_of
 from campus.errors import ConfigError, LoadError, TargetRefused
-from campus.features.foreign_servers.api_client import ApiClient, guarded_network
+from campus.features.foreign_servers.http_clients import ApiClient, guarded_network
 from campus.features.foreign_servers.watched import WatchedServer, reason_of
 from campus.observability import origin_of
 from twins import Problem, operation_of, resolve_reference, route

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from campus.errors import LoadError, one_line
 
@@ -64,40 +64,6 @@ class Package:
         return AFFIXES.sub("", name) or name
 
 
-class Environment(Protocol):
-    """A folder with a lock, and with what was installed from it."""
-
-    lock: Path
-
-    @property
-    def wanted(self) -> str | None:
-        """What the lock was made for; None if there is none."""
-        ...
-
-    def resolve(self, wanted: Sequence[str], *, bounds: Sequence[str] = ()) -> None:
-        """Choose the versions of what is wanted and of all that it needs, and write them into the lock, with hashes."""
-        ...
-
-    def install(self) -> None:
-        """Install what the lock says."""
-        ...
-
-    def commands(self, package: Package) -> Mapping[str, Path]:
-        """The commands that the package brings, by name."""
-        ...
-
-
-def environment_for(folder: Path, *, is_npm: bool, python: str | None = None) -> Environment:
-    """The environment of a folder, for a package of npm or of PyPI."""
-    return NodeEnvironment(folder) if is_npm else PythonEnvironment(folder, python)
-
-
-def locked_in(folder: Path) -> Sequence[Environment]:
-    """The environments below a folder whose locks are there."""
-    known = [environment_for(each, is_npm=is_npm) for each in sorted(folder.glob("*")) for is_npm in (True, False)]
-    return [one for one in known if one.lock.is_file()]
-
-
 class PythonEnvironment:
     """A virtual environment: made by uv where it is installed, else by venv and pip. Its lock is a file of requirements with hashes."""
 
@@ -112,7 +78,7 @@ class PythonEnvironment:
 
     @property
     def wanted(self) -> str | None:
-        """What its first line says."""
+        """What the lock was made for; None if there is none."""
         return self._first_line["wanted"] if self._first_line else None
 
     @property
@@ -120,7 +86,7 @@ class PythonEnvironment:
         return FIRST_LINE.match(self.lock.read_text(encoding="utf-8")) if self.lock.is_file() else None
 
     def resolve(self, wanted: Sequence[str], *, bounds: Sequence[str] = ()) -> None:
-        """With uv for every platform; pip knows the files of this one only."""
+        """Write the versions of what is wanted, and of all that it needs, into the lock: by uv for every platform, by pip for this one."""
         self._make()
         if self._uv:
             options = ("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet")
@@ -145,7 +111,7 @@ class PythonEnvironment:
         _run(self._folder, words)
 
     def commands(self, package: Package) -> Mapping[str, Path]:
-        """Its console scripts."""
+        """The commands that the package brings, by name."""
         places = [str(each) for each in self._home.glob("lib/python*/site-packages")]
         found = next(iter(Distribution.discover(name=package.name, path=places)), None)
         scripts = found.entry_points.select(group="console_scripts") if found else ()
@@ -180,7 +146,6 @@ class NodeEnvironment:
 
     @property
     def wanted(self) -> str | None:
-        """What its package.json says."""
         return self._package["description"] if self.lock.is_file() else None
 
     @property
@@ -197,11 +162,9 @@ class NodeEnvironment:
         self._run("install", *options, *wanted, *bounds)
 
     def install(self) -> None:
-        """Exactly what the lock says."""
         self._run("ci")
 
     def commands(self, package: Package) -> Mapping[str, Path]:
-        """What the package has in `bin`."""
         dependencies = self._package["dependencies"]
         name = package.name if package.name in dependencies else next(iter(dependencies))
         modules = self._folder / "node_modules"
@@ -213,6 +176,20 @@ class NodeEnvironment:
         if not (npm := shutil.which("npm")):
             raise LoadError("there is no npm, which installs such a server; install Node.js")
         _run(self._folder, [npm, *words, "--no-audit", "--no-fund", "--loglevel=error"])
+
+
+Environment = PythonEnvironment | NodeEnvironment
+
+
+def environment_for(folder: Path, *, is_npm: bool, python: str | None = None) -> Environment:
+    """The environment of a folder, for a package of npm or of PyPI."""
+    return NodeEnvironment(folder) if is_npm else PythonEnvironment(folder, python)
+
+
+def locked_in(folder: Path) -> Sequence[Environment]:
+    """The environments below a folder whose locks are there."""
+    known = [environment_for(each, is_npm=is_npm) for each in sorted(folder.glob("*")) for is_npm in (True, False)]
+    return [one for one in known if one.lock.is_file()]
 
 
 def _pinned(entry: Mapping[str, Any]) -> str:

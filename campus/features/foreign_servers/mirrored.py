@@ -137,12 +137,10 @@ class ForeignComponents(ProxyProvider):
         return LoadError(f"{self._upstream.subject} sends more than {most}; raise answer_limit, or hide tools there")
 
     async def refresh(self) -> None:
-        """Store what the server says now."""
         self.described = await self.describe()
         self._tools = tuple(map(self._tool_of, self.described.tools))
 
     async def has_changed(self) -> bool:
-        """True if the server says something else than was stored."""
         return self.described is None or (await self.describe()).in_order() != self.described.in_order()
 
     async def _list_tools(self) -> Sequence[Tool]:
@@ -203,7 +201,6 @@ class ForeignComponents(ProxyProvider):
     async def complete(
         self, reference: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> Any:
-        """The server's own completions."""
         with reaching(self._upstream):
             async with await self._get_client() as client:
                 return await client.complete(reference, argument.model_dump(), context.arguments if context else None)

@@ -15,7 +15,7 @@ from campus.addresses import is_web_address
 from campus.config import ANSWER_LIMIT, sentence_of
 from campus.errors import ConfigError
 from campus.features.foreign_servers import bounded_lines
-from campus.features.foreign_servers.bounds import bounded_clients
+from campus.features.foreign_servers.http_clients import bounded_clients
 from campus.features.foreign_servers.mirrored import UNKNOWN, ForeignComponents, mirrored
 from campus.features.foreign_servers.sessions import ForeignTransport
 from campus.features.foreign_servers.stderr import LabelledStderr, given_secrets

@@ -47,7 +47,7 @@ class LabelledStderr:
         self._building = building
         self.secrets: Sequence[str] = ()
         """What is never logged."""
-        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._end: int | None = None
 
     def fileno(self) -> int:
@@ -57,17 +57,12 @@ class LabelledStderr:
             Thread(target=self._relay, args=(read,), daemon=True, name=f"stderr of {self._building}").start()
         return self._end
 
-    @property
-    def last_lines(self) -> Sequence[str]:
-        """What the command wrote last, without secrets."""
-        return tuple(self._last)
-
     def _relay(self, read: int) -> None:
         with open(read, encoding="utf-8", errors="replace") as lines:
             while line := lines.readline(LONGEST_LINE):
                 if text := line.strip():
                     line = self._without_secrets(text)
-                    self._last.append(one_line(line, longest=LONGEST_SHOWN))
+                    self.last_lines.append(one_line(line, longest=LONGEST_SHOWN))
                     log.info("stderr", extra={"building": self._building, "line": line})
 
     def _without_secrets(self, line: str) -> str:

@@ -48,7 +48,7 @@ def checklist(config: Config, *, backup_note: str | None, is_postgres: bool) -> 
         ),
         _point(
             "Payments",
-            "x402, to your wallet" if config.payments else config.products and not without_url and "the pages that your products name",
+            "x402, to your wallet" if config.sells_calls else config.products and not without_url and "the pages that your products name",
             "Keys are sold by {}.",
             "Add `[payments]`, or give each product the `url` of a page that sells it"
             + (f": {', '.join(without_url)} cannot be bought." if without_url else "; there is no `[products.NAME]` yet."),

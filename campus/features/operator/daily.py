@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from campus.payments.ledger import Revenue
+from campus.features.payments.ledger import Revenue
 from campus.pricing import Price
 
 DAYS_SHOWN = 30

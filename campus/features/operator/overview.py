@@ -22,10 +22,11 @@ from campus.features.audit_log.log import last_acts
 from campus.features.audit_log.tables import AuditRow
 from campus.features.operator.checklist import Point, checklist
 from campus.features.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
+from campus.features.payments.feature import payments_table
+from campus.features.payments.ledger import Accounts, Period
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages
-from campus.payments.ledger import Accounts, Period
 
 ENDING_SOON = timedelta(days=7)
 ACTS_SHOWN, ACTS_BACK = 12, timedelta(days=30)
@@ -161,7 +162,7 @@ async def calls_by_day(campus: Campus) -> Daily:
 
 async def income_by_day(campus: Campus) -> Sequence[Income]:
     """The income of the last 30 days, without that from the operator's own wallets."""
-    config, today = campus.plan.config.payments, campus.core.now().date()
+    config, today = payments_table(campus.plan.config), campus.core.now().date()
     accounts = Accounts(campus.core.storage, own_wallets=config.own_wallets if config else ())
     return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
 

@@ -13,9 +13,10 @@ from starlette.responses import Response
 from campus.app import Campus
 from campus.errors import CampusError
 from campus.features.operator.overview import done, income_by_day, read_sections, rendered
+from campus.features.payments.feature import payments_table
+from campus.features.payments.ledger import Accounts, Funnel, Period
+from campus.features.payments.setup import Payments
 from campus.layout.renderer import Pages
-from campus.payments.ledger import Accounts, Funnel, Period
-from campus.payments.payment import PaymentService
 from campus.pricing import Price
 
 ENTRIES_SHOWN = 30
@@ -31,8 +32,8 @@ class PaymentPages:
 
     async def show(self, request: Request, form: Mapping[str, str], refused: str | None = None, **shown: Any) -> Response:
         """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
-        config = self.campus.plan.config.payments
-        service = self.campus.payments
+        config = payments_table(self.campus.plan.config)
+        service = self.campus.feature("payments")
         accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
         today = self.campus.core.now().date()
 
@@ -43,7 +44,7 @@ class PaymentPages:
             return tuple(reversed(await accounts.last(ENTRIES_SHOWN, Period())))
 
         async def overdue() -> object:
-            return await service.overdue() if service else ()
+            return await service.unproven.overdue() if service else ()
 
         async def findings() -> object:
             return await service.findings() if service else ()
@@ -60,7 +61,7 @@ class PaymentPages:
         return rendered(self.pages, "payments.html", request, refused, **sections, **more)
 
     async def accept_unproven(self, request: Request, form: Mapping[str, str]) -> Response:
-        accepted, refused = await done(lambda: self._payment_service().accept_unproven())
+        accepted, refused = await done(lambda: self._payment_service().unproven.accept())  # noqa: PLW0108  # without [payments] the first call raises
         return await self.show(request, {}, refused, accepted=accepted)
 
     async def reconcile(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -74,10 +75,11 @@ class PaymentPages:
             return await self.show(request, {}, late)
         return await self.show(request, {}, refused, reconciled=reconciled)
 
-    def _payment_service(self) -> PaymentService:
-        if self.campus.payments is None:
+    def _payment_service(self) -> Payments:
+        found: Payments | None = self.campus.feature("payments")
+        if found is None:
             raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
-        return self.campus.payments
+        return found
 
 
 def funnel_of(days: Sequence[Funnel]) -> list[Funnel]:

@@ -92,7 +92,6 @@ class PostgresConnections:
             connection.exec_driver_sql(_lock_of(name, shared=connection.get_execution_options().get("by_row", False)))
 
     async def transact(self, work: Callable[[Connection], R], *, by_row: bool = False) -> R:
-        """Run work in one transaction on the writer, which its first statement begins."""
         async with (self._by_row if by_row else self.writer).connect() as connection:
             result = await connection.run_sync(work)
             await connection.commit()
@@ -117,11 +116,9 @@ class PostgresBackend:
         self._server = f"the database {self._place}"
 
     def describe(self, name: str) -> str:
-        """What to call a building's schema in a sentence."""
         return f"the schema {name} of {self._server}"
 
     def place_of(self, name: str) -> str:
-        """The database, its server, and a building's schema."""
         return f"{self._place}, schema {name}"
 
     async def versions_of(self, names: Sequence[str]) -> Mapping[str, Version | None]:
@@ -136,7 +133,6 @@ class PostgresBackend:
             await run_sync(anyio.run, self._connected, name, partial(_upgrade, name=name, history=history), None)
 
     def connections(self, name: str) -> PostgresConnections:
-        """The connections of a building's schema, which are opened at the first use."""
         return PostgresConnections(self._url, name, self._hosts, description=self.describe(name))
 
     @property
@@ -166,17 +162,14 @@ class PostgresBackend:
         return [f"{self._server}: {sentence}" for sentence in lossy]
 
     async def backup(self, target: str, *, release: str) -> None:
-        """Raises StorageError, which names the command pg_dump."""
         command = self._command("pg_dump", "--format=custom", f"--file={target}")
         raise StorageError(f"campus backs up SQLite only; for PostgreSQL run: {command}")
 
     async def restore(self, source: str, *, accept: Callable[[Manifest], None], replace: bool) -> Manifest:
-        """Raises StorageError, which names the command pg_restore."""
         command = self._command("pg_restore", "--exit-on-error", "--single-transaction", source)
         raise StorageError(f"campus restores SQLite only; for PostgreSQL stop all processes, make an empty database, and run: {command}")
 
     def backup_note(self) -> str | None:
-        """None: campus does not make PostgreSQL's backups."""
         return None
 
     def _versions_of(self, connection: Connection, *, names: Sequence[str]) -> Mapping[str, Version | None]:

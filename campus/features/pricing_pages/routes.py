@@ -16,12 +16,12 @@ from campus.building import Building
 from campus.catalog.plan import Plan
 from campus.config import ProductTable
 from campus.directory import BuildingEntry
+from campus.features.payments.receipts import receipts_of
+from campus.features.payments.states import not_sold
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.keys.repository import other_product
 from campus.layout.renderer import Link
-from campus.payments.receipts import receipts_of
-from campus.payments.states import not_sold
 from campus.paywall.admission import ALL
 from campus.pricing import Price
 from campus.site import Site

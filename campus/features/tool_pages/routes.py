@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from campus.building import Building
 from campus.caller import ABSENT
+from campus.catalog.authors import task_path
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
 from campus.context import context_of
@@ -36,7 +37,6 @@ from campus.layout.forms import checked_form
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from campus.problems import EXPLANATIONS
-from campus.tasks import task_path
 from campus.visitors import call_of, passed_on
 from twins import Answer, Operation, Problem, RouteEntry, is_read_only
 

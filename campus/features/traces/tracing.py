@@ -29,9 +29,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from campus.alerts import Dispatcher
 from campus.context import context_of
+from campus.feature import named
+from campus.installed import installed_features
 from campus.jobs.run import Runner
-from campus.payments.processor import PaymentProcessor
-from campus.payments.settlement import Settlement
 from campus.paywall.admission import Paywall
 from twins import Problem
 
@@ -169,8 +169,11 @@ def traced(app: ASGIApp, name: str, version: str) -> Iterator[ASGIApp]:
     trace.set_tracer_provider(provider)
     for wrapped in (
         Wrapped(Paywall, "find", "find key"),
-        Wrapped(PaymentProcessor, "process", "sell"),
-        Wrapped(Settlement, "settle", "settle"),
+        *(
+            Wrapped(named(owner), method, name)
+            for feature in installed_features().values()
+            for (owner, method), name in feature.spans.items()
+        ),
         Wrapped(Runner, "run", "job", share=1),
         Wrapped(Dispatcher, "_sent", "send alert", share=share),
     ):

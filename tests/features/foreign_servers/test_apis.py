@@ -257,9 +257,9 @@ async def test_a_document_in_yaml_is_served_and_a_changed_one_is_noticed(tmp_pat
     api = ApiServer("times", ApiTable(openapi="api.yaml"), folder=tmp_path, answer_limit=LIMIT, is_local=False)
     await api.open(seconds=60)
     assert [tool.name for tool in await api.server().list_tools()] == ["now"]
-    assert not await api.components.has_changed()
+    assert not await api.has_changed()
     file.write_text(text + "    get: {operationId: then, responses: {200: {description: Then}}}\n")
-    assert await api.components.has_changed()
+    assert await api.has_changed()
 
 
 def test_campus_add_openapi_writes_the_table_of_an_api_with_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

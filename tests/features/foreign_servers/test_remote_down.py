@@ -21,8 +21,6 @@ from campus import Building, Page, Request, Response, Site, free
 from campus.asgi import Endpoints
 from campus.catalog.plan import plan_of
 from campus.http.edge import Edge
-from campus.tasks.runner import open_tasks
-from campus.tasks.store import TaskStore
 from campus.testing import open_campus
 from tests import patient
 from tests.features.foreign_servers.test_remote_building import CONFIG, REMOTE, remote
@@ -175,8 +173,7 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
         assert "quay" in await service.ask("check")
         without = replace(service, plan=plan_of(service.plan.config, [harbour], [quay.loaded]))
         assert "quay" not in await without.ask("check")
-        store = TaskStore(service.core.storage, process="another", now=service.core.now)
-        endpoints = Endpoints(without, await stack.enter_async_context(open_tasks(store, service.keys.makers)))
+        endpoints = Endpoints(without)
         await stack.enter_async_context(endpoints.opened(harbour))
         await stack.enter_async_context(endpoints.closed(quay.loaded))
         endpoints.route()

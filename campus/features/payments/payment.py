@@ -1,0 +1,166 @@
+"""A payment as its caller sent it, the sale that it pays for, its outcome, and what a facilitator is."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal, Protocol
+
+from campus.features.payments.tables import PaymentRow
+from twins import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A well-formed EIP-3009 authorization; nothing in it is checked yet.
+
+    Addresses and the nonce are lower-case hex with 0x; `value` is in the token's smallest unit; times are Unix seconds.
+    `network` is CAIP-2. `resource` is the URL that the payment says it is for, None where its version has no such member;
+    `accepted` the requirements that it says it accepts. `payload` is `{signature, authorization}`, as x402 takes it. `identifier` is the
+    secret of x402's extension payment-identifier, None without one.
+    """
+
+    version: Literal[1, 2]
+    network: str
+    payer: str
+    pay_to: str
+    value: int
+    valid_after: int
+    valid_before: int
+    nonce: str
+    digest: bytes
+    payload: Mapping[str, Any]
+    resource: str | None = None
+    accepted: Mapping[str, Any] | None = None
+    identifier: str | None = None
+
+    @property
+    def authorization(self) -> tuple[str, str]:
+        """What the chain accepts once: the payer and the nonce."""
+        return self.payer, self.nonce
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceListing:
+    """What catalogs show of the service that sells a call: a name of at most 32 characters, up to five tags, and an icon's URL."""
+
+    name: str
+    tags: Sequence[str] = ()
+    icon_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """One call of a paid tool: what is bought, and what must be paid for it.
+
+    `resource` is the call's canonical URL, arguments included; `route` is that URL without them, as in terms for a body that was
+    not read. `requirements` is the one entry of the terms' `accepts` (x402 v2) for this call; `description`,
+    `service` and `extensions` are those of the terms, and are sent to the facilitator too.
+    `refused(code, reason)` returns a 402 with fresh terms. `check` raises a Problem for what cannot be sold, before it is reserved.
+    `idempotency_key` is the caller's: the answer is encrypted under it, and found
+    again by it. `client` is the caller's address (IPv6: its /64): without a key the answer is returned again to that address alone.
+    """
+
+    building: str
+    tool: str
+    frame: str
+    resource: str
+    asset: str
+    amount: int
+    requirements: Mapping[str, Any]
+    refused: Callable[[str, str], Problem]
+    check: Callable[[], Awaitable[None]] | None = None
+    route: str = ""
+    idempotency_key: str | None = None
+    client: str = ""
+    description: str = ""
+    service: ServiceListing | None = None
+    extensions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> bytes:
+        """What a reservation is bound to: the SHA-256 of the resource."""
+        return sha256(self.resource.encode()).digest()
+
+    @property
+    def purchase(self) -> bytes | None:
+        """Finds the purchases made with the Idempotency-Key, one for each payer. The key cannot be derived from it."""
+        return None if self.idempotency_key is None else sha256(f"find\n{self.idempotency_key}".encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A tool's answer as it is stored and delivered by either frame: the JSON object that MCP carries as structured content."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PaidAnswer:
+    """What the payment of this id bought: the answer and x402's receipt (`success`, `transaction`, `network`, `payer`)."""
+
+    payment: str
+    answer: StoredAnswer
+    receipt: Mapping[str, Any]
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether a facilitator would settle a payment. If it is not `reachable`, that is unknown, and `reason` says why."""
+
+    valid: bool
+    reason: str = ""
+    reachable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentOutcome:
+    """Whether a payment was charged.
+
+    settled: it was, in `transaction`. `block` is the number of its block if the chain shows it, None if only a facilitator reports it.
+    refused: it was not charged and never will be; only the chain shows that, as of `block`. unknown: nobody can tell yet. `is_denied` if
+    the facilitator says that it will not charge it, which proves nothing, and means that it need not be asked again.
+    """
+
+    state: Literal["settled", "refused", "unknown"]
+    transaction: str | None = None
+    reason: str = ""
+    block: int | None = None
+    is_denied: bool = False
+
+
+class Facilitator(Protocol):
+    """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Its last failure; None if it has succeeded since."""
+        ...
+
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
+        ...
+
+    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
+        """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
+        ...
+
+    async def verify(self, payment: Payment, sale: Sale) -> Verification:
+        """Whether the payment would be settled; charges nothing."""
+        ...
+
+    def signed(self, payment: Payment, sale: Sale) -> bytes:
+        """What `settle` is given to charge the payment, now or later."""
+        ...
+
+    async def settle(self, signed: bytes) -> PaymentOutcome:
+        """Charge a payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
+
+        Harmless when repeated: the chain accepts a nonce once.
+        """
+        ...
+
+
+def receipt_of(row: PaymentRow) -> dict[str, object]:
+    """The receipt of a settled payment, as x402 defines it."""
+    return {"success": True, "transaction": row.transaction, "network": row.network, "payer": row.payer}

@@ -1,0 +1,111 @@
+"""What payments add to the plan: the prices of tools, checked against campus.toml and against what each tool declares; documents."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from campus.catalog.parts import PlanPart
+from campus.catalog.server import OpenBuilding, summary_of
+from campus.config import Config
+from campus.directory import Directory, PaymentEntry
+from campus.errors import ConfigError, LoadError
+from campus.features.payments.documents import TERMS, TERMS_RESPONSE, free_tools, payment_info, payment_terms, service_of
+from campus.features.payments.feature import PaymentsTable
+from campus.features.payments.networks import network_of, with_checksum
+from campus.features.payments.terms import KEY_ARGUMENT, SCHEME, PaidTool, Payee, Pricing, paid_tool_of
+from campus.pricing import Offer, Price
+from twins import Operation
+
+NEEDED = ("x402", "web3")
+
+
+class PaymentsPlan(PlanPart):
+    """The part of one plan; without `settings`, those of [payments], only documents say that no payments are taken."""
+
+    def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
+        self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
+        self.schemas = {"PaymentRequired": TERMS} if pricing else {}
+        self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
+
+    def enter(self, directory: Directory) -> None:
+        """How calls are paid for."""
+        if self.pricing:
+            network, address = self.pricing.payee.network, self.pricing.payee.address
+            directory.payment = PaymentEntry(
+                scheme=SCHEME, network=network.id, network_name=network.title, asset=network.asset, pay_to=address
+            )
+
+    def responses(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """402 with terms."""
+        return {"402": TERMS_RESPONSE} if self.pricing and self.pricing.sells(offer) else {}
+
+    def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
+        """What crawlers read: the price of a call."""
+        return {"x-payment-info": payment_info(offer, self.pricing)} if self.pricing and self.pricing.sells(offer) else {}
+
+    def documents(self) -> Mapping[str, dict[str, Any]]:
+        """The payment terms."""
+        return {"/.well-known/x402": self._terms}
+
+
+def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> Pricing | None:
+    """The pricing of every tool that is sold per call; None when campus.toml has no [payments].
+
+    ConfigError when payments cannot be accepted, LoadError when a tool cannot be sold as it declares.
+    """
+    for one in opened:
+        _check_grant(one, is_open=settings is not None)
+        for name, operation in one.operations.items():
+            _check_seller(one.offers[name], operation)
+    if settings is None:
+        return None
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(f"[payments] needs {' and '.join(missing)}, which is not installed; run: pip install 'mcp-campus[payments]'")
+    network = network_of(settings.network)
+    _check_spelling(settings.pay_to)
+    products = {name: Price.parse(table.price) for name, table in config.products.items()}
+    paid_tools = {
+        (paid_tool.offer.building, paid_tool.offer.tool): paid_tool for one in opened for paid_tool in _paid_tools(one, url=config.url)
+    }
+    if not products and any(paid_tool.offer.access.sells for paid_tool in paid_tools.values()):
+        raise ConfigError("a building sells keys, and campus.toml has no product; add a table such as [products.NAME]")
+    return Pricing(Payee(network, with_checksum(settings.pay_to)), url=config.url, paid_tools=paid_tools, products=products)
+
+
+def _paid_tools(opened: OpenBuilding, *, url: str) -> list[PaidTool]:
+    sold = [operation for name, operation in opened.operations.items() if opened.offers[name].is_sold_per_call]
+    service = service_of(opened, url=url)
+    return [paid_tool_of(opened.offers[one.name], one, summary_of(one.tool), service) for one in sold]
+
+
+def _check_spelling(wallet: str) -> None:
+    """An address in lower case has no checksum. One with capitals matches its checksum, or is mistyped."""
+    if wallet != wallet.lower() and wallet != with_checksum(wallet):
+        raise ConfigError(f"payments.pay_to: {wallet} is mistyped: its checksum is wrong; copy it from your wallet again")
+
+
+def _check_grant(opened: OpenBuilding, *, is_open: bool) -> None:
+    """A building that sells keys needs a grant in campus.toml, and payments."""
+    if not any(offer.access.sells for offer in opened.offers.values()):
+        return
+    table = f"[buildings.{opened.name}]"
+    if not is_open:
+        raise ConfigError(f"{table} sells keys for payments, but campus.toml has no table [payments]; add it, or remove {table}")
+    if "keys" not in opened.loaded.table.grants:
+        raise ConfigError(f'{table} sells keys, but campus.toml does not allow it; write grants = ["keys"] into {table}')
+
+
+def _check_seller(offer: Offer, operation: Operation) -> None:
+    """A tool that sells has a required argument that names the product, and takes secrets only in a body."""
+    argument = offer.access.sells
+    if argument is None:
+        return
+    where = f"tool {offer.tool!r} of building {offer.building!r}"
+    for word, named in (("sells", argument), ("renews", offer.access.renews)):
+        if named is not None and named not in operation.by_name:
+            names = ", ".join(operation.by_name) or "none"
+            raise LoadError(f"{where} declares {word}={named!r}, but has no such argument; the arguments are: {names}")
+    if not operation.by_name[argument].required:
+        raise LoadError(f"{where} declares sells={argument!r}, which has a default; remove the default: a purchase must name its product")
+    if KEY_ARGUMENT in operation.by_name and operation.methods != ("POST",):
+        raise LoadError(f"{where} takes {KEY_ARGUMENT}, a secret that must not be in a URL; serve it with POST only")

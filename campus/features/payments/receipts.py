@@ -1,0 +1,59 @@
+"""The receipts of a key: which payments bought it and its renewals, for whoever holds it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlmodel import col, select
+
+from campus.features.payments.networks import network_of
+from campus.features.payments.tables import PaymentRow
+from campus.keys.tables import KeySale
+from campus.storage import Storage
+
+ATOMIC_PER_DOLLAR = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One payment for a key; `price` in US dollars, `transaction` the charge on the network. It holds no secret."""
+
+    payment: str
+    action: str
+    key_id: str
+    product: str
+    term: str
+    price: str
+    network: str
+    transaction: str | None
+    payer: str
+    pay_to: str
+    paid_at: datetime
+
+
+async def receipts_of(storage: Storage, lineage: str) -> Sequence[Receipt]:
+    """The payments that bought or renewed the keys of a lineage, the newest first."""
+    chosen = (
+        select(KeySale, PaymentRow)
+        .where(col(KeySale.payment) == col(PaymentRow.id), KeySale.lineage == lineage, col(KeySale.delivered_at).is_not(None))
+        .order_by(col(KeySale.started_at).desc())
+    )
+    async with storage.read() as session:
+        return [_receipt(sale, payment) for sale, payment in await session.exec(chosen)]
+
+
+def _receipt(sale: KeySale, payment: PaymentRow) -> Receipt:
+    return Receipt(
+        payment=payment.id,
+        action=sale.action,
+        key_id=sale.key_id,
+        product=sale.product,
+        term=sale.term,
+        price=f"{Decimal(payment.amount) / ATOMIC_PER_DOLLAR:,.2f}",
+        network=network_of(payment.network).title,
+        transaction=payment.transaction,
+        payer=payment.payer,
+        pay_to=payment.pay_to,
+        paid_at=payment.settled_at or sale.started_at,
+    )

@@ -1,0 +1,5 @@
+"""Background tasks, which need no table in campus.toml."""
+
+from campus.feature import Feature
+
+feature = Feature("campus.features.tasks.opened:building", always=True)
