@@ -59,7 +59,7 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
-    A feature without one only adds commands.
+    A feature without one only adds commands and servers.
     `settings` are its table [NAME] of campus.toml, which opens it; one without settings has no table. With `always` it is opened without
     the table too: by the defaults, or where a key has none without settings, jobs, services and checks. `commands` are there whether it
     is opened or not.
