@@ -28,7 +28,8 @@ class HttpPart:
     """Whether its routes show the tools of buildings: then changed ones are listed anew before one answers."""
     more_urls: Collection[str] = ()
     """Further addresses that are served."""
-
+    places: Mapping[str, str] = {}
+    """Its addresses to which all pages lead, by what is there: documentation, prices, sign_in, tools, or of one tool."""
     navigation: Sequence[Link] = ()
     """Its entries in the navigation of every page."""
 

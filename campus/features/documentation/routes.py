@@ -49,6 +49,7 @@ class DocumentPages(HttpPart):
     """The pages below /docs. Those of tools, at /docs/api, are another's."""
 
     notices = True
+    places: Mapping[str, str] = {"documentation": PATH}
 
     async def show(self, request: Request) -> Response:
         """One document; /docs itself is the list of all."""
