@@ -30,8 +30,7 @@ from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.hang_up import ClientDisconnectedError
 
-ANSWERED_BY = b"x-mcp-answered-by"
-"""A header that says which way a request took, and why, if the endpoint explains itself."""
+ANSWERED_BY = b"x-mcp-answered-by"  # A header that says which way a request took, and why, if the endpoint explains itself.
 TRACE_CONTEXT = "traceparent"
 """A key of `_meta`. FastMCP's spans can be seen if somebody collects them, or if the caller brings a trace of its own."""
 logger = logging.getLogger(__name__)
@@ -226,7 +225,6 @@ def _explained(send: Send, reason: str) -> Send:
 
 
 def _result_in(answer: bytes) -> bytes | None:
-    """The result in a finished answer: JSON, or an event stream of one event. None for errors and anything else."""
     if answer.startswith(b"event:"):
         lines = [line for line in answer.splitlines() if line.startswith(b"data:")]
         if len(lines) != 1:

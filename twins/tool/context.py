@@ -181,7 +181,6 @@ class ToolContext:
 
     @contextmanager
     def entered(self, scope: Scope) -> Iterator[None]:
-        """The variables, set during the block."""
         entered = self.enter(scope)
         try:
             yield
@@ -201,7 +200,6 @@ class ToolContext:
 
 
 def reset(entered: Sequence[Token[Any]]) -> None:
-    """Give the context variables their previous values."""
     for token in reversed(entered):
         token.var.reset(token)
 
@@ -261,7 +259,6 @@ def _numbers() -> list[int]:
 
 
 def _value_of(coroutine: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What a coroutine returns that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
