@@ -37,12 +37,10 @@ class OpenFeature:
 
     @property
     def building(self) -> Any:
-        """What it gives."""
         return self.feature.opened
 
 
 def place_of(feature: str) -> str:
-    """What the storage calls a feature's history, in campus's own database."""
     return f"campus.{feature}"
 
 
@@ -59,16 +57,13 @@ def installed_features() -> Mapping[str, Feature]:
 
 
 def server_forms() -> Mapping[str, ServerForm]:
-    """The forms of `server = {…}` that features bring, by their keys."""
     return {form.key: form for feature in installed_features().values() for form in feature.servers}
 
 
 def server_adapters() -> Mapping[str, str]:
-    """What makes FastMCP servers of authors' servers of other classes, by these."""
     return {kind: maker for feature in installed_features().values() for kind, maker in feature.adapters.items()}
 
 
 def written_servers() -> str:
-    """What an operator can write for `server`, at the end of a sentence."""
     forms = ['"./file.py:server"', '"module:server"', *(form.example for form in server_forms().values())]
     return f"{', '.join(forms[:-1])} or {forms[-1]}"

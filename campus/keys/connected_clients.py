@@ -13,8 +13,6 @@ from campus.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client that was let in, as the key's holder sees it."""
-
     id: str
     building: str
     name: str

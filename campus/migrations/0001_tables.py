@@ -101,7 +101,6 @@ def _make_key_events() -> None:
 
 
 def _make_sessions() -> None:
-    """Sessions of browsers that signed in with a key."""
     op.create_table(
         "sessions",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -116,7 +115,6 @@ def _make_sessions() -> None:
 
 
 def _make_sent_forms() -> None:
-    """The forms that were answered, for all processes together."""
     op.create_table(
         "sent_forms",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -148,7 +146,6 @@ def _make_key_sales() -> None:
 
 
 def _make_payments() -> None:
-    """Payments, and the secret that seals signed ones until they are charged."""
     op.create_table(
         "payments",
         sa.Column("id", sa.String(), nullable=False),
@@ -215,7 +212,6 @@ def _make_ledger() -> None:
 
 
 def _make_tasks() -> None:
-    """Calls that go on after their request, for all processes together."""
     op.create_table(
         "tasks",
         sa.Column("id", sa.String(), nullable=False),
@@ -241,7 +237,6 @@ def _make_tasks() -> None:
 
 
 def _make_connect() -> None:
-    """The clients that keys' holders let in by OAuth, their tokens, and the secret that their ids are stamped with."""
     op.create_table(
         "connected_clients",
         sa.Column("id", sa.String(), nullable=False),
@@ -276,7 +271,6 @@ def _make_connect() -> None:
 
 
 def _make_mailboxes() -> None:
-    """When each mailbox was asked, how often, whether its holder refuses, and to whose alerts its holder agreed."""
     op.create_table(
         "mailboxes",
         sa.Column("digest", sa.LargeBinary(), nullable=False),

@@ -25,8 +25,7 @@ from campus.storage.migrations import VERSION_TABLE, History, history_of, is_tab
 from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
 USABLE_FROM = "usable_from"
-UPGRADE_LOCK = Lock()
-"""One upgrade at a time, because the steps use `alembic.op`, which is global to the process."""
+UPGRADE_LOCK = Lock()  # One upgrade at a time, because the steps use `alembic.op`, which is global to the process.
 
 STEP = '''"""{sentence}"""
 
