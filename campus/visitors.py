@@ -95,7 +95,6 @@ class Visitors:
         raise Problem(status, str(answer.get("code")), str(answer.get("detail")), headers=passed_on(headers), **more)
 
     async def respond(self, call: ToolRequest, request: Request) -> Answer:
-        """The answer to an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
         credential = await self.credential(request)
         path, _, query = call.target.partition("?")
         body = b"" if call.body is None else json.dumps(call.body).encode()

@@ -127,7 +127,6 @@ def check_task_tool(tool: Tool, author: FastMCP[Any], building: str) -> None:
 
 
 def own_icons(url: str) -> list[Icon]:
-    """The service's icon, first in the format that every client can show."""
     assets = read_assets()
     return [Icon(src=f"{url}{assets[name].path}", mime_type=media_type, sizes=[size]) for name, media_type, size in ICON]
 

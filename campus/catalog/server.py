@@ -103,7 +103,6 @@ class ToolOverrides:
         return tool.model_copy(update={"description": with_requirements(tool, self.offer_of(tool).needs(per_call=self._per_call))})
 
     def _with_table(self, tool: Tool) -> Tool | None:
-        """The tool with the meta that campus.toml gives it; None when it is hidden."""
         table = self.override_for(tool.name)
         if table.hidden:
             return None

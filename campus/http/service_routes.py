@@ -183,7 +183,6 @@ def exposed_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
 
 
 def not_found(directory: Directory) -> Problem:
-    """404 that names the address where everything is listed."""
     gateway = directory.building("gateway")
     look = f"; {directory.url}/v1/gateway/list_buildings lists every address" if gateway else f"; see {directory.url}/v1/openapi.json"
     return Problem(404, "not_found", f"there is nothing at this address{look}")

@@ -185,10 +185,6 @@ class BuildingKeys:
     async def get(self, key_id: str) -> Key | None:
         return await self._ring.get(key_id)
 
-    async def end_of(self, lineage: str) -> datetime | None:
-        """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return (await self.ends_of([lineage])).get(lineage)
-
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
         return await self._ring.ends_of(lineages)

@@ -62,7 +62,6 @@ def record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
 
 
 def state_of(row: KeyRow, *, now: datetime) -> KeyState:
-    """A key's state; a revoked key stays revoked after its end."""
     if row.revoked_at is not None:
         return "revoked"
     return "expired" if row.key().has_ended(now) else "valid"

@@ -58,8 +58,6 @@ class Link(NamedTuple):
 
 @dataclass
 class Rendering:
-    """One page while it is rendered: the request, and the secret of its forms once one was rendered."""
-
     request: Request | None
     cookies: Cookies
     secret: str | None = None

@@ -191,7 +191,6 @@ class Resolver:
 
 
 def special_network(address: str) -> str | None:
-    """The kind of special network that an address is in; None for a public address."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -205,7 +205,6 @@ async def checked(
 
 
 def current_scope() -> Scope:
-    """The scope of the HTTP request that carries this message; an empty one if there is none."""
     try:
         return get_http_request().scope
     except RuntimeError:

@@ -76,7 +76,6 @@ def _note_who_can_use_it(connection: Connection, history: History) -> None:
 
 
 async def drift(storage: Storage, tables: type[SQLModel], name: str) -> Sequence[str]:
-    """The differences between a migrated database and the tables in code; empty when there are none, or none are due."""
     async with storage.read() as session:
         found = await (await session.connection()).run_sync(_compare, tables.metadata, name, history_of(tables, name))
         return [str(difference) for difference in found]

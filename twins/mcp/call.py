@@ -207,8 +207,6 @@ def members_of(structured: bytes, text: bytes, *, is_error: bool = False) -> byt
 
 
 class ResultFinisher:
-    """Completes results for one server: `_meta`, and what the protocol's current version adds."""
-
     def __init__(self, server: FastMCP[Any]) -> None:
         self._server = server
         self._stamp = server_stamp(server)

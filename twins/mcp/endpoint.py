@@ -147,7 +147,7 @@ class DirectMcp:
         except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
             fault = error if isinstance(error, MCPError) else _internal_error(name, error)
             member = ERROR
-            value = (_json_of(fault),)
+            value = (fault.error.model_dump_json(by_alias=True, exclude_none=True).encode(),)
             status = ERROR_CODE_HTTP_STATUS.get(fault.error.code, 200)
         finally:
             del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
@@ -208,10 +208,6 @@ class ConstantAnswers:
 def _internal_error(tool: str, cause: Exception) -> MCPError:
     logger.error("the gate of a call failed: %r", tool, exc_info=cause)
     return MCPError(code=INTERNAL_ERROR, message="Internal server error")
-
-
-def _json_of(error: MCPError) -> bytes:
-    return error.error.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 def _explained(send: Send, reason: str) -> Send:

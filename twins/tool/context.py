@@ -239,7 +239,6 @@ def _fault() -> str | None:
 
 
 def _tried() -> str | None:
-    """A call that sees its request, a result as it is sent, and a crash as it is told: each as the server would."""
     server: FastMCP[Any] = FastMCP("probe", mask_error_details=True)
     with ToolContext(server).entered({"type": "http", "method": "GET", "path": "/", "headers": [], "request_id": "r"}):
         seen = get_server(), get_context().request_id, get_http_request().scope["request_id"], get_context().lifespan_context

@@ -152,12 +152,10 @@ class Operation:
 
     @cached_property
     def by_wire_name(self) -> dict[str, Parameter]:
-        """The parameters that are not in the path, by their names in the query."""
         return {parameter.wire: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property
     def by_name_in_body(self) -> dict[str, Parameter]:
-        """The parameters that are not in the path, by their names in a body: the tool's own."""
         return {parameter.name: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property

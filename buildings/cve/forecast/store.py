@@ -202,7 +202,6 @@ async def _standings_on(storage: Storage, latest: Edition, day: date, events: It
 
 
 async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, record: ForecastRecord) -> None:
-    """Store grades and the record of all. Of an order only the names that count are kept, once no correction can change its grade."""
     async with storage.write() as session:
         for grade in grades:
             row = await session.get(RankingOrder, (grade.day, grade.ranking))

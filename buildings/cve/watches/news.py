@@ -182,7 +182,6 @@ async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: 
 def _changed_owners(
     connection: Connection, owners: Sequence[str], ends: Mapping[str, datetime], now: datetime
 ) -> list[tuple[Row[Any], datetime]]:
-    """The owners for whom something else is stored than when their key ends, each with that."""
     owner = WATCH_OWNERS.c
     stored: Select[Any] = select(owner.lineage, owner.ends_at, owner.paused_at).where(among(connection, owner.lineage, owners))
     found = [(row, ends.get(row.lineage, min(row.ends_at, now))) for row in connection.execute(stored)]

@@ -36,8 +36,6 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a watch is: a key; and the id of its maker, which is the key's own or that of a client."""
-
     key: Key
     maker: str
 

@@ -30,7 +30,6 @@ class Noted(Step):
 
 
 def actor_of(context: Context) -> str | None:
-    """Who calls: the payer, or the id of the key that was sent, valid or not; None without either."""
     if context.caller is not None and context.caller.payer is not None:
         return context.caller.payer
     key = context.credential and context.credential.key

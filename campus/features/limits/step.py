@@ -114,7 +114,6 @@ class CallLimits(Step):
             self._lookups.take(network_of(client[0]), context, self._elapsed())
 
     def admitted(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key | None) -> None:
-        """Count a call that is admitted: of its valid key, else of its address."""
         if not offer.access.is_limited:
             return
         if key is not None:

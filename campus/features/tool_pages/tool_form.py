@@ -92,7 +92,6 @@ def _kind(schema: Schema) -> Kind:
 
 
 def sent_values(fields: Mapping[str, str]) -> dict[str, str]:
-    """What the visitor typed, by argument; fields that were left empty are left out."""
     return {name.removeprefix(PREFIX): value for name, value in fields.items() if name.startswith(PREFIX) and value.strip()}
 
 

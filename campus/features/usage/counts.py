@@ -105,7 +105,6 @@ class KeyUsage:
             }
 
     async def totals(self, lineages: Collection[str], *, days: int) -> Mapping[str, int]:
-        """How many calls the keys of these lineages opened in the last days, today included; a key without any is left out."""
         found = select(UsageRow.lineage, func.sum(UsageRow.calls)).where(
             col(UsageRow.lineage).in_(lineages), col(UsageRow.day) >= self._first(days)
         )
@@ -122,7 +121,6 @@ class KeyUsage:
         return [(day, tool, int(calls)) for day, tool, calls in rows]
 
     async def read(self, *, days: int, lineage: str | None = None) -> Sequence[UsageRow]:
-        """What all keys, or the key of this lineage, called in the last days, today included, the latest day first."""
         found = select(UsageRow).where(col(UsageRow.day) >= self._first(days))
         if lineage is not None:
             found = found.where(col(UsageRow.lineage) == lineage)
