@@ -271,7 +271,8 @@ async def assemble(
         in_turn = in_order(found)
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(parts, sites, more=own_tasks(core), own_process=own)
+        tasks = [Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each")]
+        tasks += tasks_of(parts, sites, own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(parts, sites, core.keys))
         health = Health(readiness(plan, parts, sites, core.storage, jobs, services), needed=["storage"])
@@ -391,13 +392,9 @@ class OwnProcess:
 
 
 def tasks_of(
-    opened: Sequence[OpenFeature | OpenBuilding],
-    sites: Mapping[str, Site[Any, Any]],
-    *,
-    more: Sequence[Task] = (),
-    own_process: OwnProcess | None = None,
+    parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], *, own_process: OwnProcess | None = None
 ) -> list[Task]:
-    tasks = [
+    return [
         Task(
             name := f"{one.name}.{job.name}",
             partial(own_process.run, name) if own_process and job.own_process else partial(job.run, sites[one.name]),
@@ -405,24 +402,19 @@ def tasks_of(
             daily_at=job.time_of_day(one.loaded.settings),
             on=job.on,
         )
-        for one in opened
+        for one in parts
         for job in one.loaded.building.jobs
-    ]
-    return [*tasks, *more]
-
-
-def own_tasks(core: Core) -> list[Task]:
-    return [
-        Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
+        if sites[one.name].shares or not job.shared
     ]
 
 
-def services_of(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
+def services_of(parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
-            for one in opened
+            for one in parts
             for service in one.loaded.building.services
+            if sites[one.name].shares or not service.shared
         ),
     ]

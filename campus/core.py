@@ -10,8 +10,10 @@ from time import monotonic
 from sqlmodel import SQLModel
 
 from campus.config import Config, read_config
+from campus.feature import named
 from campus.installed import installed_features, place_of
 from campus.keys.keyring import KeyRing
+from campus.keys.makers import Delegates
 from campus.keys.sales import Product, Term
 from campus.keys.sessions import Sessions
 from campus.storage import Storage
@@ -76,7 +78,7 @@ async def open_core(
         storage = await databases.storage_of("campus", CoreTables)
         for name, base in feature_tables().items():  # also of those that are not opened: their commands read what was noted
             await databases.storage_of(name, base)
-        keys = KeyRing(storage, products_of(config), now=now)
+        keys = KeyRing(storage, products_of(config), now=now, delegates=delegates())
         yield Core(databases, storage, keys, Sessions(storage, now=now), now, elapsed)
 
 
@@ -89,6 +91,11 @@ async def open_storage(file: Path, *, reading: bool = False) -> AsyncIterator[St
 
 def feature_tables() -> dict[str, type[SQLModel]]:
     return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
+
+
+def delegates() -> list[Delegates]:
+    """What finds the clients that features let call with a key."""
+    return [named(feature.delegates) for feature in installed_features().values() if feature.delegates]
 
 
 def database_password(config: Config) -> str | None:

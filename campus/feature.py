@@ -59,13 +59,14 @@ class Feature:
     """What an entry point of the group `campus.features` names; the entry point's name is that of the feature.
 
     `building` is "module:name" of a Building without a server, with everything that runs; it is imported when the feature is opened.
-    A feature without one only adds commands.
+    A feature without one only adds commands and servers.
     `settings` are its table [NAME] of campus.toml, which opens it; one without settings has no table. With `always` it is opened without
     the table too: by the defaults, or where a key has none without settings, jobs, services and checks. `commands` are there whether it
     is opened or not.
     `tables` is "module:name" of the base of its tables. They are in campus's own database, with a history of their own, in the folder
     `migrations` beside that module, so that one transaction writes them and a key. Each is named as the feature is, or begins with its
     name and `_`. They are made whether it is opened or not, for its commands.
+    `delegates` is "module:name" of what finds the clients that it lets call with a key, as makers of things; see campus.keys.makers.
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
     that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
     as "module:Class" and its name.
@@ -83,11 +84,12 @@ class Feature:
     always: bool = False
     sells: bool = False
     supervisor: str | None = None
+    delegates: str | None = None
     servers: Sequence[ServerForm] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("building", "tables", "supervisor"):
+        for name in ("building", "tables", "supervisor", "delegates"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or ":" not in text):
                 raise TypeError(f'{name}= takes a text "module:name", which is imported when it is needed, not {text!r}')

@@ -1,4 +1,4 @@
-"""campus key …: issue, list, renew, rotate and revoke keys, and list their clients, also while the server runs."""
+"""campus key …: issue, list, renew, rotate and revoke keys, also while the server runs."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -108,28 +108,6 @@ async def _rotated(keys: Any, name: str) -> tuple[Key, str, Key]:
     old = await keys.named(name)
     new, token = await keys.rotate(old.id)
     return new, token, await keys.named(old.id)
-
-
-@app.command
-def clients(key: KeyName, /, *, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """List the connected clients, such as chat apps, that a key or one of its rotations let in."""
-
-    async def found(core: Any) -> Any:
-        from campus.keys.connected_clients import clients_of
-
-        return await clients_of(core.storage, (await core.keys.named(key)).lineage, now=core.now())
-
-    rows = [
-        {
-            "id": one.id,
-            "building": one.building,
-            "name": one.name,
-            "returns_to": one.returns_to,
-            "connected_at": optional_utc(one.connected_at),
-        }
-        for one in with_core(config, found, reading=True)
-    ]
-    show(rows, as_json=as_json)
 
 
 @app.command

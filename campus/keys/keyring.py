@@ -16,7 +16,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.caller import Credential, Key
 from campus.errors import KeyRefused
-from campus.keys.makers import Maker, Makers
+from campus.keys.makers import Delegates, Maker, Makers
 from campus.keys.repository import (
     KeyRecord,
     ends_of,
@@ -62,6 +62,7 @@ class KeyRing:
         now: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         entropy: Entropy = secrets.token_bytes,
+        delegates: Sequence[Delegates] = (),
     ) -> None:
         self._storage = storage
         self._products = products
@@ -69,7 +70,7 @@ class KeyRing:
         self._entropy = entropy
         self.tokens = TokenCache(storage, now=now, monotonic=monotonic)
         """Finds the key of each call's token; a process that serves has it `follow` the keys, and flush their last use."""
-        self.makers = Makers(storage, monotonic=monotonic)
+        self.makers = Makers(storage, monotonic=monotonic, delegates=delegates)
         """Finds whether the key or the client that made something may still."""
         self.sales = KeySales(storage, now=now, entropy=entropy, forget=self._forget)
         """Delivers, drops and takes back what payments buy."""

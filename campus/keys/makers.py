@@ -1,6 +1,6 @@
 """The makers of what goes on without a call, such as the address of a feed: a key or a connected client, and until when its things last."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -10,12 +10,21 @@ from sqlalchemy import Connection, select
 from campus.keys.lookups import Lookups
 from campus.keys.repository import KEYS, ends_of
 from campus.storage import Storage, among, in_snapshot
-from campus.storage.tables import CoreTables
 
 __all__ = ["MadeBy", "Maker"]
 
-CLIENTS = CoreTables.metadata.tables["connected_clients"]
 CLIENT = "client_"
+
+
+class Delegate(NamedTuple):
+    """What calls with a key of which it is not the holder: its name for itself, and the key's id; None once it has ended."""
+
+    name: str
+    key_id: str | None
+
+
+Delegates = Callable[[Connection, Collection[str]], Mapping[str, Delegate]]
+"""Finds those of a kind by their ids: what Feature(delegates=…) names."""
 
 
 class MadeBy(BaseModel):
@@ -54,8 +63,9 @@ class Maker(NamedTuple):
 class Makers:
     """Finds makers; what was read is used for 5 seconds, so that a change by another process shows within that time."""
 
-    def __init__(self, storage: Storage, *, monotonic: Callable[[], float]) -> None:
+    def __init__(self, storage: Storage, *, monotonic: Callable[[], float], delegates: Sequence[Delegates] = ()) -> None:
         self._storage = storage
+        self._delegates = delegates
         self._lookups = Lookups(self._read, monotonic=monotonic)
 
     async def find(self, maker: str) -> Maker:
@@ -64,7 +74,7 @@ class Makers:
         return self._lookups.known(key) or await self._lookups.find(key)
 
     async def all_of(self, makers: Collection[str]) -> Mapping[str, Maker]:
-        return await in_snapshot(self._storage, lambda connection: _makers(connection, makers))
+        return await in_snapshot(self._storage, lambda connection: _makers(connection, makers, self._delegates))
 
     def forget(self) -> None:
         self._lookups.clear()
@@ -74,17 +84,19 @@ class Makers:
         return {maker.encode(): found[maker] for maker in found}
 
 
-def _makers(connection: Connection, makers: Collection[str]) -> Mapping[str, Maker]:
+def _makers(connection: Connection, makers: Collection[str], readers: Sequence[Delegates]) -> Mapping[str, Maker]:
     """The makers, each with its end. A client that is not found was disconnected long ago."""
-    clients = CLIENTS.c
-    joined = select(clients.id, clients.client_name, clients.ends_at, KEYS.c.lineage, KEYS.c.revoked_at)
-    joined = joined.select_from(CLIENTS.join(KEYS, KEYS.c.id == clients.key_id)).where(among(connection, clients.id, makers))
-    connected = connection.execute(joined).all()
-    keys = connection.execute(select(KEYS.c.id, KEYS.c.lineage).where(among(connection, KEYS.c.id, makers), KEYS.c.revoked_at.is_(None)))
-    lasting = {row.id: row.lineage for row in (*keys, *(one for one in connected if (one.ends_at, one.revoked_at) == (None, None)))}
-    names = {row.id: row.client_name for row in connected}
-    ends = ends_of(connection, set(lasting.values()))
+    clients = {maker: client for read in readers for maker, client in read(connection, makers).items()}
+    keys = {maker: clients[maker].key_id if maker in clients else maker for maker in makers}
+    chosen = select(KEYS.c.id, KEYS.c.lineage).where(among(connection, KEYS.c.id, set(filter(None, keys.values()))))
+    lineages = {row.id: row.lineage for row in connection.execute(chosen.where(KEYS.c.revoked_at.is_(None)))}
+    ends = ends_of(connection, set(lineages.values()))
     return {
-        maker: Maker(maker, "client" if maker.startswith(CLIENT) else "key", names.get(maker, ""), ends.get(lasting.get(maker, "")))
-        for maker in makers
+        maker: Maker(
+            maker,
+            "client" if maker.startswith(CLIENT) else "key",
+            clients[maker].name if maker in clients else "",
+            ends.get(lineages.get(key or "", "")),
+        )
+        for maker, key in keys.items()
     }

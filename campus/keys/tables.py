@@ -1,4 +1,4 @@
-"""The tables of keys and their callers: tokens, sales, browsers' sessions and sent forms, connected clients, what was called, and logs."""
+"""The tables of keys and their callers: tokens, sales, browsers' sessions and sent forms, secrets, and logs."""
 
 from datetime import datetime
 
@@ -89,43 +89,6 @@ class SentFormRow(CoreTables, table=True):
 
     digest: bytes = Field(primary_key=True)
     sent_at: datetime = Field(sa_type=UtcDateTime, index=True)
-
-
-class ConnectedClientRow(CoreTables, table=True):
-    """A client program that a key's holder let in by OAuth, to the MCP server of one building.
-
-    It lasts as long as the key with this id, or until `ends_at` if that is earlier: until the client has fetched its first tokens,
-    `ends_at` is when its code expires. `client_id` is the one that the client sends, and `returns_to` the host that its code was sent to.
-    """
-
-    __tablename__ = "connected_clients"
-
-    id: str = Field(primary_key=True)
-    key_id: str = Field(foreign_key="keys.id", index=True)
-    building: str
-    client_id: str
-    client_name: str
-    returns_to: str
-    connected_at: datetime = Field(sa_type=UtcDateTime)
-    ends_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
-
-
-class ClientTokenRow(CoreTables, table=True):
-    """A code, access token or refresh token of a connected client, by its digest; `kind` is code, access or refresh.
-
-    A refresh token that was not used yet has no `expires_at`. `code_challenge` and `redirect_uri` are those that a code is bound to.
-    """
-
-    __tablename__ = "client_tokens"
-
-    digest: bytes = Field(primary_key=True)
-    connected_client: str = Field(foreign_key="connected_clients.id", index=True)
-    kind: str
-    issued_at: datetime = Field(sa_type=UtcDateTime)
-    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
-    used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    code_challenge: str | None = None
-    redirect_uri: str | None = None
 
 
 class SecretRow(CoreTables, table=True):

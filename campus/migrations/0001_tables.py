@@ -34,7 +34,6 @@ def upgrade() -> None:
     _make_payments()
     _make_ledger()
     _make_tasks()
-    _make_connect()
     _make_mailboxes()
 
 
@@ -234,40 +233,6 @@ def _make_tasks() -> None:
     )
     op.create_index(op.f("ix_tasks_started_by"), "tasks", ["started_by"])
     op.create_index(op.f("ix_tasks_kept_until"), "tasks", ["kept_until"])
-
-
-def _make_connect() -> None:
-    op.create_table(
-        "connected_clients",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("key_id", sa.String(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("client_id", sa.String(), nullable=False),
-        sa.Column("client_name", sa.String(), nullable=False),
-        sa.Column("returns_to", sa.String(), nullable=False),
-        sa.Column("connected_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("ends_at", sa.DateTime(timezone=True), nullable=True),
-        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_connected_clients_key_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_connected_clients")),
-    )
-    for name in ("ends_at", "key_id"):
-        op.create_index(op.f(f"ix_connected_clients_{name}"), "connected_clients", [name])
-    op.create_table(
-        "client_tokens",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
-        sa.Column("connected_client", sa.String(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("used_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("code_challenge", sa.String(), nullable=True),
-        sa.Column("redirect_uri", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(["connected_client"], ["connected_clients.id"], name=op.f("fk_client_tokens_connected_client")),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_client_tokens")),
-    )
-    for name in ("connected_client", "expires_at"):
-        op.create_index(op.f(f"ix_client_tokens_{name}"), "client_tokens", [name])
-    _store_secret("connect")
 
 
 def _make_mailboxes() -> None:

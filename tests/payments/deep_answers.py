@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 
-import anyio
 import httpx
 
 from campus.features.payments.chain import Chain, Transfer
@@ -26,7 +25,3 @@ async def main() -> None:
         chain = Chain(client, "https://node.example")
         found = await chain.outcome_of(Transfer(ADDRESS, ADDRESS, ADDRESS, 1, NONCE, 1), since=datetime.now(UTC), now=datetime.now(UTC))
         print(verdict.reachable, outcome.state, found.state)
-
-
-if __name__ == "__main__":
-    anyio.run(main)

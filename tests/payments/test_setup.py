@@ -1,11 +1,10 @@
 """Payments as a campus opens them: the ledger's counts, the checks, and what is loaded when."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 from payments.seller import Clock, Seller, settings
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -15,6 +14,7 @@ from campus.features.payments.ledger import Ledger
 from campus.features.payments.setup import open_payments
 from campus.features.payments.tables import LedgerRow
 from campus.testing.payments import Chain, open_facilitator
+from tests import forkserver
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +113,7 @@ async def test_the_operators_token_goes_to_the_facilitator(chain: Chain, seller:
 
 
 def test_endlessly_nested_answers_do_not_end_the_process() -> None:
-    script = Path(__file__).with_name("deep_answers.py")
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout) == (0, "False unknown unknown\n"), result.stderr
+    program = "import anyio\nfrom payments.deep_answers import main\nanyio.run(main)"
+    environ = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    ended = forkserver.shared().run(program, environ=environ, imports=forkserver.PAYMENTS, timeout=patience(60))
+    assert (ended.returncode, ended.stdout) == (0, "False unknown unknown\n"), ended.stderr

@@ -140,7 +140,7 @@ def test_the_clients_of_a_key_and_the_targets_that_alerts_do_not_reach_are_liste
     assert json.loads(run("key", "clients", key, "--json", "--config", config).out) == []
     with closing(sqlite3.connect(tmp_path / "data" / "campus.db")) as database, database:
         database.execute(
-            "INSERT INTO connected_clients (id, key_id, building, client_id, client_name, returns_to, connected_at)"
+            "INSERT INTO connect_clients (id, key_id, building, client_id, client_name, returns_to, connected_at)"
             f" VALUES ('client_1', '{key}', 'shop', 'x', 'Chat\x1b', 'chat.example', '2026-08-21 12:00:00.000000')"
         )
     with closing(sqlite3.connect(tmp_path / "data" / "recorder.db")) as database, database:

@@ -194,6 +194,16 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "(an address without a host) is not the address",
     ),
     "a command with an address": ({"a": None}, {"server": {"command": "x", "url": "https://x.example/mcp"}}, "both command and url"),
+    "an address with a document": (
+        {"a": None},
+        {"server": {"openapi": "api.json", "url": "https://x.example/mcp"}},
+        "has both url and openapi; write one of them",
+    ),
+    "an unknown key of an API": (
+        {"a": None},
+        {"server": {"openapi": "api.json"}, "sides": 6},
+        "unknown key 'sides' in [buildings.a]; the keys are: path",
+    ),
     "an unknown key of a command": ({"a": None}, {"server": {"command": "x", "argz": []}}, "unknown key 'argz' in buildings.a.server"),
     "a schema that is no object": ({"a": odd_server("integer")}, {}, "the schemas of its tools cannot be read"),
     "a schema with a list of nothing": ({"a": odd_server({"enum": 6})}, {}, "tool 'roll': its schemas cannot be read"),
@@ -213,6 +223,19 @@ async def test_what_cannot_be_opened_is_reported_in_one_sentence(case: str) -> N
         await plan(table, **buildings)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+async def test_a_form_of_a_server_that_no_feature_brings_is_refused_with_those_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("campus.installed.installed_features", dict)
+    for server, said in (
+        ({"command": "x"}, 'no form of a server that is installed; write "./file.py:server" or "module:server"'),
+        ("json", 'is not of the form module:server; write "./file.py:server" or "module:server"'),
+    ):
+        with pytest.raises(CampusError) as caught:
+            await plan({"server": server}, a=None)
+        assert str(caught.value).endswith(said)
 
 
 class Tables(SQLModel, registry=registry()):

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from sqlmodel import col, select
 
 from campus.caller import Credential
-from campus.keys.connected_clients import opens
+from campus.features.connect.let_in import opens
+from campus.features.connect.tables import ClientRow, TokenRow
 from campus.keys.lookups import Lookups
-from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow
+from campus.keys.tables import KeyRow
 from campus.keys.tokens import ACCESS, ACCESS_LENGTH, is_client_token
 from campus.secrets import digest_of
 from campus.storage import Storage
@@ -18,7 +19,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 UNKNOWN = Credential("unknown")
 
 
-def lasts(client: ConnectedClientRow, now: datetime) -> bool:
+def lasts(client: ClientRow, now: datetime) -> bool:
     """Whether the client has not ended."""
     return client.ends_at is None or now < client.ends_at
 
@@ -90,10 +91,10 @@ class AccessTokens:
     async def _read(self, digests: Collection[bytes]) -> Mapping[bytes, Opened]:
         """What the tokens open, without a check of their ends and their keys', which come without a change in the database."""
         chosen = (
-            select(ClientTokenRow, ConnectedClientRow, KeyRow)
-            .join(ConnectedClientRow, col(ConnectedClientRow.id) == col(ClientTokenRow.connected_client))
-            .join(KeyRow, col(KeyRow.id) == col(ConnectedClientRow.key_id))
-            .where(col(ClientTokenRow.digest).in_(digests), col(ClientTokenRow.kind) == "access")
+            select(TokenRow, ClientRow, KeyRow)
+            .join(ClientRow, col(ClientRow.id) == col(TokenRow.client))
+            .join(KeyRow, col(KeyRow.id) == col(ClientRow.key_id))
+            .where(col(TokenRow.digest).in_(digests), col(TokenRow.kind) == "access")
         )
         now = self._now()
         async with self._storage.read() as session:

@@ -16,10 +16,11 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from campus.caller import Key
 from campus.errors import KeyRefused
 from campus.features.connect.access_tokens import AccessTokens, lasts
-from campus.keys.connected_clients import end_client, opens
+from campus.features.connect.let_in import end_client, opens
+from campus.features.connect.tables import ClientRow, TokenRow
 from campus.keys.makers import Makers
 from campus.keys.repository import refuse_ended
-from campus.keys.tables import ClientTokenRow, ConnectedClientRow, KeyRow, SecretRow
+from campus.keys.tables import KeyRow, SecretRow
 from campus.keys.tokens import ACCESS, Kind, is_client_token, new_client_token
 from campus.secrets import Entropy, digest_of, random_id
 from campus.storage import Storage
@@ -95,7 +96,7 @@ class ConnectedClients:
         """A code for the client. KeyRefused if the key was revoked, or replaced by a rotation."""
         now = self._now()
         code = new_client_token("code", self._entropy)
-        client = ConnectedClientRow(
+        client = ClientRow(
             id=random_id("client", self._entropy),
             key_id=key.id,
             building=consent.building,
@@ -166,16 +167,16 @@ class ConnectedClients:
         if found is None or found[1].client_id != client_id:
             return
         async with self._storage.write() as session:
-            client = await session.get(ConnectedClientRow, found[1].id)
+            client = await session.get(ClientRow, found[1].id)
             ended = await end_client(session, client, self._now()) if client else []
         self._forget(ended)
 
-    async def _issue(self, session: AsyncSession, client: ConnectedClientRow, now: datetime) -> TokenPair:
+    async def _issue(self, session: AsyncSession, client: ClientRow, now: datetime) -> TokenPair:
         """A new pair; of the client's tokens the latest are kept."""
-        own = col(ClientTokenRow.connected_client) == client.id
-        issued_at = col(ClientTokenRow.issued_at)
-        spare = select(ClientTokenRow.digest).where(own).order_by(issued_at.desc()).offset(TOKENS_PER_CLIENT)
-        await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.digest).in_((await session.exec(spare)).all())))
+        own = col(TokenRow.client) == client.id
+        issued_at = col(TokenRow.issued_at)
+        spare = select(TokenRow.digest).where(own).order_by(issued_at.desc()).offset(TOKENS_PER_CLIENT)
+        await session.exec(delete(TokenRow).where(col(TokenRow.digest).in_((await session.exec(spare)).all())))
         access = new_client_token("access", self._entropy)
         refresh = new_client_token("refresh", self._entropy)
         session.add(_token(access, "access", client, now=now, expires_at=now + ACCESS_TERM))
@@ -187,32 +188,28 @@ class ConnectedClients:
         self.tokens.forget(ended)
         self._makers.forget()
 
-    async def _end_oldest(self, session: AsyncSession, client: ConnectedClientRow) -> None:
+    async def _end_oldest(self, session: AsyncSession, client: ClientRow) -> None:
         """End the key's clients beyond the latest ones; their calls are refused within 5 seconds."""
         await session.flush()
-        lasting = select(ConnectedClientRow).where(
-            col(ConnectedClientRow.key_id) == client.key_id, col(ConnectedClientRow.ends_at).is_(None)
-        )
-        for row in (await session.exec(lasting.order_by(col(ConnectedClientRow.connected_at).desc()).offset(CLIENTS_PER_KEY))).all():
+        lasting = select(ClientRow).where(col(ClientRow.key_id) == client.key_id, col(ClientRow.ends_at).is_(None))
+        for row in (await session.exec(lasting.order_by(col(ClientRow.connected_at).desc()).offset(CLIENTS_PER_KEY))).all():
             await end_client(session, row, self._now())
 
 
-def _token(token: str, kind: Kind, client: ConnectedClientRow, *, now: datetime, expires_at: datetime | None = None) -> ClientTokenRow:
-    return ClientTokenRow(digest=digest_of(token), connected_client=client.id, kind=kind, issued_at=now, expires_at=expires_at)
+def _token(token: str, kind: Kind, client: ClientRow, *, now: datetime, expires_at: datetime | None = None) -> TokenRow:
+    return TokenRow(digest=digest_of(token), client=client.id, kind=kind, issued_at=now, expires_at=expires_at)
 
 
-async def _with_client(session: AsyncSession, token: str, kind: Kind) -> tuple[ClientTokenRow, ConnectedClientRow] | None:
-    joined = select(ClientTokenRow, ConnectedClientRow).join(
-        ConnectedClientRow, col(ConnectedClientRow.id) == col(ClientTokenRow.connected_client)
-    )
-    chosen = joined.where(col(ClientTokenRow.digest) == digest_of(token), col(ClientTokenRow.kind) == kind)
+async def _with_client(session: AsyncSession, token: str, kind: Kind) -> tuple[TokenRow, ClientRow] | None:
+    joined = select(TokenRow, ClientRow).join(ClientRow, col(ClientRow.id) == col(TokenRow.client))
+    chosen = joined.where(col(TokenRow.digest) == digest_of(token), col(TokenRow.kind) == kind)
     return (await session.exec(chosen)).one_or_none()
 
 
 async def _delete_what_is_over(session: AsyncSession, now: datetime) -> None:
     """Delete what ended a day ago: until then a second use is noticed."""
     before = now - KEPT_AFTER_END
-    over = select(ConnectedClientRow.id).where(col(ConnectedClientRow.ends_at) <= before)
-    await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.expires_at) <= before))
-    await session.exec(delete(ClientTokenRow).where(col(ClientTokenRow.connected_client).in_(over)))
-    await session.exec(delete(ConnectedClientRow).where(col(ConnectedClientRow.ends_at) <= before))
+    over = select(ClientRow.id).where(col(ClientRow.ends_at) <= before)
+    await session.exec(delete(TokenRow).where(col(TokenRow.expires_at) <= before))
+    await session.exec(delete(TokenRow).where(col(TokenRow.client).in_(over)))
+    await session.exec(delete(ClientRow).where(col(ClientRow.ends_at) <= before))

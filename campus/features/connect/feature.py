@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from campus.addresses import read_origin
-from campus.feature import Feature, Settings
+from campus.feature import Command, Feature, Settings
 
 
 class ConnectTable(Settings):
@@ -17,4 +17,16 @@ class ConnectTable(Settings):
     """Whether a client's id may be the URL of its metadata document. False where campus cannot reach the internet: clients register."""
 
 
-feature = Feature("campus.features.connect.routes:building", settings=ConnectTable)
+feature = Feature(
+    "campus.features.connect.routes:building",
+    settings=ConnectTable,
+    tables="campus.features.connect.tables:Tables",
+    commands=[
+        Command(
+            "key clients",
+            "campus.features.connect.command:clients",
+            "List the connected clients, such as chat apps, that a key or one of its rotations let in.",
+        )
+    ],
+    delegates="campus.features.connect.let_in:delegates",
+)

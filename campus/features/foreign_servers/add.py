@@ -15,7 +15,6 @@ from typing import Annotated
 
 import anyio
 from cyclopts import App, Parameter
-from fastmcp.tools import Tool
 
 from campus.catalog.loader import installed_buildings, load
 from campus.catalog.server import OpenBuilding, open_server, summary_of
@@ -165,10 +164,9 @@ class NewServer:
         if len(named) != 1 or named[0] not in there:
             found = f"its commands are: {', '.join(sorted(there))}; name one with --command" if there else "it has no command"
             raise LoadError(f"{self._package.name} does not say which command starts its server: {found}")
-        path = there[named[0]]
-        if path.is_relative_to(self._config.resolve().parent):
-            path = path.relative_to(self._config.resolve().parent)
-        self._server = {"command": f"./{path}" if not path.is_absolute() else str(path)} | ({"args": list(arguments)} if arguments else {})
+        path, home = there[named[0]], self._config.resolve().parent
+        name = f"./{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+        self._server = {"command": name} | ({"args": list(arguments)} if arguments else {})
 
     @property
     def table(self) -> str:
@@ -247,7 +245,9 @@ def prices_of(opened: OpenBuilding, price: str | None, *, is_free: bool) -> Mapp
     """The price of each tool, by its name, shown to the operator: this one, or else what is suggested; None where it is free."""
     tools = opened.tools.values()
     prices = {tool.name: None if is_free else price or PRICES[is_read_only(tool)] for tool in tools}
-    show([_row(tool, prices[tool.name]) for tool in tools], as_json=False)
+    rows = [{"reads only": "yes" if is_read_only(tool) else "no", "price": prices[tool.name] or "free"} for tool in tools]
+    shown = zip(tools, rows, strict=True)
+    show([{"tool": tool.name, **row, "about": summary_of(tool)[:60]} for tool, row in shown], as_json=False)
     return prices
 
 
@@ -259,11 +259,6 @@ def tools_table(building: str, prices: Mapping[str, str | None]) -> str:
     rows = {"*": usual} | {name: price for name, price in prices.items() if price != usual}
     lines = [f"{toml_key(name)} = {toml_value({'price': price}) if price else '{ free = true }'}\n" for name, price in rows.items()]
     return f"\n[buildings.{building}.tools]\n{''.join(lines)}"
-
-
-def _row(tool: Tool, price: str | None) -> Mapping[str, object]:
-    reads = "yes" if is_read_only(tool) else "no"
-    return {"tool": tool.name, "reads only": reads, "price": price or "free", "about": summary_of(tool)[:60]}
 
 
 @app.command

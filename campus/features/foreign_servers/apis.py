@@ -46,11 +46,6 @@ class ApiTable(BaseModel):
     timeout: int | None = Field(default=None, ge=1)
     """How long an answer may take, in milliseconds."""
 
-    @property
-    def is_at_an_address(self) -> bool:
-        """False for a file."""
-        return is_web_address(self.openapi)
-
 
 def open_api(name: str, target: Mapping[str, Any], *, folder: Path, answer_limit: int, is_local: bool) -> "ApiServer":
     """The server of an API."""
@@ -73,9 +68,10 @@ class ApiServer(WatchedServer):
         named = {urlsplit(url).hostname or "" for url in (table.openapi, table.base_url or "")}
         self.hosts = frozenset(named) | (LOOPBACK if is_local else frozenset())
         self.limit = answer_limit
-        address = origin_of(table.openapi) if table.is_at_an_address else table.openapi
+        self.is_at_an_address = is_web_address(table.openapi)
+        address = origin_of(table.openapi) if self.is_at_an_address else table.openapi
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=table.timeout)
-        self.between = BETWEEN_READS if table.is_at_an_address else self.between
+        self.between = BETWEEN_READS if self.is_at_an_address else self.between
         self._known: bytes | None = None
         self._server: FastMCP[Any] = FastMCP(name)
 
@@ -105,7 +101,7 @@ class ApiServer(WatchedServer):
 
     async def _read(self) -> bytes:
         too_long = LoadError(f"{self.subject} is longer than {self.limit:,} bytes; raise answer_limit of the building")
-        if not self.table.is_at_an_address:
+        if not self.is_at_an_address:
             try:
                 text = await anyio.Path(self.file).read_bytes()
             except OSError as error:
@@ -123,14 +119,13 @@ class ApiServer(WatchedServer):
         return response.raise_for_status().content
 
     def _base_url(self, document: Mapping[str, Any]) -> str:
-        table = self.table
-        if table.base_url:
-            return table.base_url
+        if self.table.base_url:
+            return self.table.base_url
         server: Mapping[str, Any] = next(iter(document.get("servers") or ()), {"url": "/"})
         url = str(server["url"])
         for name, variable in (server.get("variables") or {}).items():
             url = url.replace(f"{{{name}}}", str(variable["default"]))
-        url = urljoin(table.openapi, url) if table.is_at_an_address else url
+        url = urljoin(self.table.openapi, url) if self.is_at_an_address else url
         if not is_web_address(url):
             raise LoadError(f"the document names no address of the API, but {url[:80]!r}; write base_url beside openapi")
         return url
@@ -150,7 +145,12 @@ class ApiServer(WatchedServer):
         client = self.client(base_url, headers)
         prepare(document, without=SENT_BY_CLIENTS | {name.lower() for name in headers})
         routes = Routes(self.name)
-        provider = OpenAPIProvider(document, client=client, route_map_fn=only_routes, mcp_component_fn=routes.finish)
+        provider = OpenAPIProvider(
+            document,
+            client=client,
+            route_map_fn=lambda operation, _: None if operation.method in METHODS else MCPType.EXCLUDE,
+            mcp_component_fn=routes.finish,
+        )
         info = document.get("info") or {}
 
         @asynccontextmanager
@@ -188,18 +188,15 @@ class Routes:
         status = min(statuses, default=200)
         status = 200 if status in (204, 205) else status  # the answer has a body, which is null
         named = {m["openapi_name"]: name for name, m in operation.parameter_map.items() if m["location"] == "path"}
-        path = operation.path
+        path = pattern = operation.path
         for name, argument in named.items():
-            path = path.replace(f"{{{name}}}", f"{{{argument}}}")
+            path, pattern = path.replace(f"{{{name}}}", f"{{{argument}}}"), pattern.replace(f"{{{name}}}", "{}")
         tool.meta = route(f"{method} {self._prefix}{path}", status=status)
-        if path == "/" or not self._fits(tool, path, tuple(named.values())):
+        if path == "/" or not self._fits(tool, path, pattern):
             tool.meta = route(f"{method} {self._prefix}/{tool.name}", status=status)
 
-    def _fits(self, tool: Tool, path: str, names: tuple[str, ...]) -> bool:
+    def _fits(self, tool: Tool, path: str, pattern: str) -> bool:
         """Whether it can be served at the API's own path: not if the same one has other placeholders before."""
-        pattern = path
-        for name in names:
-            pattern = pattern.replace(f"{{{name}}}", "{}")
         try:
             operation_of(tool, server=self._building, default_prefix=self._prefix)
         except ValueError:
@@ -212,11 +209,6 @@ def with_examples(schema: Any) -> Any:
     if not isinstance(schema, dict) or "example" not in schema or "examples" in schema:
         return schema
     return {name: each for name, each in schema.items() if name != "example"} | {"examples": [schema["example"]]}
-
-
-def only_routes(operation: HTTPRoute, _: MCPType) -> MCPType | None:
-    """Leave out operations of which no route is made."""
-    return None if operation.method in METHODS else MCPType.EXCLUDE
 
 
 def read_document(text: bytes) -> dict[str, Any]:

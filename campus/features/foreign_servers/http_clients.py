@@ -17,15 +17,13 @@ from pydantic_core import from_json
 from campus.errors import TargetRefused
 from campus.features.foreign_servers.bounded_lines import TOO_LONG
 from campus.observability import origin_of
-from campus.outbound.public_hosts import GuardedNetwork, Resolver
+from campus.outbound.public_hosts import TRIED, GuardedNetwork, Resolver
 from twins import upstream_failed, upstream_too_long
 
 TIMEOUT = Timeout(30.0, read=300.0)
 """mcp's own, where its caller names none."""
 PLAIN = {"Accept-Encoding": "identity"}
 MOST_REDIRECTS = 5
-TRIED = 3
-"""How many of a host's addresses are tried."""
 AS_BUILT = "campus.headers"
 """In a request: the headers with which it was built."""
 log = logging.getLogger(__name__)

@@ -55,7 +55,6 @@ class ProxiedServer(WatchedServer):
     """One other MCP server."""
 
     def __init__(self, name: str, target: Mapping[str, Any], *, answer_limit: int = ANSWER_LIMIT) -> None:
-        """`answer_limit` are the bytes that it may send in one call, and for its whole list of tools."""
         address = origin_of(str(target["url"])) if "url" in target else f"the command {target['command']!r}"
         super().__init__(name, address, answer_limit=answer_limit, milliseconds=target.get("timeout"))
         self.is_probed = target.get("keep_alive", True)  # otherwise a probe would start the command each time
@@ -78,8 +77,7 @@ class ProxiedServer(WatchedServer):
         return mirrored(self.name, self._components.described or UNKNOWN, self._components)
 
     def _last_words(self) -> str:
-        """The last lines that the command wrote to stderr, which say more than that it has ended."""
-        lines = self._stderr.last_lines
+        lines = self._stderr.last_lines  # of the command, which say more than that it has ended
         lost = self._command and Path(self._command).is_absolute() and not Path(self._command).exists()
         hint = "; if `campus add` installed it, `campus add --locked` does so again" if lost else ""
         return (f"; it wrote: {' | '.join(lines)}" if lines else "") + hint

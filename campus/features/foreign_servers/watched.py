@@ -64,7 +64,6 @@ class WatchedServer(Upstream, ABC):
         return [*found, *([self.rejection] if self.rejection else [])]
 
     def _last_words(self) -> str:
-        """More about why it cannot be reached."""
         return ""
 
     def reject(self, error: Exception) -> str:
@@ -90,7 +89,6 @@ class WatchedServer(Upstream, ABC):
         self.failure = None
 
     async def open(self, *, seconds: float) -> None:
-        """List its tools; Unreachable when it does not answer in time, LoadError for a list that cannot be served."""
         try:
             with anyio.fail_after(seconds):
                 await self.refresh()

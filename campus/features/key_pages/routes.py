@@ -15,12 +15,12 @@ from starlette.types import ASGIApp
 from campus.building import Building
 from campus.caller import Key
 from campus.catalog.plan import Plan
+from campus.features.connect.let_in import clients_of, disconnect
 from campus.features.key_pages.holdings import owned_by
 from campus.features.usage.counts import KeyUsage
 from campus.features.usage.tables import UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
-from campus.keys.connected_clients import clients_of, disconnect
 from campus.keys.quotas import Standing
 from campus.keys.sign_ins import KEY_PAGE as PATH
 from campus.keys.sign_ins import WHY_NOT

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import NamedTuple
 
-import anyio
-
 from campus.building import Building, Job, Service
 from campus.catalog.parts import FeatureSite
 from campus.features.limits.feature import LimitsTable
@@ -27,7 +25,8 @@ def opened(site: FeatureSite[LimitsTable]) -> Limits:
 
 
 async def share_limits(site: FeatureSite[LimitsTable, Limits]) -> None:
-    await (site.state.shared.run() if site.state.shared else anyio.sleep_forever())
+    assert site.state.shared is not None
+    await site.state.shared.run()
 
 
 async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
@@ -39,6 +38,6 @@ async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
 building = Building(
     state=opened,
     steps=lambda site: [site.state.step],
-    services=[Service(share_limits)],
-    jobs=[Job(forget_limits, every=FORGOTTEN_EVERY)],
+    services=[Service(share_limits, shared=True)],
+    jobs=[Job(forget_limits, every=FORGOTTEN_EVERY, shared=True)],
 )

@@ -10,7 +10,7 @@ from features.connect.chat_app import CALLBACK, CHALLENGE, HTML, ORIGIN, VERIFIE
 from patience import patience
 from sqlmodel import select
 
-from campus.keys.tables import ClientTokenRow, ConnectedClientRow
+from campus.features.connect.tables import ClientRow, TokenRow
 from campus.keys.tokens import new_client_token
 from campus.testing import Clock, TestCampus
 
@@ -43,7 +43,7 @@ async def test_a_registration_whose_redirect_uris_could_be_misused_is_refused(ap
 async def rows(campus: TestCampus) -> int:
     """How many clients and tokens are stored."""
     async with campus.service.core.storage.read() as session:
-        found = [(await session.exec(select(table))).all() for table in (ConnectedClientRow, ClientTokenRow)]
+        found = [(await session.exec(select(table))).all() for table in (ClientRow, TokenRow)]
     return sum(map(len, found))
 
 

@@ -15,7 +15,7 @@ from features.connect.conftest import CONNECT, make_lock
 from campus import Building, access
 from campus.caller import Key
 from campus.features.connect.connected import Consent
-from campus.keys.connected_clients import clients_of
+from campus.features.connect.let_in import clients_of
 from campus.keys.keyring import KeyRing
 from campus.testing import Clock, TestCampus, open_campus
 from tests import patient
