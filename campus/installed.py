@@ -45,9 +45,7 @@ class OpenFeature:
         except CampusError:
             raise
         except Exception as error:  # as in installed_features
-            raise LoadError(
-                f"the feature {self.name} ({self.feature.building}) cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            raise not_imported(self.name, self.feature.building, error) from error
         if not hasattr(found, "steps") or found.server is not None:
             raise LoadError(f"{self.feature.building} of the feature {self.name} is no Building without a server, but {found!r}")
         return found
@@ -59,7 +57,6 @@ def not_imported(name: str, what: str | None, error: Exception) -> LoadError:
 
 
 def place_of(feature: str) -> str:
-    """What the storage calls a feature's history, in campus's own database."""
     return f"campus.{feature}"
 
 
@@ -81,16 +78,13 @@ def installed_features() -> Mapping[str, Feature]:
 
 
 def server_forms() -> Mapping[str, ServerForm]:
-    """The forms of `server = {…}` that features bring, by their keys."""
     return {form.key: form for feature in installed_features().values() for form in feature.servers}
 
 
 def server_adapters() -> Mapping[str, str]:
-    """What makes FastMCP servers of authors' servers of other classes, by these."""
     return {kind: maker for feature in installed_features().values() for kind, maker in feature.adapters.items()}
 
 
 def written_servers() -> str:
-    """What an operator can write for `server`, at the end of a sentence."""
     forms = ['"./file.py:server"', '"module:server"', *(form.example for form in server_forms().values())]
     return f"{', '.join(forms[:-1])} or {forms[-1]}"
