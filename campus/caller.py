@@ -85,5 +85,4 @@ class Credential(NamedTuple):
     client: str | None = None
 
 
-ABSENT = Credential("absent")
-"""The credential of a request without an Authorization header and without a session."""
+ABSENT = Credential("absent")  # The credential of a request without an Authorization header and without a session.

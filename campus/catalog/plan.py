@@ -24,8 +24,6 @@ from twins import ANY, RouteEntry, RouteTable
 
 @dataclass(frozen=True)
 class Plan:
-    """What campus.toml asks for."""
-
     config: Config
     opened: tuple[OpenBuilding, ...]
     products: tuple[ProductEntry, ...]
@@ -33,12 +31,10 @@ class Plan:
     documents: Mapping[str, dict[str, Any]]
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
-    parts: dict[str, PlanPart] = field(default_factory=dict)
-    """What features add, by their names."""
+    parts: dict[str, PlanPart] = field(default_factory=dict)  # What features add, by their names.
 
     @property
     def loaded(self) -> Iterator[LoadedBuilding]:
-        """Every building in campus.toml, open or closed."""
         yield from (one.loaded for one in self.opened)
         yield from self.closed
 
@@ -49,12 +45,10 @@ class Plan:
         return plan_of(self.config, opened, [one for one in self.closed if one.name != late.name])
 
     def without(self, closed: LoadedBuilding) -> "Plan":
-        """The plan in which this building of another server is closed."""
         return plan_of(self.config, [one for one in self.opened if one.name != closed.name], [*self.closed, closed])
 
     @property
     def seller(self) -> Seller | None:
-        """What sells calls, where they can be paid for."""
         return seller_among(self.parts.values())
 
     @property
@@ -71,12 +65,10 @@ class Plan:
 
     @property
     def problems(self) -> dict[str, Mapping[str, str]]:
-        """Each building's explanations of its own problem codes, by its name."""
         return {one.name: one.loaded.building.problems for one in self.opened}
 
     @property
     def own_problems(self) -> dict[str, str]:
-        """The explanations of the codes of campus itself: those that every server may answer."""
         return own_problems(self.config)
 
 
@@ -184,7 +176,6 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
 
 
 def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
-    """The first seller of these parts."""
     return next((part.seller for part in parts if part.seller is not None), None)
 
 
@@ -215,7 +206,6 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
 
 
 def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
-    """Every route that buildings use."""
     for one in opened:
         for operation in one.operations.values():
             yield RouteEntry(operation.methods, operation.path, unserved, f"the tool {operation.name} ({one.name})")
@@ -234,7 +224,6 @@ def _check_jobs(opened: Sequence[OpenBuilding]) -> None:
 
 
 def own_problems(config: Config) -> dict[str, str]:
-    """The explanations of the core's codes and of those of the features that are opened."""
     return {**EXPLANATIONS, **{code: text for one in config.features() for code, text in one.building.problems.items()}}
 
 

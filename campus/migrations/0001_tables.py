@@ -1,4 +1,4 @@
-"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, clients, mailboxes and what is counted."""
+"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, mailboxes and what is counted."""
 
 import secrets
 
@@ -100,7 +100,6 @@ def _make_key_events() -> None:
 
 
 def _make_sessions() -> None:
-    """Sessions of browsers that signed in with a key."""
     op.create_table(
         "sessions",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -115,7 +114,6 @@ def _make_sessions() -> None:
 
 
 def _make_sent_forms() -> None:
-    """The forms that were answered, for all processes together."""
     op.create_table(
         "sent_forms",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -147,7 +145,6 @@ def _make_key_sales() -> None:
 
 
 def _make_payments() -> None:
-    """Payments, and the secret that seals signed ones until they are charged."""
     op.create_table(
         "payments",
         sa.Column("id", sa.String(), nullable=False),
@@ -214,7 +211,6 @@ def _make_ledger() -> None:
 
 
 def _make_tasks() -> None:
-    """Calls that go on after their request, for all processes together."""
     op.create_table(
         "tasks",
         sa.Column("id", sa.String(), nullable=False),
@@ -240,7 +236,6 @@ def _make_tasks() -> None:
 
 
 def _make_mailboxes() -> None:
-    """When each mailbox was asked, how often, whether its holder refuses, and to whose alerts its holder agreed."""
     op.create_table(
         "mailboxes",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
