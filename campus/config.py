@@ -46,7 +46,7 @@ from campus.config_tables import (
     StorageTable,
     WebTable,
 )
-from campus.errors import ConfigError
+from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
 from campus.installed import OpenFeature, installed_features, written_servers
 from campus.keys.quotas import Per, Quota
@@ -370,14 +370,12 @@ def has_defaults(table: type[Settings]) -> bool:
 @cache
 def config_model() -> type[Config]:
     """The form of campus.toml: that of the core, with a table for each feature that is installed."""
-    tables = {
-        name: (each.settings, each.always and has_defaults(each.settings))
-        for name, each in installed_features().items()
-        if each.settings is not None
-    }
-    fields: dict[str, Any] = {
-        name: (table, table()) if always and has_defaults(table) else (table | None, None) for name, (table, always) in tables.items()
-    }
+    if taken := Config.model_fields.keys() & installed_features().keys():
+        raise LoadError(f"the feature {min(taken)} has the name of a table of campus.toml that campus itself reads; rename its entry point")
+    fields: dict[str, Any] = {}
+    for name, each in installed_features().items():
+        if (table := each.settings) is not None:
+            fields[name] = (table, table()) if each.always and has_defaults(table) else (table | None, None)
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
 
 
