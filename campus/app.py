@@ -199,7 +199,7 @@ class Campus:
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
-        of_features = {f"[{one.name}]": found.pop(one.name) for one in self.features if one.name in found}
+        of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, of_features) | found
 
 
@@ -256,7 +256,7 @@ async def assemble(
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,
-                contact=config.discovery.contact,
+                contact=plan.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
             paywall=paywall,

@@ -26,8 +26,10 @@ class Context:
     """The caller of the outermost tool, once it is admitted: calls inside that one are not checked again."""
     credential: Credential | None = None
     """That of a page's visitor, under which the page may call tools; of a connected client, whose access token is no key; and of a call."""
-    is_connected: bool = False  # The request of a connected client: it cannot pay, and its refusals say nothing of headers.
-    is_personal: bool = False  # The page depends on who asked for it, so that no cache may keep it.
+    is_delegated: bool = False
+    """The request of a program that calls with the key of somebody else: it cannot pay, and its refusals say nothing of headers."""
+    is_personal: bool = False
+    """The page depends on who asked for it, so that no cache may keep it."""
     is_counted: bool = False
     """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
     refusal: Problem | None = None

@@ -77,6 +77,11 @@ def installed_features() -> Mapping[str, Feature]:
     return found
 
 
+def feature_paths() -> list[str]:
+    """The addresses of features."""
+    return [path for feature in installed_features().values() for path in feature.paths]
+
+
 def server_forms() -> Mapping[str, ServerForm]:
     return {form.key: form for feature in installed_features().values() for form in feature.servers}
 

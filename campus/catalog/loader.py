@@ -19,10 +19,10 @@ from pydantic_core import ErrorDetails
 
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, BuildingTable, filled, known_keys, read_file_target, sentence_of
+from campus.config import BuildingTable, filled, known_keys, read_file_target, reserved_names, sentence_of
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
 from campus.feature import named
-from campus.installed import installed_features, server_adapters, server_forms, written_servers
+from campus.installed import server_adapters, server_forms, written_servers
 from campus.observability.logs import redacted
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def load(
 
     `folder` is that of campus.toml, `is_local` says whether the campus is for its machine alone.
     """
-    if name in RESERVED or name in installed_features():
+    if name in reserved_names():
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         late = _late_server(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)

@@ -36,8 +36,12 @@ class PlanPart:
     feature without one adds nothing.
     """
 
-    seller: Seller | None = None  # What sells calls, where they can be paid for.
-    schemas: Mapping[str, Any] = {}  # Schemas of the OpenAPI documents, by name.
+    seller: Seller | None = None
+    """What sells calls, where they can be paid for."""
+    contact: str | None = None
+    """Where people write to the operator."""
+    schemas: Mapping[str, Any] = {}
+    """Schemas of the OpenAPI documents, by name."""
 
     def routes(self) -> Iterable[RouteEntry]:
         """The routes that it will serve for buildings: no tool may have one of them."""

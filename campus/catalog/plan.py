@@ -15,6 +15,7 @@ from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, ope
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
+from campus.installed import feature_paths
 from campus.jobs import Task
 from campus.pricing import Seller
 from campus.problems import EXPLANATIONS
@@ -49,6 +50,11 @@ class Plan:
     @property
     def seller(self) -> Seller | None:
         return seller_among(self.parts.values())
+
+    @property
+    def contact(self) -> str | None:
+        """Where people write to the operator."""
+        return contact_among(self.parts.values())
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -152,7 +158,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
-    products = tuple(product_entries(config.products, sold_at, config.discovery.contact))
+    products = tuple(product_entries(config.products, sold_at, contact_among(parts.values())))
     directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
     for part in parts.values():
         part.enter(directory)
@@ -173,6 +179,11 @@ def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
     return next((part.seller for part in parts if part.seller is not None), None)
 
 
+def contact_among(parts: Iterable[PlanPart]) -> str | None:
+    """The first contact of these parts."""
+    return next((part.contact for part in parts if part.contact is not None), None)
+
+
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:
     loaded = [*(one.loaded for one in opened), *closed]
     paths = [mcp_path_of(one) for one in loaded]
@@ -183,7 +194,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     own |= {"/"} - pages  # campus has a start page of its own where no building has one
     entries = [*_routes(opened), *(route for part in parts for route in part.routes())]
     for entry in entries:
-        if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
+        of_feature = any(entry.path == path or entry.path.startswith(f"{path.rstrip('/')}/") for path in feature_paths())
+        if of_feature or entry.path in own or entry.path.split("/")[1] in RESERVED - {"v1"}:
             raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")
     endpoints = [RouteEntry((ANY,), mcp_path_of(one), unserved, f"the MCP endpoint of {one.name}") for one in loaded]
     descriptions = RouteEntry(("GET",), "/v1/{building}", unserved, "campus's description of a building")

@@ -54,7 +54,7 @@ class Paywall:
         """As `admit`, with a credential that is known."""
         context = context_of(scope)
         context.credential = credential
-        way: Way = "connected" if context.is_connected else frame
+        way: Way = "delegate" if context.is_delegated else frame
         context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         return caller
 
@@ -131,10 +131,10 @@ class Paywall:
     def _ways(self, offer: Offer, way: Way, others: Sequence[Unlock]) -> str:
         ways = [one for one in (self._by_key(offer, way), *(other.sentence for other in others)) if one]
         if not ways:
-            elsewhere = way == "connected" and self.unlocks
+            elsewhere = way == "delegate" and self.unlocks
             sold_at = "at this server's address without /connect" if elsewhere else "and payments are not available here; ask the operator"
             ways = [f"It is sold per call only, {sold_at}."]
-        ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
+        ways += [offer.access.advice] if offer.access.advice and way != "delegate" else []
         return " ".join([*ways, self._guide] if way == "mcp" and self._guide else ways)
 
     def _by_key(self, offer: Offer, way: Way) -> str:
@@ -143,7 +143,7 @@ class Paywall:
         keys = list(map(str, self.opening(offer)))
         if not keys:
             return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
-        if way == "connected":
+        if way == "delegate":
             return f"Ask your user to connect again with a key of scope {offer.scope} or {ALL}: {'; '.join(keys)}."
         header = f"Send a key of scope {offer.scope} or {ALL} in the header 'Authorization: Bearer KEY'."
         asked = f" {NO_HEADERS}" if way == "mcp" else ""

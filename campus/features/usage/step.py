@@ -51,7 +51,7 @@ class Quotas(Step):
             self._usage.count(key, context.site.name, call.tool, standing=standing, is_opened=True)
         show_quota(standing, context)
         if is_spent:
-            raise self._used_up(offer, "connected" if context.is_connected else call.frame, standing)
+            raise self._used_up(offer, "delegate" if context.is_delegated else call.frame, standing)
 
     def _used_up(self, offer: Offer, way: Way, standing: Standing) -> Problem:
         """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
