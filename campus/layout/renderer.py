@@ -93,11 +93,17 @@ class Layout:
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
     links: str = ""  # The Link header of every page: where machines find the documents.
+    places: Mapping[str, str] = field(default_factory=dict)
     operator: bool = False
     tool_page: Callable[[str], str | None] = lambda path: None  # The page of the tool that is served at a path; None if none is.
 
-    def lead(self, links: str, navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
+    def place(self, name: str, **values: str) -> str:
+        """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""
+        return self.places.get(name, "").format(**values)
+
+    def lead(self, links: str, places: Mapping[str, str], navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
         self.links = links
+        self.places = places
         self.navigation = navigation
         self.tool_page = tool_page
 
@@ -124,6 +130,7 @@ class Layout:
             form_field=FIELD,
             intervals=intervals,
             form_token=lambda: _current.get().form_token(),
+            place=self.place,
             slots=slots,
             sparkline=sparkline,
             here=_path,

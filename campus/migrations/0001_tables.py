@@ -1,4 +1,4 @@
-"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, clients, mailboxes and what is counted."""
+"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, mailboxes and what is counted."""
 
 import secrets
 
