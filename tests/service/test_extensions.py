@@ -8,10 +8,10 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.extensions import MethodBinding, ServerExtension
 from fastmcp.tools.base import ToolResult
+from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from mcp import MCPError
 from mcp_types import EmptyResult, RequestParams
 from pydantic import BaseModel
-from terms.paid_campus import PaidCampus, open_paid_campus
 
 from campus import Building, access, route
 from campus.errors import LoadError

@@ -17,11 +17,11 @@ from time import monotonic
 import anyio
 import asyncpg
 import pytest
+from features.payments.seller import PAY_TO, PRICE
 from lab.faults.mixed_load import WRITES, MixedLoad, config_of
 from lab.faults.patroni_cluster import Cluster, Node, patroni_cluster
 from lab.faults.pgbouncer import pgbouncer
 from patience import patience
-from payments.seller import PAY_TO, PRICE
 from serving import serving
 from sqlmodel import select
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from payments.kills import POINTS, Scene, verdict
+from features.payments.kills import POINTS, Scene, verdict
 
 from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
