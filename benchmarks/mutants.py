@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import cyclopts
 
 ROOT = Path(__file__).parents[1]
-NOT_CHANGED = ("/migrations/", "/new_building/", "/testing/")
+NOT_CHANGED = ("/migrations/", "/new_building/", "/testing/", "/chain/")
 FOLDERS = {
     "alerts": "alerts recorder", "checkout": "checkout keys", "discovery": "service contract", "gateway": "gateway connect",
     "http": "http service", "jobs": "jobs service", "keys": "keys connect", "operator": "pages service",

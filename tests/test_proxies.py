@@ -23,7 +23,7 @@ from patience import patience
 from recorder.receivers import Authority, make_authority
 from serving import Served, free_port, serving
 
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from campus import Building, access, route
 from campus.errors import LoadError
+from campus.features.chain import terms_of
 from campus.testing import Frame, open_campus
-from campus.testing.payments import terms_of
 
 pytestmark = pytest.mark.anyio
 SECRET = "a-secret-of-the-tool"

@@ -13,8 +13,8 @@ from features.payments.terms.paid_campus import open_paid_campus
 from mcp.server.auth.middleware.auth_context import get_access_token as get_sdk_token
 
 from campus import Building, access, free, route
+from campus.features.chain import headers_of, terms_of
 from campus.testing import Frame, TestCampus, open_campus
-from campus.testing.payments import headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 DIRECT = ["direct", "server"]

@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from features.payments.seller import Seller, open_seller
 
-from campus.testing.payments import Chain, Facilitator, Wallet, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Chain, Facilitator, Wallet, new_wallet, open_chain, open_facilitator
 
 PURSE = 1_000_000
 

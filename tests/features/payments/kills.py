@@ -29,10 +29,10 @@ from serving import Served, serving
 from sqlalchemy import Connection, text
 from sqlmodel import select
 
+from campus.features.chain import Chain, Facilitator, Payer, headers_of
 from campus.features.payments.ledger import CHARGED
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.storage.databases import Databases
-from campus.testing.payments import Chain, Facilitator, Payer, headers_of
 from tests import patient
 
 # one public address for all starts: what is paid for is a call at an address

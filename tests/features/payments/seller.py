@@ -13,6 +13,7 @@ from patience import patience
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.features.chain import Chain, Facilitator, Payer, Wallet
 from campus.features.payments import opened as jobs
 from campus.features.payments.audit import Findings
 from campus.features.payments.feature import PaymentsTable
@@ -29,7 +30,6 @@ from campus.storage import Storage
 from campus.storage.databases import Databases
 from campus.storage.leases import Lease
 from campus.storage.tables import CoreTables
-from campus.testing.payments import Chain, Facilitator, Payer, Wallet
 from twins import Problem
 
 PAY_TO = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"

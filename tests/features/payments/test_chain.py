@@ -12,11 +12,11 @@ import pytest
 from eth_utils.crypto import keccak
 
 from campus.errors import JobFailed
+from campus.features.chain import Chain as LocalChain
+from campus.features.chain import Wallet, new_wallet
 from campus.features.payments import chain as rules
 from campus.features.payments.chain import Chain, Transfer, judge, proves, uses_nonce
 from campus.features.payments.node import Log, Receipt
-from campus.testing.payments import Chain as LocalChain
-from campus.testing.payments import Wallet, new_wallet
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from features.payments.kills import Scene, verdict
 
-from campus.testing.payments import Chain, Facilitator, Payer, Wallet, new_wallet
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, new_wallet
 
 pytestmark = pytest.mark.anyio
 FEW = ("running", "storing", "charged")

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from buildings.cve import building as cve
+from campus.features.chain import Chain, Facilitator, Payer, new_wallet
 from campus.testing import ORIGIN, Clock, Frame, Reply, TestCampus, open_campus
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet
 
 pytestmark = pytest.mark.anyio
 SAMPLE = (Path(__file__).parents[3] / "buildings" / "cve" / "sample").as_uri()

@@ -17,8 +17,8 @@ from features.payments.seller import PRICE
 from patience import patience
 from serving import Served, serving
 
+from campus.features.chain import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 from campus.testing import Frame
-from campus.testing.payments import PAYMENT, RECEIPT, Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 from tests import patient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("facilitator")]

@@ -12,7 +12,7 @@ from features.payments.seller import PAY_TO
 from patience import patience
 from serving import serving
 
-from campus.testing.payments import Chain, Facilitator, Payer, Wallet, headers_of
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, headers_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

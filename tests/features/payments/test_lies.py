@@ -20,14 +20,7 @@ import pytest
 from features.payments.seller import PRICE, Seller, open_seller, read
 from sqlmodel import select
 
-from campus.features.payments.audit import Findings
-from campus.features.payments.node import Node, RpcUnavailable
-from campus.features.payments.payment import Payment, Sale, StoredAnswer
-from campus.keys.keyring import KeyRing
-from campus.keys.sales import Product, Term
-from campus.keys.tables import KeySale
-from campus.outbound.http_clients import MOST_BYTES, BoundedClient, certificate_authorities
-from campus.testing.payments import (
+from campus.features.chain import (
     Chain,
     Facilitator,
     Faults,
@@ -39,6 +32,13 @@ from campus.testing.payments import (
     open_facilitator,
     open_relay,
 )
+from campus.features.payments.audit import Findings
+from campus.features.payments.node import Node, RpcUnavailable
+from campus.features.payments.payment import Payment, Sale, StoredAnswer
+from campus.keys.keyring import KeyRing
+from campus.keys.sales import Product, Term
+from campus.keys.tables import KeySale
+from campus.outbound.http_clients import MOST_BYTES, BoundedClient, certificate_authorities
 from twins import Problem
 
 pytestmark = pytest.mark.anyio

@@ -17,8 +17,8 @@ from features.tasks.lab import make_lab
 from patience import patience
 from serving import Served, serving
 
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus
-from campus.testing.payments import Chain, Facilitator, Payer, Wallet, headers_of, new_wallet, receipt_of, terms_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from features.payments.seller import PRICE, URL, Seller, read
 
+from campus.features.chain import Chain, new_wallet
 from campus.features.payments.payment import PaidAnswer, Payment, Sale, StoredAnswer, Verification
-from campus.testing.payments import Chain, new_wallet
 from twins import Problem
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,10 @@ import pytest
 from features.payments.seller import Seller
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from campus.features.chain import new_wallet
 from campus.features.payments.payment import Payment
 from campus.features.payments.queue import PaymentQueue, QueueLimits
 from campus.storage import Storage
-from campus.testing.payments import new_wallet
 from twins import Problem
 
 pytestmark = pytest.mark.anyio

@@ -11,14 +11,14 @@ from patience import patience
 from sqlalchemy import update
 from sqlmodel import col
 
+from campus.features.chain import new_wallet, open_chain, open_facilitator, open_relay
+from campus.features.chain.listener import Answered, Asked, Listener
 from campus.features.payments.audit import Findings
 from campus.features.payments.payment import PaidAnswer, Payment, StoredAnswer
 from campus.features.payments.reservations import Leases, Reservations
 from campus.features.payments.settlement import ChainTimeouts
 from campus.features.payments.tables import PaymentRow
 from campus.storage.leases import Lease
-from campus.testing.listener import Answered, Asked, Listener
-from campus.testing.payments import new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
 KEY = "kvZ9w3Qp7LmX2sRt5YbN8c"

@@ -9,9 +9,9 @@ from features.payments.seller import PRICE, Seller, read
 from patience import patience
 
 from campus.errors import StorageUnavailable
+from campus.features.chain import new_wallet
 from campus.features.payments.facilitator import X402Facilitator
 from campus.features.payments.payment import PaymentOutcome, StoredAnswer
-from campus.testing.payments import new_wallet
 
 pytestmark = pytest.mark.anyio
 LATER = timedelta(seconds=11)

@@ -10,10 +10,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from campus.errors import StorageFault
+from campus.features.chain import Chain, open_facilitator
 from campus.features.payments.ledger import Ledger
 from campus.features.payments.setup import open_payments
 from campus.features.payments.tables import LedgerRow
-from campus.testing.payments import Chain, open_facilitator
 from tests import forkserver
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ import pytest
 from features.payments.seller import PRICE, Seller, open_seller
 from sqlmodel import select
 
+from campus.features.chain import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 from campus.features.payments.audit import Findings
 from campus.features.payments.payment import StoredAnswer
 from campus.features.payments.reconciler import CONFIRMATIONS
 from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.keys.tables import KeyEvent
-from campus.testing.payments import Chain, Relay, new_wallet, open_chain, open_facilitator, open_relay
 
 pytestmark = pytest.mark.anyio
 KEY = "kvZ9w3Qp7LmX2sRt5YbN8c"

@@ -26,10 +26,10 @@ from serving import serving
 from sqlmodel import select
 
 from buildings.recorder.tables import CAPSULES, MONITORS, Tables
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.keys.tables import KeyRow
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200), pytest.mark.faults("failed over")]
 KILLS, HANGS = int(os.environ.get("FAILOVER_KILLS", "2")), int(os.environ.get("FAILOVER_HANGS", "1"))

@@ -17,7 +17,7 @@ from features.payments.seller import PAY_TO
 from patience import patience
 from serving import Served
 
-from campus.testing.payments import Facilitator, Payer, headers_of, receipt_of, terms_of
+from campus.features.chain import Facilitator, Payer, headers_of, receipt_of, terms_of
 from tests import patient
 
 CONFIG = """

@@ -14,7 +14,7 @@ from patience import patience
 from serving import Served, serving, write_config
 from x402.http.clients.httpx import PaymentError
 
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, open_relay
+from campus.features.chain import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, open_relay
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from fastmcp.client.transports import StreamableHttpTransport
 from features.payments.terms.samples import make_seller
 
 from campus import Building
+from campus.features.chain import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 from campus.testing import ORIGIN, TestCampus, open_campus
-from campus.testing.payments import PAYMENT, Chain, Facilitator, Payer, headers_of, new_wallet, open_chain, open_facilitator, terms_of
 
 DAY = {"day": "2026-01-02"}
 PATH = "/v1/seller/text/2026-01-02"

@@ -28,8 +28,8 @@ from x402.schemas.v1 import PaymentRequirementsV1
 
 from buildings.cve.models import EXAMPLE, EXAMPLE_OF_VERDICT, Entry, Verdict
 from campus import Building
+from campus.features.chain import headers_of
 from campus.testing import ORIGIN, Frame, open_campus
-from campus.testing.payments import headers_of
 
 pytestmark = pytest.mark.anyio
 

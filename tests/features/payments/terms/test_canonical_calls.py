@@ -9,8 +9,8 @@ from features.payments.terms.paid_campus import PATH, open_paid_campus
 from features.payments.terms.samples import PAYMENTS, make_seller
 
 from buildings.cve import building as cve
+from campus.features.chain import PAYMENT, headers_of, terms_of
 from campus.testing import Frame, open_campus
-from campus.testing.payments import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 KEY = {"Idempotency-Key": "fV3k9Zq0tLx7Rw2uBn5sYd8A"}

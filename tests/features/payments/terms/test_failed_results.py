@@ -16,8 +16,8 @@ from serving import free_port, write_config
 
 from campus import Building
 from campus.failure_rules import read_rule
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.testing import ORIGIN, open_campus
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 PRICED = {"price": "0.01"}

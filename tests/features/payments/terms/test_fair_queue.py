@@ -11,9 +11,9 @@ from fastmcp.client.transports import StreamableHttpTransport
 from features.payments.terms.paid_campus import DAY, PATH, PaidCampus, open_paid_campus
 from patience import patience
 
+from campus.features.chain import PAYMENT, Payer, headers_of, new_wallet
 from campus.features.payments.facilitator import X402Facilitator
 from campus.testing import ORIGIN
-from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet
 from tests import patient
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ import pytest
 from features.payments.terms.paid_campus import DAY, DOLLAR, PATH, open_paid_campus
 from features.payments.terms.samples import GARBAGE, PAYER, SENTINEL, header, open_seller, payment_v1, payment_v2
 
+from campus.features.chain import PAYMENT, Payer, headers_of, new_wallet, terms_of
 from campus.testing import ORIGIN, Frame
-from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 
 pytestmark = pytest.mark.anyio
 STRANGER = "0x" + "99" * 20

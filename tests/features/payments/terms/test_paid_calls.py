@@ -11,7 +11,7 @@ from features.payments.terms.paid_campus import DAY, DOLLAR, PATH, open_paid_cam
 from features.payments.terms.samples import SENTINEL, make_seller
 from mcp_types import CallToolRequestParams
 
-from campus.testing.payments import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
+from campus.features.chain import PAYMENT, RECEIPT, Payer, headers_of, receipt_of, terms_of
 from twins.http.json_reader import LONG_NUMBER, SHAPES
 
 pytestmark = pytest.mark.anyio

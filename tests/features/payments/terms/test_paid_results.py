@@ -9,7 +9,7 @@ from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from features.payments.terms.samples import SENTINEL, Paid
 
 from campus import Building, access, free, route
-from campus.testing.payments import PAYMENT, headers_of, terms_of
+from campus.features.chain import PAYMENT, headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 KEPT = "/v1/seller/kept"

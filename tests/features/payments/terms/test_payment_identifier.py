@@ -19,8 +19,8 @@ from x402.extensions.payment_identifier import (
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
+from campus.features.chain import PAYMENT, Payer, headers_of, terms_of
 from campus.testing import ORIGIN
-from campus.testing.payments import PAYMENT, Payer, headers_of, terms_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

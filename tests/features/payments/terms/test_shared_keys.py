@@ -8,9 +8,9 @@ import httpx
 import pytest
 from features.payments.terms.paid_campus import DAY, DOLLAR, PATH, PaidCampus, open_paid_campus
 
+from campus.features.chain import PAYMENT, Payer, headers_of, new_wallet, terms_of
 from campus.idempotency_keys import weakness_of
 from campus.testing import ORIGIN
-from campus.testing.payments import PAYMENT, Payer, headers_of, new_wallet, terms_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

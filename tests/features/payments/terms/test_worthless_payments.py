@@ -8,9 +8,9 @@ import pytest
 from features.payments.terms.paid_campus import PATH, PaidCampus, open_paid_campus
 from patience import patience
 
+from campus.features.chain import Payer, headers_of, new_wallet
 from campus.features.payments.queue import QueueLimits
 from campus.testing import ORIGIN
-from campus.testing.payments import Payer, headers_of, new_wallet
 from tests import patient
 
 pytestmark = pytest.mark.anyio

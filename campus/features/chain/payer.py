@@ -14,7 +14,7 @@ from x402.http import encode_payment_signature_header
 from x402.http.clients.httpx import x402_httpx_transport
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
-from campus.testing.usdc import Wallet
+from campus.features.chain.usdc import Wallet
 
 PAYMENT = "x402/payment"
 """The member of a call's _meta that holds the payment."""

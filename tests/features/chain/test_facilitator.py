@@ -7,7 +7,7 @@ import httpx
 import pytest
 from patience import patience
 
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_facilitator
+from campus.features.chain import Chain, Facilitator, Payer, new_wallet, open_facilitator
 
 pytestmark = pytest.mark.anyio
 

@@ -33,7 +33,7 @@ CANCEL_FIELDS = [{"name": "authorizer", "type": "address"}, {"name": "nonce", "t
 @cache
 def code() -> str:
     """The contract's bytecode, in hexadecimal."""
-    return files("campus.testing").joinpath("usdc.hex").read_text().strip()
+    return files("campus.features.chain").joinpath("usdc.hex").read_text().strip()
 
 
 def call_data(function: str, types: tuple[str, ...], *arguments: Any) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from campus.testing.payments import Chain, ChainError, Payer, new_wallet
+from campus.features.chain import Chain, ChainError, Payer, new_wallet
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from pydantic_core import from_json
 from x402.http.clients.httpx import PaymentError
 
 from campus import Building, access, route
+from campus.features.chain import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
 from campus.testing import Frame, open_campus
-from campus.testing.payments import RECEIPT, Chain, Facilitator, Payer, new_wallet, receipt_of
 from twins import raw_result
 
 pytestmark = pytest.mark.anyio

@@ -13,9 +13,9 @@ from x402.mechanisms.evm import FacilitatorWeb3Signer
 from x402.mechanisms.evm.exact import register_exact_evm_facilitator
 from x402.schemas import parse_payment_payload, parse_payment_requirements
 
-from campus.testing.chain import Chain
-from campus.testing.listener import Answered, Asked, Listener, Switches
-from campus.testing.usdc import Wallet, new_wallet
+from campus.features.chain.chain import Chain
+from campus.features.chain.listener import Answered, Asked, Listener, Switches
+from campus.features.chain.usdc import Wallet, new_wallet
 
 Operation = Literal["supported", "verify", "settle"]
 Point = Literal["verify", "verified", "settle", "settled"]
