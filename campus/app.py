@@ -57,8 +57,7 @@ from campus.storage.migrations import how_to_migrate, missing_from
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
-BACKLOG_SECONDS = 2.0
-"""How long /metrics waits for a building's database."""
+BACKLOG_SECONDS = 2.0  # How long /metrics waits for a building's database.
 
 
 @dataclass
@@ -86,7 +85,6 @@ class Campus:
 
     @property
     def keys(self) -> KeyRing:
-        """The keys."""
         return self.core.keys
 
     @property
@@ -100,16 +98,13 @@ class Campus:
 
     @property
     def outboxes(self) -> Mapping[str, Outbox]:
-        """The outbox of each building that sends alerts."""
         found = {one.name: one.loaded.building.outbox for one in self.plan.opened}
         return {name: outbox for name, outbox in found.items() if isinstance(outbox, Outbox)}
 
     async def run_jobs(self) -> None:
-        """Run every job when it is due, until cancelled."""
         await self.scheduler.run()
 
     async def run_services(self) -> None:
-        """Run the buildings' services and watch the event loop, until cancelled."""
         async with stalls_named(), anyio.create_task_group() as tasks:
             tasks.start_soon(self.metrics.run, self._readings)
             await self.services.run()
@@ -123,11 +118,9 @@ class Campus:
         await self.metrics.warm()
 
     async def metrics_page(self) -> bytes:
-        """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
         return await self.metrics.page(await self._readings())
 
     async def _readings(self) -> Sequence[Reading]:
-        """What the checks find and how the jobs do, also in other processes."""
         found = await self.health.findings()
         jobs = self.scheduler.status()
         backlogs = await self._backlogs()
@@ -166,7 +159,6 @@ class Campus:
         ]
 
     async def _backlogs(self) -> Mapping[str, tuple[int, float, float]]:
-        """By building whose database can be read: how many alerts wait, how late the next message is, and the age of the oldest alert."""
         found: dict[str, tuple[int, float, float]] = {}
         for name, outbox in self.outboxes.items():
             with suppress(StorageError), anyio.move_on_after(BACKLOG_SECONDS):
@@ -192,7 +184,6 @@ class Campus:
         return found
 
     async def ask(self, on: str) -> Findings:
-        """The findings of the checks of one kind: campus's own, then each building's."""
         found = await run_checks(self.parts, self.sites, on)
         if on != "check":
             return found
@@ -208,7 +199,7 @@ class Campus:
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
-        of_features = {f"[{one.name}]": found.pop(one.name) for one in self.features if one.name in found}
+        of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, of_features) | found
 
 
@@ -265,7 +256,7 @@ async def assemble(
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,
-                contact=config.discovery.contact,
+                contact=plan.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
             paywall=paywall,
@@ -307,8 +298,6 @@ async def assemble(
 
 @dataclass(frozen=True)
 class SharedServices:
-    """What all buildings' sites share: database, clients, mail, clock and metrics."""
-
     plan: Plan
     core: Core
     feeds: httpx.AsyncClient
@@ -324,7 +313,6 @@ class SharedServices:
 
     @asynccontextmanager
     async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
-        """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
         given: dict[str, Any] = {
             "name": loaded.name,
@@ -378,7 +366,6 @@ class SharedServices:
 
 
 async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], stack: AsyncExitStack) -> object:
-    """The value of a building's state(), or of the context manager that it returns, entered on the stack."""
     make = loaded.building.state
     try:
         made = make(site) if make else None
@@ -391,8 +378,6 @@ async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], 
 
 @dataclass(frozen=True)
 class OwnProcess:
-    """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `metrics`."""
-
     command: Callable[[str], Sequence[str]]
     niceness: int
     metrics: Metrics
@@ -409,7 +394,6 @@ class OwnProcess:
 def tasks_of(
     parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], *, own_process: OwnProcess | None = None
 ) -> list[Task]:
-    """The jobs of all features and buildings by name, each with its site."""
     return [
         Task(
             name := f"{one.name}.{job.name}",
@@ -425,7 +409,6 @@ def tasks_of(
 
 
 def services_of(parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
-    """The services of all features and buildings, each with its site, and the one that keeps the keys in memory."""
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
         *(

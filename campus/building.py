@@ -290,6 +290,9 @@ class Building:
         ):
             if function is not None:
                 check_function(kind, function, *arguments)
+        for name, takes in (("steps", "(site)"), ("http", "(campus, site)"), ("plans", "(config, settings, opened)")):
+            if (value := getattr(self, name)) is not None and not callable(value):
+                raise TypeError(f"{name}= takes a function or class {takes}, not {value!r}")
         if self.state is not None and not callable(self.state):
             raise TypeError(f"state= takes a function (site) that makes what the tools share, not {self.state!r}")
         if self.state is not None and (iscoroutinefunction(self.state) or isasyncgenfunction(self.state)):

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from campus.errors import StorageFault, StorageUnavailable
 from twins import Problem
 
-EXPLAINED_AT = "/errors/"
-"""Where the codes of the problems that callers get are explained."""
+EXPLAINED_AT = "/errors/"  # Where the codes of the problems that callers get are explained.
 
 EXPLANATIONS: Mapping[str, str] = {
     "access_required": "The tool is not free. `unlock` lists each key that unlocks it, its price and where to buy it.",
@@ -106,7 +105,6 @@ FIXED: Mapping[str, Fixed] = {
 
 
 def fixed_problem(code: str) -> Problem:
-    """A new problem of those whose words are always the same."""
     status, detail, seconds = FIXED[code]
     return Problem(status, code, detail, headers={"Retry-After": str(seconds)} if seconds else None)
 

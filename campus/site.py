@@ -137,8 +137,6 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
 
 class _CurrentSite(RequestDependency[Site[Any, Any]]):
-    """The Site of the building whose tool is called."""
-
     def from_scope(self, scope: Scope) -> Site[Any, Any]:
         return context_of(scope).site or self.without_request()
 
@@ -150,8 +148,6 @@ class _CurrentSite(RequestDependency[Site[Any, Any]]):
 
 
 class _CurrentCaller(RequestDependency[Caller]):
-    """The caller of the tool."""
-
     def from_scope(self, scope: Scope) -> Caller:
         return context_of(scope).caller or self.without_request()
 

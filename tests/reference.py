@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
+from campus.config import BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS, FIXED
 
@@ -49,7 +49,6 @@ UNITS = (
     r"|messages|monitors|watches|registrations|calls a minute|calls"
 )
 SECRETS = {
-    OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
     "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
     **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},

@@ -42,10 +42,6 @@ ELSEWHERE = {
         "Put the databases of a backup in place, then audit them; exit code 1 when anything is inconsistent. Stop the server first.\n\n"
         "A backup of an older release is migrated. Nothing is changed if the file was damaged or is of a newer release.",
     ),
-    "init": (
-        "campus.cli.init:init",
-        "Write a campus.toml with comments, which serves the directory, or also a FastMCP server in one file.",
-    ),
 }
 """The commands of other modules, each with its function and its help, which is the docstring."""
 
@@ -61,7 +57,6 @@ def commands() -> App:
     app.command("campus.cli.job_process:job_process", name="job-process", show=False)
     add_commands(app)
     app.command("campus.cli.keys:app", name="key", help="Issue, list, renew, rotate and revoke keys; list their clients.")
-    app.command("campus.cli.new:app", name="new", help="Write the files of a new building.")
     return app
 
 

@@ -212,7 +212,6 @@ def trace_id_of(traceparent: bytes | None) -> str | None:
 
 
 def route_of(scope: Scope) -> str | None:
-    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
     route: str | None = context_of(scope).route or getattr(scope.get("route"), "path", None)
     return route
 

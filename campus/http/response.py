@@ -49,8 +49,7 @@ EXPOSED = (
 )
 PREFLIGHT_SECONDS = 86_400
 PROBLEM = (b"content-type", b"application/problem+json")
-LONGEST_SHOWN = 10_000
-"""The bytes of the longest problem that is made a page: of 30 KB that need escapes this takes 40 ms."""
+LONGEST_SHOWN = 10_000  # The bytes of the longest problem that is made a page: of 30 KB that need escapes this takes 40 ms.
 REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy", b"cache-control", b"vary"})
 """Headers of a problem that its page has too, with other values."""
 log = logging.getLogger(__name__)
@@ -87,7 +86,6 @@ class SecurityHeaders:
         self._cache: dict[tuple[Header, ...], Sequence[Header]] = {}
 
     def added_to(self, headers: Iterable[Header]) -> Sequence[Header]:
-        """All headers of the response but its request id."""
         own = tuple(headers)
         try:
             result = self._cache.get(own)

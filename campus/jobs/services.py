@@ -20,8 +20,6 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ServiceTask:
-    """A building's service, to be awaited without an argument."""
-
     building: str
     name: str
     run: Callable[[], Awaitable[None]]

@@ -52,16 +52,12 @@ StoredKey = tuple[str, str, Form, bool]
 class Link(NamedTuple):
     href: str
     label: str
-    signed_in: str = ""
-    """The label for a visitor who is signed in, if it is another."""
-    place: int = 0
-    """Where it stands among the others: 0 are the pages of buildings, in their order."""
+    signed_in: str = ""  # The label for a visitor who is signed in, if it is another.
+    place: int = 0  # Where it stands among the others: 0 are the pages of buildings, in their order.
 
 
 @dataclass
 class Rendering:
-    """One page while it is rendered: the request, and the secret of its forms once one was rendered."""
-
     request: Request | None
     cookies: Cookies
     secret: str | None = None
@@ -88,22 +84,17 @@ class Layout:
     url: str
     sent: SentForms
     navigation: Sequence[Link] = ()
-    title: str = ""
-    """The heading of the start page."""
+    title: str = ""  # The heading of the start page.
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
-    contact: str | None = None
-    """Where people write to the operator."""
+    contact: str | None = None  # Where people write to the operator.
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
-    links: str = ""
-    """The Link header of every page: where machines find the documents."""
+    links: str = ""  # The Link header of every page: where machines find the documents.
     operator: bool = False
-    """True for the pages of the operator's listener."""
-    tool_page: Callable[[str], str | None] = lambda path: None
-    """The page of the tool that is served at a path; None if none is."""
+    tool_page: Callable[[str], str | None] = lambda path: None  # The page of the tool that is served at a path; None if none is.
 
     def lead(self, links: str, navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
         """Show these links from now on: when the service starts, and when a building is opened late."""
@@ -171,7 +162,6 @@ class Layout:
 
 
 def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
-    """The headers of a problem's page that the problem itself does not have."""
     return [
         (b"content-type", SENT_AS[form].encode()),
         (b"content-length", b"%d" % len(page)),
@@ -229,7 +219,6 @@ class Pages:
         return response if is_private or status != 200 else unless_known(response, request)
 
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
-        """A template as HTML, without a form."""
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
@@ -329,7 +318,6 @@ def _visible(value: object) -> object:
 
 
 def first_sentence(text: str) -> str:
-    """What a text begins with, as a sentence: Such as this."""
     text = text.partition(". ")[0].rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."
 

@@ -95,7 +95,6 @@ def _make_key_events() -> None:
 
 
 def _make_sessions() -> None:
-    """Sessions of browsers that signed in with a key."""
     op.create_table(
         "sessions",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -110,7 +109,6 @@ def _make_sessions() -> None:
 
 
 def _make_sent_forms() -> None:
-    """The forms that were answered, for all processes together."""
     op.create_table(
         "sent_forms",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -142,7 +140,6 @@ def _make_key_sales() -> None:
 
 
 def _make_mailboxes() -> None:
-    """When each mailbox was asked, how often, whether its holder refuses, and to whose alerts its holder agreed."""
     op.create_table(
         "mailboxes",
         sa.Column("digest", sa.LargeBinary(), nullable=False),

@@ -33,7 +33,6 @@ def result_of(stored: bytes, operation: Operation) -> ToolResult:
 
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
-    """A problem as the tool's result: one sentence, and the same object that HTTP answers."""
     context_of(scope).status = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     content = [mcp_types.TextContent(type="text", text=problem.detail)]

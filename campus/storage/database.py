@@ -27,8 +27,7 @@ R = TypeVar("R")
 Apply = Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
 ByRow = Callable[[Connection, Sequence[T]], Sequence[R | None]]
 
-TURN_SECONDS = 10.0
-"""How long a write waits for those before it in the same process."""
+TURN_SECONDS = 10.0  # How long a write waits for those before it in the same process.
 LARGEST_GROUP = 1_000
 """Items per transaction; more wait for the next one, so that a write() in between waits for milliseconds only."""
 
@@ -163,7 +162,6 @@ class Database:
             return await self._connections.transact(work, by_row=by_row)
 
     def reading(self) -> int:
-        """How many of the connections that read are in use."""
         pool: Any = self._connections.readers.pool  # a QueuePool: the others have no number
         return int(pool.checkedout())
 
@@ -219,7 +217,6 @@ class Group(Generic[T, R]):
         self._futures = [future for _, future in rest]
 
     def add(self, item: T, future: asyncio.Future[R | Exception]) -> None:
-        """Add an item, whose result the future will hold. A future per item costs half as much as one event for all."""
         self.items.append(item)
         self._futures.append(future)
 
@@ -230,7 +227,6 @@ class Group(Generic[T, R]):
                 future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Hand the error to every awaiter: no item is on disk."""
         self.settle([error] * len(self.items))
 
 

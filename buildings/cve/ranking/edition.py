@@ -49,8 +49,6 @@ class Issues:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known about CVEs, by identifier, and about the feeds."""
-
     kev: Mapping[str, KevEntry]
     removed: Mapping[str, Removal]
     issues: Issues
@@ -84,7 +82,6 @@ def is_ahead(day: date, *, today: date) -> bool:
 
 
 def age(issued: date, day: date) -> int:
-    """Whole days from the day of an issue to `day`, never below 0."""
     return max((day - issued).days, 0)
 
 

@@ -10,8 +10,7 @@ from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus.storage import Moment, among
 
-TEST = "test"
-"""The kind of an alert that was asked for: nothing happened."""
+TEST = "test"  # The kind of an alert that was asked for: nothing happened.
 
 
 class Notice(NamedTuple):
@@ -45,7 +44,6 @@ def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: date
 
 
 def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """The ids of monitors' targets, in their order."""
     if not monitor_ids:
         return {}
     found: dict[str, list[str]] = {}

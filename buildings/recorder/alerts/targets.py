@@ -124,7 +124,6 @@ def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: 
 
 
 def release(connection: Connection, target_ids: Sequence[str]) -> None:
-    """Delete the targets that no monitor uses any more."""
     for target_id in target_ids:
         users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:

@@ -161,7 +161,6 @@ class IdempotentRequest:
 
     @property
     def secret(self) -> str:
-        """The secret under which the answer is encrypted."""
         return f"{self.sender}\n{self.key}"
 
     @property

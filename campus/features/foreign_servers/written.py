@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from campus.cli.init import TEMPLATE, append, toml_text
+from campus.features.scaffold.init import TEMPLATE, append, toml_text
 from campus.config import config_of
 
 

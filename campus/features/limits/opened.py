@@ -13,14 +13,11 @@ FORGOTTEN_EVERY = timedelta(minutes=10)
 
 
 class Limits(NamedTuple):
-    """The step, and on PostgreSQL what shares it with the other processes."""
-
     step: CallLimits
     shared: SharedLimits | None
 
 
 def opened(site: FeatureSite[LimitsTable]) -> Limits:
-    """The limits of this process, and on PostgreSQL of all that serve."""
     shared = SharedLimits(site.storage, elapsed=site.elapsed) if site.shares else None
     calls = {kind: number for kind in COUNTED if (number := getattr(site.settings, kind)) != "off"}
     buckets = shared.buckets if shared else own_buckets
@@ -28,13 +25,11 @@ def opened(site: FeatureSite[LimitsTable]) -> Limits:
 
 
 async def share_limits(site: FeatureSite[LimitsTable, Limits]) -> None:
-    """Exchange what callers spend with the other processes."""
     assert site.state.shared is not None
     await site.state.shared.run()
 
 
 async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
-    """Delete the rows of those who have all of their limit again."""
     if site.state.shared is not None:
         await site.state.shared.forget()
     return site.state.shared is not None

@@ -95,7 +95,12 @@ class OverviewPage:
             return await last_acts(core.storage, since=core.now() - ACTS_BACK, limit=ACTS_SHOWN)
 
         async def points() -> Sequence[Point]:
-            return checklist(config, backup_note=core.databases.backup_note(), is_postgres=config.storage.url.startswith("postgresql"))
+            return checklist(
+                config,
+                contact=self._campus.plan.contact,
+                backup_note=core.databases.backup_note(),
+                is_postgres=config.storage.url.startswith("postgresql"),
+            )
 
         calls, income = partial(calls_by_day, self._campus), partial(income_by_day, self._campus)
         sections = await read_sections(acts=acts, points=points, calls=calls, income=income)

@@ -7,8 +7,7 @@ from ssl import SSLError
 from campus.errors import one_line
 from campus.storage.errors import BUSY_SECONDS, DriverErrors
 
-READ_ONLY = "25006"
-"""The SQLSTATE of a write where none is taken."""
+READ_ONLY = "25006"  # The SQLSTATE of a write where none is taken.
 ABORTED = ("40001", "40P01")
 LOST = "has lost a schema, table or column, or a statement of campus is wrong{words}: if somebody removed it, restore a backup"
 TEMPORARY = {

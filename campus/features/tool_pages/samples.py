@@ -8,8 +8,7 @@ from typing import Any
 
 from campus.visitors import ToolRequest
 
-KEY = "$CAMPUS_KEY"
-"""The variable that stands for the caller's key: samples never hold the key itself."""
+KEY = "$CAMPUS_KEY"  # The variable that stands for the caller's key: samples never hold the key itself.
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,6 @@ def python(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool)
 
 
 def typescript(call: ToolRequest, url: str, *, with_key: bool) -> str:
-    """A program that needs no package."""
     headers = {**({"Authorization": 1} if with_key else {}), **({"Content-Type": 1} if call.body is not None else {})}
     lines = [f"const answer = await fetch({_json(f'{url}{call.target}')}, {{", f"  method: {_json(call.method)},"]
     if headers:

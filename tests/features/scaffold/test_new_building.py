@@ -16,9 +16,9 @@ from campus.config import read_config
 from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TESTED = [
-    *(ROOT / "campus/cli/new_building").rglob("*.py"),
+    *(ROOT / "campus/features/scaffold/new_building").rglob("*.py"),
     ROOT / "tests/alerts/floods/__init__.py",
     ROOT / "tests/keys/links.py",
     ROOT / "tests/test_readme.py",

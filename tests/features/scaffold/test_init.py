@@ -9,7 +9,7 @@ from commands import Command, command_of
 
 from campus.config import read_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HELLO = """
 from fastmcp import FastMCP
 
