@@ -12,7 +12,7 @@ from pages.browsers import NARROW, open_browser, open_page, sideways
 from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving
 
-from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
+from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator
 from tests import patient
 
 CONFIG = """

@@ -59,6 +59,7 @@ class PaymentsTable(Settings):
 feature = Feature(
     "campus.features.payments.opened:building",
     settings=PaymentsTable,
+    tables="campus.features.payments.tables:Tables",
     commands=[
         Command(
             "ledger",
