@@ -11,10 +11,10 @@ import httpx
 from eth_abi.abi import decode
 from eth_utils.address import to_checksum_address
 
+from campus.features.chain import evm, usdc
 from campus.features.chain.listener import Answered, Asked, Listener, Switches
 from campus.features.chain.usdc import Wallet
 from campus.outbound.http_clients import certificate_authorities
-from campus.testing import evm, usdc
 
 GAS = 500_000
 ChainKind = Literal["eth-tester", "anvil"]

@@ -18,8 +18,8 @@ from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 from web3 import EthereumTesterProvider, Web3
 
+from campus.features.chain import usdc
 from campus.features.chain.listener import HOST, Answered, Asked, Listener
-from campus.testing import usdc
 
 REVERTED = 3
 FAILED = -32000

@@ -77,6 +77,8 @@ feature = Feature(
     },
     always=True,
     sells=True,
+    paths=["/pricing"],
+    headers=("PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"),
 )
 
 

@@ -8,8 +8,7 @@ import httpx
 import pytest
 from patience import patience
 
-from campus.features.chain import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
-from campus.testing import evm
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, evm, new_wallet, open_chain, open_facilitator
 from tests import patient
 
 PRICE = 20_000

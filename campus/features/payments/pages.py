@@ -12,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp
 
 from campus.app import Campus
-from campus.building import Building
 from campus.catalog.plan import Plan
 from campus.config import ProductTable
 from campus.directory import BuildingEntry
@@ -111,6 +110,3 @@ class PricingPages(HttpPart):
 def sign_in_first(path: str) -> Response:
     """Leads a visitor without a key to the form that asks for it, and then to `path`."""
     return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})
-
-
-building = Building(http=PricingPages)
