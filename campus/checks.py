@@ -27,7 +27,7 @@ from campus.catalog.server import OpenBuilding
 from campus.config import Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
-from campus.core import utc_now
+from campus.core import feature_tables, utc_now
 from campus.errors import CampusError
 from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner
@@ -116,7 +116,7 @@ async def campus_findings(plan: Plan, databases: Databases, storage: Storage, ma
 
 
 async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
-    refused = [] if databases.is_single_process else await _write_test("campus", storage, CoreTables)
+    refused = [] if databases.is_single_process else await _write_test("campus", storage, [CoreTables])
     try:
         return refused or await databases.findings()
     except CampusError as error:
@@ -186,21 +186,6 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     unread = sorted(name for name in config.secrets.keys() - referred - set(known) if not name.startswith(failed))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
-
-
-def unpayable_note(plan: Plan) -> str | None:
-    """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    if plan.seller is not None:
-        return None
-    priced = [f"{name} (${offer.price})" for one in plan.opened for name, offer in one.offers.items() if offer.price]
-    if not priced:
-        return None
-    more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
-    named = ", ".join(priced[:MOST_NAMED])
-    return (
-        f"campus.toml has no table [payments], so prices per call are neither shown nor taken: {named}{more}; these tools take a key, "
-        "or are closed where they take none. docs/payments.md says how to take payments"
-    )
 
 
 def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
@@ -321,11 +306,13 @@ def readiness(
     The finding `storage` is about campus's own database, without which nothing can be answered for long. The database of a building
     is a finding of that building, because the others are answered without it; where no building is left, of `storage` too.
     """
-    used = {one.name: (sites[one.name].storage, tables) for one in plan.opened if (tables := one.loaded.building.tables)}
+    used = {one.name: (sites[one.name].storage, [tables]) for one in plan.opened if (tables := one.loaded.building.tables)}
     is_lost_with = {one.name for one in plan.opened if one.name in used and calls_write(one)}
 
+    own_tables: list[type[SQLModel]] = [CoreTables, *feature_tables().values()]
+
     async def findings() -> Findings:
-        failed = await _write_tests({"campus": (storage, CoreTables), **used})
+        failed = await _write_tests({"campus": (storage, own_tables), **used})
         own: Findings = {"storage": failed.pop("campus")}
         if all(one.name in is_lost_with and failed[one.name] for one in plan.opened):
             own["storage"] = [*own["storage"], *chain.from_iterable(failed.values())]
@@ -368,10 +355,10 @@ def calls_write(opened: OpenBuilding) -> bool:
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 
-async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
+async def _write_tests(databases: Mapping[str, tuple[Storage, Sequence[type[SQLModel]]]]) -> Findings:
     found: Findings = {}
 
-    async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:
+    async def test(name: str, storage: Storage, tables: Sequence[type[SQLModel]]) -> None:
         found[name] = await _write_test(name, storage, tables)
 
     async with anyio.create_task_group() as tasks:
@@ -380,7 +367,7 @@ async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) 
     return found
 
 
-async def _write_test(name: str, storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
+async def _write_test(name: str, storage: Storage, tables: Sequence[type[SQLModel]]) -> Sequence[str]:
     try:
         with anyio.move_on_after(WRITE_SECONDS):
             await try_write(storage, tables)

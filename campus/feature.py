@@ -74,7 +74,7 @@ class Feature:
     is named as they begin. `check_secrets` is asked when campus.toml is read, and raises ConfigError for a secret that cannot be used.
     `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
     `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
-    "module:name" of a function that takes the building's name and that server.
+    "module:name" of a function that takes the building's name and that server. `headers` are those of responses that web pages may read.
     """
 
     building: str | None = None
@@ -91,6 +91,7 @@ class Feature:
     delegates: str | None = None
     servers: Sequence[ServerForm] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
+    headers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("building", "tables", "supervisor", "delegates"):

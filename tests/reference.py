@@ -41,7 +41,7 @@ SUBJECTS = (
     "campus.errors",
 )
 """What buildings and features import beside `campus` itself, on its page."""
-DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
+DOORS = ("campus", "campus.alerts", "campus.testing", "campus.features.chain", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (

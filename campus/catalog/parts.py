@@ -40,6 +40,8 @@ class PlanPart:
     """What sells calls, where they can be paid for."""
     contact: str | None = None
     """Where people write to the operator."""
+    note: str | None = None
+    """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
     schemas: Mapping[str, Any] = {}
     """Schemas of the OpenAPI documents, by name."""
 

@@ -102,7 +102,6 @@ class Layout:
         return self.places.get(name, "").format(**values)
 
     def lead(self, links: str, places: Mapping[str, str], navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
-        """Show these links from now on: when the service starts, and when a building is opened late."""
         self.links = links
         self.places = places
         self.navigation = navigation
@@ -185,7 +184,6 @@ class Pages:
         self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
-        """A sentence for each of the building's templates that Jinja cannot read."""
         found = []
         for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
             try:
@@ -205,7 +203,6 @@ class Pages:
         headers: Mapping[str, str] | None = None,
         **variables: Any,
     ) -> Response:
-        """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
         form = form_for(request, offered)
         cookies = self.layout.cookies_of(request)
@@ -229,7 +226,6 @@ class Pages:
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
-        """A template as a part of another page; see Site.part."""
         key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)

@@ -5,7 +5,7 @@ A group commit writes all waiting items in one transaction, so that a hundred ca
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -65,7 +65,7 @@ class Storage(Protocol):
         """
 
 
-async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> None:
+async def try_write(storage: Storage, tables: Iterable[type[SQLModel]] = ()) -> None:
     """Rewrite one row unchanged, name each column of the tables, and commit. Raises StorageUnavailable if calls would fail.
 
     Unlike others, this commit is cancelled with its caller: one may wait for a standby that is missing.
@@ -73,8 +73,8 @@ async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> N
     async with storage.write() as session:
         connection = await session.connection()
         await connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
-        if tables:
-            await connection.execute(select(*(exists(select(*each.c).where(false())) for each in tables.metadata.sorted_tables)))
+        if each := [table for base in tables for table in base.metadata.sorted_tables]:
+            await connection.execute(select(*(exists(select(*table.c).where(false())) for table in each)))
         await session.commit()
 
 

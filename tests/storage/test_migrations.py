@@ -11,8 +11,6 @@ from sqlalchemy import text
 from sqlmodel import select
 
 import campus.alerts.mailboxes
-import campus.features.payments.tables
-import campus.features.tasks.tables
 import campus.jobs.run
 import campus.keys.tables
 from campus.catalog.loader import find, installed_buildings
@@ -36,8 +34,6 @@ CORE_TABLE_NAMES = {
     campus.jobs.run.JobRow.__tablename__,
     campus.alerts.mailboxes.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
-    campus.features.payments.tables.LedgerRow.__tablename__,
-    campus.features.tasks.tables.TaskRow.__tablename__,
 }
 
 SHOP = """
