@@ -309,7 +309,7 @@ def readiness(
     used = {one.name: (sites[one.name].storage, [tables]) for one in plan.opened if (tables := one.loaded.building.tables)}
     is_lost_with = {one.name for one in plan.opened if one.name in used and calls_write(one)}
 
-    own_tables = [CoreTables, *feature_tables().values()]
+    own_tables: list[type[SQLModel]] = [CoreTables, *feature_tables().values()]
 
     async def findings() -> Findings:
         failed = await _write_tests({"campus": (storage, own_tables), **used})
