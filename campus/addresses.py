@@ -124,7 +124,6 @@ def read_web_address(url: str) -> str:
 
 
 def read_shop(url: str) -> str:
-    """Where a person buys: a page or a mailbox."""
     parts = _split(url, AS_SHOP)
     if not _is_of_web(parts) and not (parts.scheme == "mailto" and "@" in parts.path):
         raise ValueError(AS_SHOP)

@@ -27,8 +27,6 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the browsers that they let in; `storage` holds campus's own tables."""
-
     databases: Databases
     storage: Storage
     keys: KeyRing

@@ -37,8 +37,6 @@ from twins import (
 
 @dataclass(frozen=True)
 class Frames:
-    """What is served of a building while its catalog holds: its MCP endpoint, and the routes of its tools and of its tasks."""
-
     opened: OpenBuilding
     gate: Gate
     server_app: ASGIApp

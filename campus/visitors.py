@@ -39,8 +39,6 @@ class ToolRequest:
 
 @dataclass(frozen=True)
 class Visitors:
-    """What pages ask about their visitors. `buildings` and `sites` are those that are open, by name."""
-
     paywall: Paywall
     keys: KeyRing
     sessions: Sessions

@@ -345,7 +345,6 @@ def _day(issue: Issue) -> date:
 
 
 def _is_made(last: Edition | None, day: date, read: FeedContents) -> bool:
-    """Whether the list that would be made from the KEV held is the one that is served."""
     return last is not None and (last.day, last.facts.issues.kev, last.facts.issues.epss) == (day, read.kev.issue, read.epss.issue)
 
 

@@ -152,7 +152,6 @@ async def _secret_page(request: Request, site: RecorderSite, made: Registered | 
 
 
 def _heard(one: tuple[Entry, History] | None, site: RecorderSite, known: int) -> Mapping[str, Any]:
-    """What tells whether a monitor was heard, after the beats that were known when its secret was made."""
     return {"monitor": one[0] if one else None, "known": known, "seen": fingerprint_of(one).hex(), "now": site.state.time.now()}
 
 
@@ -319,7 +318,6 @@ def _equal(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def _hunks(old: Sequence[str], new: Sequence[str], *, start: int) -> Iterator[tuple[str, str]]:
-    """The first changes as diff -u writes them; the texts begin after `start` lines."""
     matcher = SequenceMatcher(None, old[:LONGEST_DIFFERENCE], new[:LONGEST_DIFFERENCE])
     unknown = {"delete": len(new) > LONGEST_DIFFERENCE, "insert": len(old) > LONGEST_DIFFERENCE}
     if (operations := matcher.get_opcodes()) and unknown.get(operations[-1][0]):

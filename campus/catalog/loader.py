@@ -90,7 +90,6 @@ class LoadedBuilding:
 
     @classmethod
     def failed(cls, name: str, table: BuildingTable, error: BuildingFailed) -> Self:
-        """One whose code could not be loaded, which is logged with its traceback."""
         log.error("building cannot be opened", exc_info=error.__cause__, extra={"building": name, "reason": str(error)})
         server: FastMCP[Any] = FastMCP(name)
         return cls(
@@ -143,7 +142,6 @@ def load(
 
 
 def find(name: str, installed: Sequence[Installed]) -> Building:
-    """The Building of an entry point; a plain FastMCP server becomes one."""
     found = [one for one in installed if one.name == name]
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
@@ -167,7 +165,6 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
 
 
 def made_server(name: str, building: Building, settings: Settings) -> FastMCP[Any]:
-    """The author's server: as it is, or made by the factory from the settings."""
     if isinstance(building.server, FastMCP):
         return building.server
     return _server_from(name, building.server, settings)
@@ -286,7 +283,6 @@ def error_with_place(error: BaseException) -> str:
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
-    """A building's settings: keys from its table, secrets from the environment."""
     secret_fields = secret_variables(name, model)
     if written := secret_fields.keys() & keys.keys():
         field = min(written)

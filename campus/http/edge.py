@@ -206,7 +206,6 @@ def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
 
 
 def trace_id_of(traceparent: bytes | None) -> str | None:
-    """The trace that a W3C traceparent header names; None without a well-formed one."""
     found = TRACEPARENT.fullmatch(traceparent or b"")
     return found[1].decode("ascii") if found else None
 

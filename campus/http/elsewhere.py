@@ -38,7 +38,6 @@ def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
 
 
 def unreachable(path: str) -> RouteEntry:
-    """503 for every method at an address of a building whose server cannot be reached."""
     return RouteEntry((ANY,), path, answering(_refuse), f"the absent address {path}")
 
 

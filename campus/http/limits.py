@@ -108,7 +108,6 @@ class HeldBody:
         self._size = 0
 
     def take(self, size: int) -> bool:
-        """Count more bytes of the body; False if they are too many."""
         if not self._held.has_room(self._network, size):
             return False
         self._held.add(self._network, size)

@@ -111,8 +111,6 @@ class SecurityHeaders:
 
 
 class OutgoingResponse:
-    """The response to one request: what the app sends passes through it."""
-
     __slots__ = ("_context", "_headers", "_send", "refused", "request_id", "status")
 
     def __init__(self, send: Send, headers: SecurityHeaders, request_id: str, context: Context) -> None:
@@ -214,5 +212,4 @@ async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> N
 
 
 def caller_of(client: tuple[str, int] | None) -> str:
-    """The caller's address for the log; `-` where the server does not know it."""
     return client[0] if client else "-"

@@ -116,7 +116,6 @@ def own_routes(directory: Directory, own: Mapping[str, str], problems: Mapping[s
 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: object) -> RouteEntry:
-    """A building's page for the table of routes; its function is called with the request and the building's site."""
     site = replace(site, visitors=visitors)
 
     async def answer(request: Request) -> Response:
@@ -136,7 +135,6 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: objec
 
 
 def own_page(methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], *, name: str | None = None) -> RouteEntry:
-    """A page for the table of routes; what it raises is answered as a problem."""
     served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
     return RouteEntry(served, path, answering(answer, route=path), name or f"campus's page {path}")
 

@@ -107,7 +107,6 @@ class Runner:
     pace: float
 
     async def claim(self, task: Task, store: JobStore, allowed: Callable[[JobRecord, datetime], bool]) -> Claim | None:
-        """Take the lease; None when another process holds it or `allowed` returns False."""
         now = self.now()
 
         def claimed(record: JobRecord) -> JobRecord | None:

@@ -187,7 +187,6 @@ class JobStatus:
 
     @property
     def finding(self) -> str | None:
-        """What is wrong, in a sentence; None when nothing is."""
         if self.failures:
             again = f"; it will be tried again at {utc_text(self.due_at)}" if self.due_at and not self.running else ""
             times = "once" if self.failures == 1 else f"{self.failures} times in a row"

@@ -195,7 +195,6 @@ class BuildingKeys:
         return await self._ring.makers.find(maker)
 
     async def makers(self, makers: Collection[str]) -> Mapping[str, Maker]:
-        """The same of several, by id, as they are now."""
         return await self._ring.makers.all_of(makers)
 
     async def check_renewal(self, product: str, key_id: str) -> None:

@@ -101,7 +101,6 @@ def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> New
 
 
 async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: int | None, like: str = "") -> Iterable[KeyRow]:
-    """The rows that `like` finds, the oldest first: those after a record, at most `limit`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
     statement = select(KeyRow).where(_is_found(like)).order_by(*order).limit(limit)
     if after is not None:

@@ -93,12 +93,17 @@ class Layout:
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
     links: str = ""  # The Link header of every page: where machines find the documents.
+    places: Mapping[str, str] = field(default_factory=dict)
     operator: bool = False
     tool_page: Callable[[str], str | None] = lambda path: None  # The page of the tool that is served at a path; None if none is.
 
-    def lead(self, links: str, navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
-        """Show these links from now on: when the service starts, and when a building is opened late."""
+    def place(self, name: str, **values: str) -> str:
+        """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""
+        return self.places.get(name, "").format(**values)
+
+    def lead(self, links: str, places: Mapping[str, str], navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
         self.links = links
+        self.places = places
         self.navigation = navigation
         self.tool_page = tool_page
 
@@ -125,6 +130,7 @@ class Layout:
             form_field=FIELD,
             intervals=intervals,
             form_token=lambda: _current.get().form_token(),
+            place=self.place,
             slots=slots,
             sparkline=sparkline,
             here=_path,
@@ -178,7 +184,6 @@ class Pages:
         self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
-        """A sentence for each of the building's templates that Jinja cannot read."""
         found = []
         for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
             try:
@@ -198,7 +203,6 @@ class Pages:
         headers: Mapping[str, str] | None = None,
         **variables: Any,
     ) -> Response:
-        """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
         form = form_for(request, offered)
         cookies = self.layout.cookies_of(request)
@@ -222,7 +226,6 @@ class Pages:
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
-        """A template as a part of another page; see Site.part."""
         key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)

@@ -133,7 +133,6 @@ def _place_of(cause: tuple[object, ...], causes: Causes, most: int, record: logg
 
 
 def _raised_at(error: BaseException) -> str:
-    """The kind of the first error of a chain, and the line that raised it."""
     while error.__cause__:
         error = error.__cause__
     at = error.__traceback__

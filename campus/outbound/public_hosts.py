@@ -268,7 +268,6 @@ class Connection(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        """The stream over TLS; it is closed if the handshake fails."""
         try:
             return await self.stream.start_tls(ssl_context, server_hostname, timeout)
         except BaseException:

@@ -173,6 +173,5 @@ def authorization(scope: Scope) -> bytes | None:
 
 
 def bearer_token(sent: bytes) -> str | None:
-    """The token of an Authorization header of the scheme Bearer; None for another scheme."""
     kind, _, token = sent.partition(b" ")
     return token.strip().decode("latin-1") if kind.lower() == b"bearer" else None

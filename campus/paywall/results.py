@@ -20,7 +20,6 @@ def body_of(result: ToolResult, operation: Operation) -> bytes | None:
 
 
 def result_of(stored: bytes, operation: Operation) -> ToolResult:
-    """A stored answer as the tool's result, with its content blocks restored."""
     body = from_json(stored)
     if operation.tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))

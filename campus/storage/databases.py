@@ -138,7 +138,6 @@ class Databases:
         return f"the part {feature} of {whole}" if feature else whole
 
     def place_of(self, name: str) -> str:
-        """Where the database of this name is, for a log: its file, or its database, server and schema."""
         return self._backend.place_of(name)
 
     async def findings(self) -> Sequence[str]:

@@ -30,8 +30,6 @@ WAL_RETRY_SECONDS = 0.01
 
 
 class SqliteBackend:
-    """A directory, which holds a file per building."""
-
     is_single_process = True
     has_several_servers = False
 

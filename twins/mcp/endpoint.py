@@ -192,7 +192,6 @@ class ConstantAnswers:
         raise UnknownAnswer(key)
 
     def learning(self, key: tuple[str, str], send: Send) -> Send:
-        """A `send` that keeps the server's answer, unless it is an error or the server changes meanwhile."""
         parts: list[bytes] = []
 
         async def heard(message: Message) -> None:

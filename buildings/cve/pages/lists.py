@@ -177,7 +177,6 @@ async def forecast(request: Request, site: CveSite) -> Response:
 
 
 def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float, float], ...]:
-    """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
     graded = {one.ranking: one.depths for one in record.rankings}
     names = {"next_in_kev": "Forecast", "epss": "EPSS"}
     depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]

@@ -56,8 +56,6 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Edition:
-    """The list of one day: every ranked CVE, and the facts behind it."""
-
     day: date
     made_at: datetime
     ranked: RankedSet

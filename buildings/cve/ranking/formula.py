@@ -207,7 +207,6 @@ def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
 
 
 def little_endian(column: "array[Any]") -> "array[Any]":
-    """The column in the byte order in which columns are stored, or back from it."""
     if sys.byteorder == "little":
         return column
     swapped = column[:]

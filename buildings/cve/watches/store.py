@@ -28,7 +28,6 @@ class Wanted:
     email: Address | None
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
-        """Whether a watch is this one; `addresses` are those of its targets, by their ids."""
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
         return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))

@@ -78,7 +78,6 @@ def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
 
 
 def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequence[Row[Any]]:
-    """The latest alerts of a monitor that were delivered, with the kind and address of their targets, the latest first."""
     joined = DELIVERIES.join(TARGETS, TARGETS.c.id == DELIVERIES.c.target_id)
     shown = select(DELIVERIES, TARGETS.c.kind.label("channel"), TARGETS.c.address).select_from(joined)
     mine = shown.where(DELIVERIES.c.monitor_id == monitor_id).order_by(DELIVERIES.c.delivered_at.desc(), DELIVERIES.c.id.desc())

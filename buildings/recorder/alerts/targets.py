@@ -34,7 +34,6 @@ async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Call
 
 
 def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:
-    """Who registers the targets of a monitor: its owner, or without one the network of the caller."""
     settings = site.settings
     return Registrant(owner, sender_of(owner, caller.network), settings.monitors_per_host, settings.everyones_hosts)
 

@@ -205,7 +205,6 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
 
 
 def capsule_json(capsule: Any) -> bytes | Unstored:
-    """The capsule as compact JSON in UTF-8, or why it cannot be stored."""
     if reason := unstorable_reason(capsule):
         return Unstored(reason)
     text = to_json(capsule)

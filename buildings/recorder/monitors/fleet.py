@@ -40,8 +40,6 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True)
 class Related:
-    """The rows of other tables for one page of monitors: targets, last capsules, undelivered alerts by monitor and target."""
-
     targets: Mapping[str, Sequence[Row[Any]]]
     capsules: Mapping[str, Row[Any]]
     undelivered: Mapping[tuple[str, str], int]

@@ -32,8 +32,6 @@ CHANGES_READ = 2_000  # Stored alerts that one page reads, the latest first.
 
 
 class StoredChange(NamedTuple):
-    """What an alert reported: that the monitor was dead, failed or recovered."""
-
     at: datetime
     kind: str
 
@@ -131,8 +129,6 @@ class FleetQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class FleetPage:
-    """One page: how many monitors the key owns in all, how many fit the text by state, and those of this page with their past."""
-
     count: int
     states: Mapping[str, int]
     found: int

@@ -16,6 +16,8 @@ from campus.storage import Storage, UtcDateTime
 from campus.storage.buffers import Buffer
 from campus.storage.tables import CoreTables
 
+__all__ = ["OPERATOR", "AuditLog", "AuditRow", "audit_entries", "last_acts"]
+
 ROWS_PER_TRANSACTION = 1_000
 ROWS_PER_PAGE = 5_000
 MOST_WAITING = 100_000

@@ -81,8 +81,6 @@ def _report(reports: socket.socket, campus: Campus) -> None:
 
 
 class AuthorsLinesFirst(OneLine):
-    """Begins a traceback with the error and the author's own lines, which stand among dozens of campus's and of libraries."""
-
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__()
         self._folders = folders

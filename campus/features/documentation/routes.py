@@ -48,6 +48,7 @@ class DocumentPages(HttpPart):
     """The pages below /docs. Those of tools, at /docs/api, are another's."""
 
     notices = True
+    places: Mapping[str, str] = {"documentation": PATH}
 
     async def show(self, request: Request) -> Response:
         name = request.path_params.get("name", "index")

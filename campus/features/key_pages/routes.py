@@ -17,22 +17,22 @@ from campus.caller import Key
 from campus.catalog.plan import Plan
 from campus.features.connect.let_in import clients_of, disconnect
 from campus.features.key_pages.holdings import owned_by
-from campus.features.usage.counts import KeyUsage
-from campus.features.usage.tables import UsageRow
+from campus.features.usage.counts import KeyUsage, UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
 from campus.keys.quotas import Standing
-from campus.keys.sign_ins import KEY_PAGE as PATH
 from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from twins import RouteEntry
 
+PATH = "/keys"
 USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 
 class KeyPages(HttpPart):
+    places: Mapping[str, str] = {"sign_in": PATH}
     navigation = (Link(PATH, "Sign in", "Your key", place=2),)
     notices = True
 

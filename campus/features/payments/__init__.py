@@ -1,4 +1,4 @@
 """Payments per call by x402: terms from configuration alone, one charge and one answer per payment, and the ledger of all.
 
-What people see of it is here too: /pricing, /pricing/<product> and /keys/receipt.
+`ledger` is the front door: what was paid, for the operator. What people see is here too: /pricing, /pricing/<product> and /keys/receipt.
 """

@@ -103,8 +103,6 @@ class PostgresConnections:
 
 
 class PostgresBackend:
-    """One database, which holds a schema per building."""
-
     is_single_process = False
 
     def __init__(self, url: URL) -> None:
@@ -197,7 +195,6 @@ class PostgresBackend:
 
 
 def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
-    """What is wrong where several hosts are named, so that one can take over from another."""
     loss = "a failover may lose what callers were told is stored"
     if not standbys:
         return ["[storage] url names several hosts and no standby is connected: nothing can take over; see the standby's log"]

@@ -20,8 +20,6 @@ Row = dict[str, Any]
 
 
 class CopiedTable(NamedTuple):
-    """A table that was copied: of which building's database, or `campus`, its name, and how many rows it has."""
-
     database: str
     table: str
     rows: int

@@ -39,7 +39,6 @@ class NoPrimary(OSError):
 
 
 def unreachable(error: OSError) -> str:
-    """Why a server cannot be reached, and what to do."""
     if isinstance(error, NoPrimary):
         return f"none of its servers takes writes ({', '.join(one_line(each) or 'no answer in time' for each in error.args)})"
     words = one_line(getattr(error, "verify_message", None) or error.strerror or error) or type(error).__name__

@@ -41,6 +41,7 @@ from campus.visitors import call_of, passed_on
 from twins import Answer, Operation, Problem, RouteEntry, is_read_only
 
 API = "/docs/api"
+TOOL = "/tools/{building}/{tool}"
 START = "/"
 LONGEST_SHOWN = 48_000  # Characters of an answer that are shown.
 LONGEST_TARGET = 30_000  # Characters of the address of a call: over the network none has more.
@@ -67,14 +68,15 @@ class ShownTool:
 
 class ToolPages(HttpPart):
     navigation = (Link(API, "Tools", place=-1),)
+    places: Mapping[str, str] = {"tools": API, "tool": TOOL}
     notices = True
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         has_start = any(page.path == START for one in plan.opened for page in one.loaded.building.pages)
         return [
             own_page(["GET"], API, self.api),
-            own_page(["GET"], "/tools/{building}/{tool}", self.tool),
-            own_page(["POST"], "/tools/{building}/{tool}", self.call),
+            own_page(["GET"], TOOL, self.tool),
+            own_page(["POST"], TOOL, self.call),
             *(own_page(["GET"], path, self.to_api) for path in ("/tools", "/tools/{building}", *([] if has_start else [START]))),
         ]
 

@@ -13,15 +13,12 @@ KEY = "$CAMPUS_KEY"  # The variable that stands for the caller's key: samples ne
 
 @dataclass(frozen=True)
 class Sample:
-    """One way to make the call; `where` says over what, and in which language."""
-
     name: str
     where: str
     text: str
 
 
 def samples_of(call: ToolRequest, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
-    """The call over HTTP and over MCP. `url` is the service's address, `mcp` that of the MCP endpoint."""
     return (
         Sample("curl", "HTTP, shell", curl(call, url, with_key=with_key)),
         Sample("MCP", "MCP client on the command line (fastmcp), shell", fastmcp(mcp, tool, arguments, with_key=with_key)),

@@ -130,7 +130,6 @@ class TracedApp:
 
 
 def callers_span(scope: Scope) -> SpanContext | None:
-    """The span that the caller names in `traceparent`; None without one."""
     header = dict(scope["headers"]).get(b"traceparent")
     if header is None:
         return None

@@ -16,6 +16,8 @@ from campus.keys.quotas import Quota, Spent, Standing
 from campus.storage import Storage
 from campus.storage.buffers import Buffer
 
+__all__ = ["KeyUsage", "UsageRow"]
+
 ROWS_PER_TRANSACTION = 500
 ADD = text(
     "INSERT INTO usage_calls (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"

@@ -43,7 +43,6 @@ class Quotas(Step):
         return None
 
     async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:
-        """Count a call that a key with a quota opens; where that is spent, refuse it."""
         await call.canonical()  # arguments that are not valid take nothing of it
         standing = await self._usage.standing(key)
         if is_spent := standing.left == 0:

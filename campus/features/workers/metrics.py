@@ -28,8 +28,6 @@ ANSWER_SECONDS = 5.0  # How long a worker may take to tell its numbers; the page
 
 
 class WorkerMetrics(Metrics):
-    """The metrics of one worker, under its number; its page has those of the others too."""
-
     def __init__(self, folder: Path, number: int) -> None:
         super().__init__()
         self._folder = folder

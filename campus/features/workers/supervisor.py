@@ -134,7 +134,6 @@ class Workers:
                 await self._reload()
 
     async def _keep(self, number: int) -> None:
-        """Have a worker of this number until cancelled."""
         failures = 0
         while True:
             async with self._turns[number]:
