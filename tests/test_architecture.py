@@ -154,7 +154,8 @@ def test_a_front_door_says_what_it_offers(door: str) -> None:
 def test_a_building_needs_few_names_and_each_further_subject_has_a_module_that_it_may_import() -> None:
     names = import_module("campus").__all__
     assert len(names) <= 16
-    closed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][3]
+    closed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    closed = next(each for each in closed if each["name"].startswith("Front doors: buildings"))
     opened = {each.partition(" -> ")[2] for each in closed["ignore_imports"]}
     modules = {f"campus.{each.stem}" for each in (ROOT / "campus").iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()}
     offered = modules - set(closed["protected_modules"]) - {"campus.__init__", "campus.__main__"} | opened

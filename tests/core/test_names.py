@@ -19,7 +19,6 @@ WORDS = {
 """Names of features that are words of the core too: what they mean there."""
 PLACES = {
     ("cli/running.py", "workers"): "`campus serve --workers`, which the feature with a supervisor answers",
-    ("migrations/0001_tables.py", "payments"): "its tables are in one history with the keys that they sell",
     ("outbound/public_hosts.py", "documentation"): "a range of addresses",
 }
 
