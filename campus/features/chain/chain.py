@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import anyio.to_thread
 import httpx
@@ -17,7 +17,6 @@ from campus.features.chain.usdc import Wallet
 from campus.outbound.http_clients import certificate_authorities
 
 GAS = 500_000
-ChainKind = Literal["eth-tester", "anvil"]
 TIMEOUT_SECONDS = 60
 PAUSE_SECONDS = 0.01
 STRANGER = "0x" + "5a" * 20
@@ -41,7 +40,6 @@ class Transfer:
 class Chain:
     """The chain and its token, at the address `asset`. All methods work on any event loop."""
 
-    kind: ChainKind
     rpc_url: str
     client: httpx.Client = field(repr=False)
     asset: str = usdc.ADDRESS
@@ -156,17 +154,15 @@ def _transfer(log: Mapping[str, Any]) -> Transfer:
 
 
 @asynccontextmanager
-async def open_chain(*, kind: ChainKind | None = None) -> AsyncIterator[Chain]:
+async def open_chain() -> AsyncIterator[Chain]:
     """A new chain, until the block ends.
 
-    `anvil` is a separate program, and faster. The default is anvil if CAMPUS_ANVIL names it or it is on the PATH, otherwise eth-tester,
-    which needs only `mcp-campus[chain]`. The chain's clock starts with the machine's and runs ahead if more than one block is mined in a
-    second: after a few hundred payments, open another chain.
+    Its clock starts with the machine's and runs ahead if more than one block is mined in a second: after a few hundred payments, open
+    another chain.
     """
-    kind = kind or ("anvil" if evm.anvil_program() else "eth-tester")
-    running: AbstractContextManager[str] = evm.running_anvil() if kind == "anvil" else evm.running_eth_tester()
-    with running as rpc_url, httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities()) as client:
-        yield Chain(kind, rpc_url, client)
+    client = httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False, verify=certificate_authorities())
+    with evm.running_node() as rpc_url, client:
+        yield Chain(rpc_url, client)
 
 
 @dataclass
@@ -269,7 +265,5 @@ async def open_relay(chain: Chain) -> AsyncIterator[Relay]:
     """A node before the chain's own, until the block ends. Use its `url` as rpc_url."""
     relay = Relay(chain)
     relay.open()
-    try:
+    with closing(relay):
         yield relay
-    finally:
-        relay.close()

@@ -1,17 +1,12 @@
-"""The node of a local chain for tests: eth-tester behind JSON-RPC in this process, or anvil, Foundry's test node, in its own."""
+"""The node of a local chain for tests: eth-tester behind JSON-RPC, in this process."""
 
-import os
 import re
-import shutil
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
-import httpx
 from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[import-untyped]  # it ships no types
 from eth_tester.exceptions import TransactionFailed  # type: ignore[import-untyped]  # the same
 from eth_utils.address import to_canonical_address
@@ -19,14 +14,12 @@ from eth_utils.crypto import keccak
 from web3 import EthereumTesterProvider, Web3
 
 from campus.features.chain import usdc
-from campus.features.chain.listener import HOST, Answered, Asked, Listener
+from campus.features.chain.listener import Answered, Asked, Listener
 
 REVERTED = 3
 FAILED = -32000
 ACCOUNTS = 2
 AHEAD = re.compile(r"nonce: Expected (?P<expected>\d+), but got (?P<got>\d+)")
-READY_SECONDS = 20
-PAUSE_SECONDS = 0.01
 
 
 class TesterNode:
@@ -117,14 +110,12 @@ class _Tester(EthereumTester):  # type: ignore[misc]  # it ships no types
 
 
 @contextmanager
-def running_eth_tester() -> Iterator[str]:
+def running_node() -> Iterator[str]:
     """Start a chain that has the token; yields its URL."""
     listener = Listener(TesterNode().answer, keep_alive=True)
     listener.open()
-    try:
+    with closing(listener):
         yield listener.url
-    finally:
-        listener.close()
 
 
 def _backend() -> Any:
@@ -150,46 +141,3 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return [_plain(each) for each in value]
     return str(value)
-
-
-def anvil_program() -> str | None:
-    return os.environ.get("CAMPUS_ANVIL") or shutil.which("anvil")
-
-
-@contextmanager
-def running_anvil() -> Iterator[str]:
-    """Start a chain that has the token; yields its URL. The process ends with the block."""
-    found = anvil_program()
-    if found is None:
-        raise FileNotFoundError("anvil is not installed: put it on the PATH or name it in CAMPUS_ANVIL, or use eth-tester")
-    port = _free_port()
-    command = [found, "--host", HOST, "--port", str(port), "--chain-id", str(usdc.CHAIN_ID), "--silent"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # the tester names the program
-    try:
-        url = f"http://{HOST}:{port}"
-        _install_token(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _install_token(url: str, process: subprocess.Popen[bytes]) -> None:
-    call = {"jsonrpc": "2.0", "id": 1, "method": "anvil_setCode", "params": [usdc.ADDRESS, usdc.code()]}
-    deadline = time.monotonic() + READY_SECONDS
-    with httpx.Client(trust_env=False) as client:
-        while process.poll() is None and time.monotonic() < deadline:
-            try:
-                client.post(url, json=call).raise_for_status()
-            except httpx.TransportError:
-                time.sleep(PAUSE_SECONDS)
-            else:
-                return
-    raise RuntimeError(f"anvil did not answer at {url}; exit code: {process.returncode}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -241,7 +241,5 @@ async def open_facilitator(chain: Chain, *, token: str | None = None) -> AsyncIt
     await chain.fund(wallet.address, GAS_WEI)
     facilitator = Facilitator(chain, wallet, token)
     facilitator.open()
-    try:
+    with closing(facilitator):
         yield facilitator
-    finally:
-        facilitator.close()

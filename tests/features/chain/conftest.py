@@ -1,4 +1,4 @@
-"""A chain, a facilitator, a seller that is paid, and a payer with five dollars, for every kind of chain that is installed."""
+"""A chain, a facilitator, a seller that is paid, and a payer with five dollars."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import httpx
 import pytest
 from patience import patience
 
-from campus.features.chain import Chain, Facilitator, Payer, Wallet, evm, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
 from tests import patient
 
 PRICE = 20_000
@@ -43,9 +43,9 @@ class Seller:
             return await client.post(f"{self.facilitator.url}/{operation}", json=body)
 
 
-@pytest.fixture(params=["eth-tester", "anvil"] if evm.anvil_program() else ["eth-tester"])
-async def chain(request: pytest.FixtureRequest) -> AsyncIterator[Chain]:
-    async with open_chain(kind=request.param) as chain:
+@pytest.fixture
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
         yield chain
 
 
