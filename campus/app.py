@@ -267,8 +267,7 @@ async def assemble(
         sites = {one.name: await stack.enter_async_context(shared.site(one)) for one in wanted}
         parts: list[OpenFeature | OpenBuilding] = [*(one for one in features if one.runs), *plan.opened]
         open_parts: list[OpenFeature | OpenBuilding] = [*features, *plan.opened]
-        found = [step for one in open_parts if (steps := one.loaded.building.steps) for step in steps(sites[one.name])]
-        in_turn = in_order(found)
+        in_turn = in_order(step for one in open_parts for step in _steps_of(one.loaded, sites[one.name]))
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
         tasks = [Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each")]
@@ -346,6 +345,9 @@ class SharedServices:
     async def _storage(self, loaded: LoadedBuilding | OpenFeature) -> Storage:
         """A feature's is campus's own, where its tables are."""
         if isinstance(loaded, OpenFeature):
+            base = loaded.feature.table_base
+            if self.serving and base and (missing := await missing_from(self.core.storage, base)):
+                raise LoadError(f"the feature {loaded.name} cannot be served: in its database {missing}; {how_to_migrate(loaded.name)}")
             return self.core.storage
         if (tables := loaded.building.tables) is None:
             return NoStorage(loaded.name)
@@ -363,6 +365,14 @@ class SharedServices:
                 advice = "stop this campus and restore all of its data from one backup, unless you deleted this database on purpose"
                 where = self.core.databases.place_of(name)
                 log.error("database was lost", extra={"building": name, "missing": where, "jobs_have_run": known, "advice": advice})
+
+
+def _steps_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any]) -> Sequence[Step]:
+    """What a building's steps() returns, made a list."""
+    try:
+        return list(loaded.building.steps(site)) if loaded.building.steps else []
+    except Exception as error:  # as in _state_of
+        raise LoadError(f"{loaded.name!r} cannot make its steps: {error_with_place(error)}; steps= returns a list of them") from error
 
 
 async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], stack: AsyncExitStack) -> object:

@@ -94,6 +94,8 @@ class Feature:
     headers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if self.settings is not None and not (isinstance(self.settings, type) and issubclass(self.settings, Settings)):
+            raise TypeError(f"settings= takes a class derived from campus.feature.Settings, not {self.settings!r}")
         for name in ("building", "tables", "supervisor", "delegates"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or ":" not in text):

@@ -1,6 +1,6 @@
 """What a feature or a building adds to HTTP: routes, layers around the app, and the operator's listener."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,10 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from campus.app import Campus
+from campus.catalog.loader import error_with_place
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
+from campus.errors import CampusError, LoadError
 from campus.installed import OpenFeature
 from campus.layout.renderer import Link
 from campus.paywall.gate import Gate
@@ -66,5 +68,16 @@ class HttpPart:
 def http_parts(campus: Campus, visitors: Visitors | None = None) -> list[HttpPart]:
     """Those of this campus, also of features that are opened without a table; on the operator's listener nobody is a visitor."""
     parts: list[OpenFeature | OpenBuilding] = [*campus.features, *campus.plan.opened]
-    makers = [(one.name, one.loaded.building.http) for one in parts]
-    return [http(campus, replace(campus.sites[name], visitors=visitors)) for name, http in makers if http is not None]
+    return [_made(campus, one.name, http, visitors) for one in parts if (http := one.loaded.building.http) is not None]
+
+
+def _made(campus: Campus, name: str, http: Callable[..., Any], visitors: Visitors | None) -> HttpPart:
+    try:
+        made = http(campus, replace(campus.sites[name], visitors=visitors))
+    except CampusError:
+        raise
+    except Exception as error:  # an author's code may raise anything
+        raise LoadError(f"{name!r} cannot make what it adds to HTTP: {error_with_place(error)}") from error
+    if not isinstance(made, HttpPart):
+        raise LoadError(f"{name!r}: http= makes {made!r}; it takes a subclass of campus.http_parts.HttpPart")
+    return made

@@ -72,7 +72,8 @@ def installed_features() -> Mapping[str, Feature]:
         if not isinstance(feature, Feature):
             raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP} names {feature!r}, not a campus.feature.Feature")
         if entry.name in found or not NAME.fullmatch(entry.name):
-            raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP}: another feature has that name, or it is none")
+            rule = "the name is of another feature, or not of small letters, digits and _, a letter first"
+            raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP}: {rule}")
         found[entry.name] = feature
     return found
 

@@ -4,15 +4,17 @@ A step has a method for each moment that it wants; the gate asks nobody at the o
 
 arrived    before anything is looked at, for every call that is not made inside an admitted one
 unknown    only the database may know the key that was sent; `offer` is None for a request that is no call
+identified what the caller sent is known, as `context.credential`: its state is absent, valid, unknown, expired or revoked
 admitted   the tool is free, or the key opens it; `key` is the valid key that came with it. A Problem that is raised here is the
            key's refusal: the call may be sold
-refused    no key opens it, and nobody sells it or no payment came; not asked for the refusal of a step
 opens      a refusal of the paywall or of a step: an Opening sells the answer; the first step that returns one does
+refused    no key opens it, and nobody sells it or no payment came; not asked for the refusal of a step
 dropped    a Dropped was raised: awaited before it is answered
 ended      the call's outcome is known: ok, tool_error, cancelled, or the code of its problem
 
 `arrived`, `unknown` and `refused` may raise Dropped, which ends the call unheard: nobody sells it, and `ended` is not told. Any other
-Problem of theirs is the answer. Only `admitted` may return something to await, so that a step that waits for nothing costs no coroutine.
+Problem of theirs, and of `identified`, is the answer: whoever pays gets it too. `admitted` may return something to await, and `dropped`
+is `async def`; the others are plain functions, so that a step that waits for nothing costs no coroutine.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -186,7 +188,7 @@ Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
 Ended = Callable[[GatedCall[Any], Context, str], None]
 Unlocks = Callable[[Offer, Way], Unlock | None]
-MOMENTS = frozenset(("arrived", "unknown", "admitted", "refused", "opens", "dropped", "ended", "unlocks"))
+MOMENTS = frozenset(("arrived", "unknown", "identified", "admitted", "refused", "opens", "dropped", "ended", "unlocks"))
 AWAITED = ("admitted", "dropped")
 
 
@@ -204,6 +206,7 @@ class Step:
 
     arrived: Arrived | None = None
     unknown: Unknown | None = None
+    identified: Arrived | None = None
     admitted: Admitted | None = None
     refused: Refused | None = None
     opens: Opens | None = None
@@ -234,9 +237,18 @@ def checked_step(step: Any) -> Any:
             raise LoadError(f"{what} has {name}, which is no moment of a call; write {meant[0]}, or choose another name")
         if name in MOMENTS and name not in AWAITED and iscoroutinefunction(getattr(step, name)):
             raise LoadError(f"{what} has async def {name}, which nobody awaits; of these only {' and '.join(AWAITED)} may be async")
+    if "dropped" in offered and not iscoroutinefunction(step.dropped):
+        raise LoadError(f"{what} has def dropped, which is awaited; write async def dropped")
     if not MOMENTS & set(offered):
         raise LoadError(f"{what} has none of the moments of a call: {', '.join(sorted(MOMENTS))}")
     return step
+
+
+def _texts(step: Any, which: str) -> Collection[str]:
+    names: Collection[str] = getattr(step, which, ())
+    if isinstance(names, str):
+        raise LoadError(f"the step {step.name} has {which} = {names!r}, which is one text; write ({names!r},)")
+    return names
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
@@ -245,6 +257,10 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     by_name = {step.name: step for step in given}
     if len(by_name) < len(given):
         raise LoadError(f"two steps of a call have one name, of: {', '.join(step.name for step in given)}")
+    for step in given:
+        for named in (*_texts(step, "after"), *_texts(step, "before")):
+            if named not in by_name and (meant := get_close_matches(named, by_name, n=1, cutoff=0.8)):
+                raise LoadError(f"the step {step.name} is to be before or after {named!r}, which is no step; write {meant[0]!r}")
     graph = {name: {each for each in getattr(step, "after", ()) if each in by_name} for name, step in by_name.items()}
     for step in given:
         for later in getattr(step, "before", ()):

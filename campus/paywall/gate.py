@@ -35,6 +35,7 @@ class Gate:
         self._metrics = site.metrics.calls
         self._arrived: list[Arrived] = asked(steps, "arrived")
         self._unknown: list[Unknown] = asked(steps, "unknown")
+        self._identified: list[Arrived] = asked(steps, "identified")
         self._admitted: list[Admitted] = asked(steps, "admitted")
         self._not_opened: list[Refused] = asked(steps, "refused")
         self._opens: list[Opens] = asked(steps, "opens")
@@ -77,7 +78,10 @@ class Gate:
         finally:
             if outcome:
                 for ended in self._ended:
-                    ended(call, context_of(call.scope), outcome)
+                    try:
+                        ended(call, context_of(call.scope), outcome)
+                    except Exception:  # the call is over, and may be paid: a fault of who notes it takes nothing from its caller
+                        log.exception("a step failed after a call", extra={"step": step_of(ended), "building": self.site.name})
         return result
 
     async def _passed(self, call: GatedCall[ResultT]) -> ResultT:
@@ -98,6 +102,10 @@ class Gate:
                     if is_new:
                         self.looked_up(call.scope, offer)
                     credential = await self._paywall.find(call.scope)
+                if is_new and self._identified:
+                    context.credential = credential
+                    for identified in self._identified:
+                        identified(call, offer, context)
                 try:
                     caller = self._paywall.judge(offer, call.scope, credential, frame=call.frame)
                 except Problem as refusal:
@@ -158,6 +166,11 @@ class Gate:
         if rule is not None and (body := call.body_of(result)) and (reason := rule.failure_in(from_json(body))) is not None:
             raise Problem(400, "tool_error", f"the tool reports a failure: {reason}")
         return result
+
+
+def step_of(moment: Any) -> str:
+    """The name of the step whose method it is."""
+    return str(getattr(getattr(moment, "__self__", None), "name", moment))
 
 
 def outcome_of(error: Exception) -> str:

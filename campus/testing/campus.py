@@ -193,8 +193,8 @@ class TestCampus:
         return Client(StreamableHttpTransport(url, headers=dict(headers or {}), httpx_client_factory=self._client))
 
     async def run(self, job: str, **options: Any) -> None:
-        """Run a job of the first building now."""
-        await self.service.run_job(f"{self.main}.{job}", **options)
+        """Run a job of the first building now; or BUILDING.JOB, also of a feature."""
+        await self.service.run_job(job if "." in job else f"{self.main}.{job}", **options)
 
     @asynccontextmanager
     async def services(self) -> AsyncIterator[None]:

@@ -40,6 +40,18 @@ class Second(Nameless):
     name = "second"
 
 
+class Plain(Named):
+    def dropped(self, call: object, refusal: object) -> None: ...
+
+
+class Near(First):
+    before, after = ("secondd",), ()
+
+
+class Texts(First):
+    before, after = "second", ()
+
+
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -49,6 +61,9 @@ class Second(Nameless):
         ([Named()], "has none of the moments of a call"),
         ([Second(), Second()], "two steps of a call have one name"),
         ([First(), Second()], "follow each other in a circle"),
+        ([Plain()], "has def dropped, which is awaited; write async def dropped"),
+        ([Second(), Near()], "is to be before or after 'secondd', which is no step; write 'second'"),
+        ([Texts()], "has before = 'second', which is one text; write ('second',)"),
     ],
 )
 def test_a_step_that_would_not_be_asked_is_refused(steps: list[Any], said: str) -> None:
@@ -61,7 +76,7 @@ def test_a_step_that_would_not_be_asked_is_refused(steps: list[Any], said: str) 
     [
         ("quiet", "campus.nothing:feature", "the feature quiet (campus.nothing:feature) cannot be imported: ModuleNotFoundError"),
         ("quiet", "campus.errors:LoadError", "names <class 'campus.errors.LoadError'>, not a campus.feature.Feature"),
-        ("No-Name", "campus.features.limits.feature:feature", "another feature has that name, or it is none"),
+        ("No-Name", "campus.features.limits.feature:feature", "the name is of another feature, or not of small letters"),
         ("server", "campus.features.limits.feature:feature", "has the name of a table of campus.toml that campus itself reads"),
     ],
 )
@@ -85,3 +100,5 @@ def test_what_a_feature_names_is_a_building_without_a_server() -> None:
         Building(steps=[Second()])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match='building= takes a text "module:name"'):
         Feature(Building())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="settings= takes a class derived from"):
+        Feature("campus.nothing:building", settings="campus.nothing:Table")  # type: ignore[arg-type]
