@@ -41,7 +41,6 @@ from campus.addresses import (
 )
 from campus.config_tables import (
     DiscoveryTable,
-    MailTable,
     PriceText,
     StorageTable,
     WebTable,
@@ -261,7 +260,6 @@ class Config(Settings):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
-    mail: MailTable | None = None
     web: WebTable = WebTable()
     discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)

@@ -69,7 +69,7 @@ class Feature:
     `delegates` is "module:name" of what finds the clients that it lets call with a key, as makers of things; see campus.keys.makers.
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
     that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
-    as "module:Class" and its name.
+    as "module:Class" and its name; those of `traces` begin a trace, where there is none, as often as requests do.
     `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
     `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
     "module:name" of a function that takes the building's name and that server.
@@ -81,6 +81,7 @@ class Feature:
     commands: Sequence[Command] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     spans: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    traces: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
     supervisor: str | None = None

@@ -41,7 +41,7 @@ SUBJECTS = (
     "campus.errors",
 )
 """What buildings and features import beside `campus` itself, on its page."""
-DOORS = ("campus", "campus.alerts", "campus.testing", "campus.testing.payments", "twins")
+DOORS = ("campus", "campus.features.alerts", "campus.testing", "campus.testing.payments", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
@@ -51,7 +51,6 @@ UNITS = (
 SECRETS = {
     OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
-    "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
     **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }
 

@@ -1,4 +1,4 @@
-"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks, clients, mailboxes and what is counted."""
+"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks."""
 
 import secrets
 
@@ -34,7 +34,6 @@ def upgrade() -> None:
     _make_payments()
     _make_ledger()
     _make_tasks()
-    _make_mailboxes()
 
 
 def _make_jobs() -> None:
@@ -237,29 +236,6 @@ def _make_tasks() -> None:
     )
     op.create_index(op.f("ix_tasks_started_by"), "tasks", ["started_by"])
     op.create_index(op.f("ix_tasks_kept_until"), "tasks", ["kept_until"])
-
-
-def _make_mailboxes() -> None:
-    """When each mailbox was asked, how often, whether its holder refuses, and to whose alerts its holder agreed."""
-    op.create_table(
-        "mailboxes",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
-        sa.Column("token", sa.String(), nullable=False),
-        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("unanswered", sa.Integer(), nullable=False),
-        sa.Column("refused_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_mailboxes")),
-        sa.UniqueConstraint("token", name=op.f("uq_mailboxes_token")),
-    )
-    op.create_table(
-        "mailbox_senders",
-        sa.Column("address", sa.LargeBinary(), nullable=False),
-        sa.Column("sender", sa.String(), nullable=False),
-        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("agreed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("address", "sender", name=op.f("pk_mailbox_senders")),
-    )
-    op.create_index(op.f("ix_mailbox_senders_sender_asked_at"), "mailbox_senders", ["sender", "asked_at"])
 
 
 def _store_secret(name: str) -> None:

@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from campus.features.scaffold.init import TEMPLATE, append, toml_text
 from campus.config import config_of
+from campus.features.scaffold.init import TEMPLATE, append, toml_text
 
 
 def text_of(config: Path) -> str:
