@@ -22,14 +22,14 @@ from tempfile import TemporaryDirectory
 import cyclopts
 
 ROOT = Path(__file__).parents[1]
-NOT_CHANGED = ("/migrations/", "/new_building/", "/testing/")
+NOT_CHANGED = ("/migrations/", "/new_building/", "/testing/", "/chain/")
 FOLDERS = {
     "alerts": "alerts recorder", "checkout": "checkout keys", "discovery": "service contract", "gateway": "gateway connect",
     "http": "http service", "jobs": "jobs service", "keys": "keys connect", "operator": "pages service",
-    "payments": "payments payments_cli", "paywall": "terms keys", "storage": "storage service", "twins": "twins contract",
+    "paywall": "features/payments/terms keys", "storage": "storage service", "twins": "twins contract",
 }  # fmt: skip
 """Where the tests of a package are, if not only in the folder of its name."""
-ALL_PARTS = "service terms http"
+ALL_PARTS = "service features/payments/terms http"
 """Where the tests of what has no such folder are."""
 SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

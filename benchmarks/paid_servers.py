@@ -16,7 +16,7 @@ from benchmarks.feeds import Feeds
 from benchmarks.load import WrongAnswerError
 from benchmarks.processes import LAST, Server, campus, on_cpu
 from benchmarks.servers import refresh
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, terms_of
+from campus.features.chain import Chain, Facilitator, Payer, new_wallet, open_chain, open_facilitator, terms_of
 
 CONFIG = """
 [products.cve]

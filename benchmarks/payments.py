@@ -16,7 +16,7 @@ from benchmarks.paid_servers import CONFIG, FREE, HANG_SECONDS, SOLD, PaidServer
 from benchmarks.processes import LAST, environment, on_cpu, own_module
 from benchmarks.servers import refresh
 from benchmarks.wire import get
-from campus.testing.payments import receipt_of
+from campus.features.chain import receipt_of
 from tests.serving import CAMPUS, free_port, write_config
 
 HANGING = 8  # the most payments of one address that are verified at once

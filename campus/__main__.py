@@ -14,7 +14,6 @@ from campus.cli import main as run  # noqa: E402  # this is an import too
 
 
 def main() -> None:
-    """Run the command line."""
     run(imported=_imported)
 
 

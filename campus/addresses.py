@@ -10,8 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 from urllib.parse import SplitResult, urlsplit
 
-LOOPBACK_PROXIES = ("127.0.0.1", "::1")
-"""The proxies that are trusted unless campus.toml names others: those of this machine."""
+LOOPBACK_PROXIES = ("127.0.0.1", "::1")  # The proxies that are trusted unless campus.toml names others: those of this machine.
 IPV6_SUBSCRIBER_BITS = 64
 LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 NAME_OF_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_.])?")
@@ -28,7 +27,6 @@ class Listen(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """The address as it is written in a URL and in campus.toml."""
         return f"{url_host(self.host)}:{self.port}"
 
 
@@ -73,7 +71,6 @@ def network_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host: `localhost`, or a loopback address."""
     try:
         return plain_ip(host).is_loopback
     except ValueError:
@@ -120,7 +117,6 @@ def read_origin(url: str) -> str:
 
 
 def read_web_address(url: str) -> str:
-    """An address that campus itself calls."""
     parts = _split(url, AS_PAGE)
     if not _is_of_web(parts) or parts.fragment:
         raise ValueError(AS_PAGE)
@@ -128,7 +124,6 @@ def read_web_address(url: str) -> str:
 
 
 def read_shop(url: str) -> str:
-    """Where a person buys: a page or a mailbox."""
     parts = _split(url, AS_SHOP)
     if not _is_of_web(parts) and not (parts.scheme == "mailto" and "@" in parts.path):
         raise ValueError(AS_SHOP)
@@ -146,7 +141,6 @@ def read_contact(url: str) -> str:
 
 
 def is_web_address(url: str) -> bool:
-    """True if `read_web_address` accepts it."""
     try:
         read_web_address(url)
     except ValueError:

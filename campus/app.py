@@ -54,8 +54,7 @@ from campus.storage.migrations import how_to_migrate, missing_from
 log = logging.getLogger(__name__)
 
 LAST_USE_FLUSH = timedelta(seconds=60)
-BACKLOG_SECONDS = 2.0
-"""How long /metrics waits for a building's database."""
+BACKLOG_SECONDS = 2.0  # How long /metrics waits for a building's database.
 
 
 @dataclass
@@ -82,7 +81,6 @@ class Campus:
 
     @property
     def keys(self) -> KeyRing:
-        """The keys."""
         return self.core.keys
 
     @property
@@ -95,11 +93,9 @@ class Campus:
         return self.sites[name].state if any(one.name == name for one in self.features) else None
 
     async def run_jobs(self) -> None:
-        """Run every job when it is due, until cancelled."""
         await self.scheduler.run()
 
     async def run_services(self) -> None:
-        """Run the buildings' services and watch the event loop, until cancelled."""
         async with stalls_named(), anyio.create_task_group() as tasks:
             tasks.start_soon(self.metrics.run, self._readings)
             await self.services.run()
@@ -113,11 +109,9 @@ class Campus:
         await self.metrics.warm()
 
     async def metrics_page(self) -> bytes:
-        """The metrics of this process in Prometheus' text format, with what the checks find and how the jobs do."""
         return await self.metrics.page(await self._readings())
 
     async def _readings(self) -> Sequence[Reading]:
-        """What the checks find and how the jobs do, also in other processes."""
         found = await self.health.findings()
         jobs = self.scheduler.status()
         databases = self.core.databases
@@ -153,7 +147,6 @@ class Campus:
         return found
 
     async def ask(self, on: str) -> Findings:
-        """The findings of the checks of one kind: campus's own, then each building's."""
         found = await run_checks(self.parts, self.sites, on)
         if on != "check":
             return found
@@ -169,7 +162,7 @@ class Campus:
             ]
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
-        of_features = {f"[{one.name}]": found.pop(one.name) for one in self.features if one.name in found}
+        of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}
         return await campus_findings(self.plan, self.core.databases, self.core.storage, of_features) | found
 
 
@@ -224,7 +217,7 @@ async def assemble(
                 title=config.server.title,
                 tagline=config.server.tagline,
                 logo=config.folder / config.server.logo if config.server.logo else None,
-                contact=config.discovery.contact,
+                contact=plan.contact,
                 product_titles={name: table.title for name, table in config.products.items()},
             ),
             paywall=paywall,
@@ -239,7 +232,8 @@ async def assemble(
         in_turn = in_order(found)
         paywall.unlocks = asked(in_turn, "unlocks")
         own = OwnProcess(job_command, config.server.job_niceness, shared.metrics) if job_command else None
-        tasks = tasks_of(parts, sites, more=own_tasks(core), own_process=own)
+        tasks = [Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each")]
+        tasks += tasks_of(parts, sites, own_process=own)
         jobs = Scheduler(tasks, core.storage, now=clock)
         services = ServiceRunner(services_of(parts, sites, core.keys))
         health = Health(readiness(plan, parts, sites, core.storage, jobs, services), needed=["storage"])
@@ -264,8 +258,6 @@ async def assemble(
 
 @dataclass(frozen=True)
 class SharedServices:
-    """What all buildings' sites share: database, clients, clock and metrics."""
-
     plan: Plan
     core: Core
     feeds: httpx.AsyncClient
@@ -282,7 +274,6 @@ class SharedServices:
 
     @asynccontextmanager
     async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
-        """Open a building's site: migrate its tables and make its state."""
         building = loaded.building
         given: dict[str, Any] = {
             "name": loaded.name,
@@ -342,7 +333,6 @@ class SharedServices:
 
 
 async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], stack: AsyncExitStack) -> object:
-    """The value of a building's state(), or of the context manager that it returns, entered on the stack."""
     make = loaded.building.state
     try:
         made = make(site) if make else None
@@ -355,8 +345,6 @@ async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], 
 
 @dataclass(frozen=True)
 class OwnProcess:
-    """Runs jobs in processes of their own: `command` returns the command for a job. What they count is added to `metrics`."""
-
     command: Callable[[str], Sequence[str]]
     niceness: int
     metrics: Metrics
@@ -371,14 +359,9 @@ class OwnProcess:
 
 
 def tasks_of(
-    opened: Sequence[OpenFeature | OpenBuilding],
-    sites: Mapping[str, Site[Any, Any]],
-    *,
-    more: Sequence[Task] = (),
-    own_process: OwnProcess | None = None,
+    parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], *, own_process: OwnProcess | None = None
 ) -> list[Task]:
-    """The jobs of all buildings by name, each with its building's site, and `more` of campus's own."""
-    tasks = [
+    return [
         Task(
             name := f"{one.name}.{job.name}",
             partial(own_process.run, name) if own_process and job.own_process else partial(job.run, sites[one.name]),
@@ -386,26 +369,19 @@ def tasks_of(
             daily_at=job.time_of_day(one.loaded.settings),
             on=job.on,
         )
-        for one in opened
+        for one in parts
         for job in one.loaded.building.jobs
-    ]
-    return [*tasks, *more]
-
-
-def own_tasks(core: Core) -> list[Task]:
-    """The jobs that store what each process counts of the keys."""
-    return [
-        Task("campus.flush_last_used", core.keys.tokens.flush_last_used, every=LAST_USE_FLUSH, on="each"),
+        if sites[one.name].shares or not job.shared
     ]
 
 
-def services_of(opened: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
-    """The services of all features and buildings, each with its site, and the one that keeps the keys in memory."""
+def services_of(parts: Sequence[OpenFeature | OpenBuilding], sites: Mapping[str, Site[Any, Any]], keys: KeyRing) -> list[ServiceTask]:
     return [
         ServiceTask("campus", "follow_keys", keys.tokens.follow),
         *(
             ServiceTask(one.name, service.name, partial(service.run, sites[one.name]))
-            for one in opened
+            for one in parts
             for service in one.loaded.building.services
+            if sites[one.name].shares or not service.shared
         ),
     ]

@@ -289,10 +289,13 @@ class Endpoints:
         labelled = [Link(page.path, page.label) for _, page in pages if page.label]
         layout.lead(
             ", ".join(feature.links for feature in self.features if feature.links),
+            {name: path for feature in self.features for name, path in feature.places.items()},
             sorted([*labelled, *(link for feature in self.features for link in feature.navigation)], key=lambda link: link.place),
             self._tool_page,
         )
-        self._tool_pages = {each.path: f"/tools/{one.name}/{each.name}" for one in plan.opened for each in one.operations.values()}
+        self._tool_pages = {
+            each.path: layout.place("tool", building=one.name, tool=each.name) for one in plan.opened for each in one.operations.values()
+        }
         frames = [self._frames[one.name] for one in plan.opened]
         servers = self._absent | {each.opened.mcp_path: each.mcp for each in frames}
         entries = [
@@ -315,7 +318,7 @@ class Endpoints:
     def _tool_page(self, path: str) -> str | None:
         """The page of the tool whose HTTP route has this path."""
         found = self._table.find(path)
-        return self._tool_pages.get(found[0].path) if found else None
+        return self._tool_pages.get(found[0].path) or None if found else None
 
     async def follow(self, loaded: LoadedBuilding, server: LateServer) -> None:
         """Open a closed building as soon as its server answers, and open it anew whenever its tools change, until cancelled."""

@@ -24,7 +24,6 @@ class Backoff:
         return cls([timedelta(seconds=wait) for wait in seconds])
 
     def wait(self, failures: int, *, chance: float = 0.5) -> timedelta:
-        """The wait after so many failures in a row; `chance` is a random number in 0..1."""
         place = min(max(failures, 1), len(self.waits)) - 1
         return self.waits[place] * (1 - self.spread + 2 * self.spread * chance)
 
@@ -36,8 +35,7 @@ class Backoff:
         return max(self.waits) * (1 + self.spread)
 
 
-RECONNECTS = Backoff.doubling(1.0, longest=30.0)
-"""The waits between attempts to reach another MCP server that does not answer."""
+RECONNECTS = Backoff.doubling(1.0, longest=30.0)  # The waits between attempts to reach another MCP server that does not answer.
 
 
 class Tries:

@@ -62,6 +62,8 @@ class Job:
     It runs once in the whole campus, or with `on="each"` in every process that serves. A missed run starts at the next start of
     campus, and the first run starts with the first one. A run on command with options does not replace a scheduled run.
 
+    A `shared` job runs only where several processes may serve the same data, so not on SQLite.
+
     The end of each run is a line of the log. For a run that found nothing to do, return False: the line is then logged at the level
     debug, unless the run before failed.
 
@@ -75,6 +77,7 @@ class Job:
     daily_at: str | Callable[[Any], str] | None = None
     on: Processes = "one"
     own_process: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         check_function("job", self.run, "site", whole=self.every is not None or self.daily_at is not None)
@@ -101,6 +104,8 @@ class Service:
     """
 
     run: Callable[..., Awaitable[None]]
+    shared: bool = False
+    """Only where several processes may serve the same data, so not on SQLite."""
 
     def __post_init__(self) -> None:
         check_function("service", self.run, "site")
@@ -285,6 +290,9 @@ class Building:
         ):
             if function is not None:
                 check_function(kind, function, *arguments)
+        for name, takes in (("steps", "(site)"), ("http", "(campus, site)"), ("plans", "(config, settings, opened)")):
+            if (value := getattr(self, name)) is not None and not callable(value):
+                raise TypeError(f"{name}= takes a function or class {takes}, not {value!r}")
         if self.state is not None and not callable(self.state):
             raise TypeError(f"state= takes a function (site) that makes what the tools share, not {self.state!r}")
         if self.state is not None and (iscoroutinefunction(self.state) or isasyncgenfunction(self.state)):

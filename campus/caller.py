@@ -9,8 +9,8 @@ from campus.addresses import network_of
 __all__ = ["Caller", "Key"]
 
 Frame = Literal["http", "mcp"]
-Way = Frame | Literal["connected"]
-"""How a caller comes: a connected client sends neither headers nor payments."""
+Way = Frame | Literal["delegate"]
+"""How a caller comes: a delegate, which calls with the key of somebody else, sends neither headers nor payments."""
 CredentialState = Literal["absent", "valid", "unknown", "expired", "revoked"]
 
 
@@ -85,5 +85,4 @@ class Credential(NamedTuple):
     client: str | None = None
 
 
-ABSENT = Credential("absent")
-"""The credential of a request without an Authorization header and without a session."""
+ABSENT = Credential("absent")  # The credential of a request without an Authorization header and without a session.

@@ -24,10 +24,10 @@ from campus.addresses import is_loopback
 from campus.catalog.loader import secret_variables
 from campus.catalog.plan import Plan
 from campus.catalog.server import OpenBuilding
-from campus.config import OPERATOR_PASSWORD, Config, references_in
+from campus.config import Config, references_in
 from campus.config_tables import WebTable
 from campus.core import PASSWORD as DATABASE_PASSWORD
-from campus.core import utc_now
+from campus.core import feature_tables, utc_now
 from campus.errors import CampusError
 from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner
@@ -55,7 +55,7 @@ CLOCK_SECONDS = 1.0
 CLOCKS_APART = timedelta(seconds=10)
 """More than NTP leaves, and less than leases and schedules bear."""
 
-SECRETS = (DATABASE_PASSWORD, OPERATOR_PASSWORD)
+SECRETS = (DATABASE_PASSWORD,)
 """The variables of campus's own secrets."""
 LIKENESS = 0.8
 """From this ratio of difflib on, a name is taken for a misspelt one."""
@@ -95,23 +95,25 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
 
 
 async def campus_findings(plan: Plan, databases: Databases, storage: Storage, features: Findings) -> Findings:
-    """The findings of `campus check` outside of the buildings, by table of campus.toml. `features` are always listed.
+    """The findings of `campus check` outside of the buildings, by table of campus.toml. Features with a table are always listed.
 
     `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
     """
+    tables = {name: f"[{name}]" for name in features if name in type(plan.config).model_fields}
     found: Findings = {
         "[storage]": await _storage_findings(databases, storage),
-        "[server]": server_findings(plan.config),
+        "[server]": [*server_findings(plan.config), *(each for name in features.keys() - tables.keys() for each in features[name])],
         "[products]": product_findings(plan, takes_payments=plan.seller is not None),
         "[web]": web_findings(plan.config.web),
         "environment": environment_findings(plan),
         "FastMCP": fastmcp_findings(),
     }
-    return features | {table: sentences for table, sentences in found.items() if sentences}
+    asked = {table: features[name] for name, table in tables.items()}
+    return asked | {table: sentences for table, sentences in found.items() if sentences}
 
 
 async def _storage_findings(databases: Databases, storage: Storage) -> Sequence[str]:
-    refused = [] if databases.is_single_process else await _write_test("campus", storage, CoreTables)
+    refused = [] if databases.is_single_process else await _write_test("campus", storage, [CoreTables])
     try:
         return refused or await databases.findings()
     except CampusError as error:
@@ -127,8 +129,6 @@ def server_findings(config: Config) -> Sequence[str]:
     if server.admin and not is_loopback(server.admin.host):
         risk = "has no encryption, and no login for metrics; other machines may reach it: keep it behind a firewall"
         found.append(Warned(f"admin = {str(server.admin)!r} {risk}"))
-    if server.admin is None and config.operator_password is not None:
-        found.append(Warned(f"{OPERATOR_PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin"))
     if every := [proxy for proxy in server.trusted_proxies if proxy.endswith("/0")]:
         found.append(f"trusted_proxies has {every[0]}: every caller may claim any address; name your proxies only")
     return found
@@ -161,7 +161,7 @@ def product_findings(plan: Plan, *, takes_payments: bool) -> Sequence[str]:
         found.append(Warned(f"{', '.join(idle)} would open nothing: no open building has the scope"))
     is_sold_here = takes_payments and any(offer.access.sells for offer in offers)
     nowhere = [name for name, product in plan.config.products.items() if product.url is None]
-    is_unsold = nowhere and not is_sold_here and plan.config.discovery.contact is None
+    is_unsold = nowhere and not is_sold_here and plan.contact is None
     if is_unsold and plan.config.server.public_url is not None:
         tables = ", ".join(f"[products.{name}]" for name in nowhere)
         found.append(
@@ -175,28 +175,14 @@ def environment_findings(plan: Plan) -> Sequence[str]:
     """Variables that are named like a secret of this campus and are read by nothing: a secret with a misspelt name would be missed."""
     config = plan.config
     secrets = {variable for one in plan.loaded for variable in secret_variables(one.name, one.building.settings).values()}
-    known = sorted({*SECRETS, *secrets, *(variable for feature in installed_features().values() for variable in feature.variables)})
+    of_features = {name: feature.variables for name, feature in installed_features().items() if feature.variables}
+    known = sorted({*SECRETS, *secrets, *chain.from_iterable(of_features.values())})
     referred = references_in({"buildings": {name: {"server": table.server} for name, table in config.buildings.items()}})
-    named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, "database", "operator"))
+    named = tuple(f"CAMPUS_{table}_".upper() for table in (*type(config).model_fields, *config.buildings, *of_features, "database"))
     failed = tuple(f"CAMPUS_{one.name}_".upper() for one in plan.closed if one.failure)  # whose settings nobody knows
     unread = sorted(name for name in config.secrets.keys() - referred - set(known) if not name.startswith(failed))
     strange = [one for one in unread if one.startswith(named) or get_close_matches(one, known, 1, LIKENESS)]
     return [Warned(f"nothing reads the variable {one}; the variables for secrets are: {', '.join(known)}") for one in strange]
-
-
-def unpayable_note(plan: Plan) -> str | None:
-    """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
-    if plan.seller is not None:
-        return None
-    priced = [f"{name} (${offer.price})" for one in plan.opened for name, offer in one.offers.items() if offer.price]
-    if not priced:
-        return None
-    more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
-    named = ", ".join(priced[:MOST_NAMED])
-    return (
-        f"campus.toml has no table [payments], so prices per call are neither shown nor taken: {named}{more}; these tools take a key, "
-        "or are closed where they take none. docs/payments.md says how to take payments"
-    )
 
 
 def unruled_findings(opened: OpenBuilding) -> Sequence[str]:
@@ -317,11 +303,13 @@ def readiness(
     The finding `storage` is about campus's own database, without which nothing can be answered for long. The database of a building
     is a finding of that building, because the others are answered without it; where no building is left, of `storage` too.
     """
-    used = {one.name: (sites[one.name].storage, tables) for one in plan.opened if (tables := one.loaded.building.tables)}
+    used = {one.name: (sites[one.name].storage, [tables]) for one in plan.opened if (tables := one.loaded.building.tables)}
     is_lost_with = {one.name for one in plan.opened if one.name in used and calls_write(one)}
 
+    own_tables: list[type[SQLModel]] = [CoreTables, *feature_tables().values()]
+
     async def findings() -> Findings:
-        failed = await _write_tests({"campus": (storage, CoreTables), **used})
+        failed = await _write_tests({"campus": (storage, own_tables), **used})
         own: Findings = {"storage": failed.pop("campus")}
         if all(one.name in is_lost_with and failed[one.name] for one in plan.opened):
             own["storage"] = [*own["storage"], *chain.from_iterable(failed.values())]
@@ -364,10 +352,10 @@ def calls_write(opened: OpenBuilding) -> bool:
     return bool(writing) and 2 * len(writing) >= len(opened.tools)
 
 
-async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) -> Findings:
+async def _write_tests(databases: Mapping[str, tuple[Storage, Sequence[type[SQLModel]]]]) -> Findings:
     found: Findings = {}
 
-    async def test(name: str, storage: Storage, tables: type[SQLModel]) -> None:
+    async def test(name: str, storage: Storage, tables: Sequence[type[SQLModel]]) -> None:
         found[name] = await _write_test(name, storage, tables)
 
     async with anyio.create_task_group() as tasks:
@@ -376,7 +364,7 @@ async def _write_tests(databases: Mapping[str, tuple[Storage, type[SQLModel]]]) 
     return found
 
 
-async def _write_test(name: str, storage: Storage, tables: type[SQLModel]) -> Sequence[str]:
+async def _write_test(name: str, storage: Storage, tables: Sequence[type[SQLModel]]) -> Sequence[str]:
     try:
         with anyio.move_on_after(WRITE_SECONDS):
             await try_write(storage, tables)

@@ -40,14 +40,13 @@ from campus.addresses import (
     url_host,
 )
 from campus.config_tables import (
-    DiscoveryTable,
     PriceText,
     StorageTable,
     WebTable,
 )
-from campus.errors import ConfigError
+from campus.errors import ConfigError, LoadError
 from campus.feature import Settings
-from campus.installed import OpenFeature, installed_features, written_servers
+from campus.installed import OpenFeature, feature_paths, installed_features, written_servers
 from campus.keys.quotas import Per, Quota
 from campus.keys.sales import Term
 from campus.pricing import Price, read_access
@@ -55,13 +54,10 @@ from campus.pricing import Price, read_access
 NAME = r"^[a-z][a-z0-9_]*$"
 RESERVED = frozenset(
     {
-        *(".well-known", "all", "campus", "connect", "docs", "errors", "healthz", "keys", "mcp", "metrics", "openapi", "pricing"),
-        *("llms.txt", "readyz", "register", "robots.txt", "security.txt", "sitemap.xml", "static", "tools", "v1"),
+        *(".well-known", "all", "campus", "errors", "healthz", "mcp", "metrics", "openapi", "readyz", "register", "static", "v1"),
     }
 )
-"""The names that no building can have: campus's own addresses begin with them."""
-OPERATOR_PASSWORD = "CAMPUS_OPERATOR_PASSWORD"  # noqa: S105  # the variable's name, not a password
-SHORTEST_PASSWORD = 12
+"""The names with which the core's own addresses begin."""
 Exposed = Literal["resources", "prompts", "routes", "methods"]
 Grant = Literal["keys"]
 SERVER_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>\w+))?")
@@ -261,7 +257,6 @@ class Config(Settings):
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
     web: WebTable = WebTable()
-    discovery: DiscoveryTable = DiscoveryTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)
     _is_locked: bool = PrivateAttr(default=False)
@@ -325,24 +320,6 @@ class Config(Settings):
         """
         return self.server.trusted_proxies if "trusted_proxies" in self.server.model_fields_set else ()
 
-    @property
-    def operator_password(self) -> str | None:
-        """CAMPUS_OPERATOR_PASSWORD, which opens the operator's pages; without it there are none. ConfigError if it cannot be used."""
-        secret = self.secrets.get(OPERATOR_PASSWORD)
-        if secret is None or not (password := secret.get_secret_value()):
-            return None
-        if len(password) < SHORTEST_PASSWORD:
-            raise ConfigError(
-                f"{OPERATOR_PASSWORD} has {len(password)} characters;"
-                f" use {SHORTEST_PASSWORD} or more, such as those of openssl rand -base64 18"
-            )
-        if not password.isprintable() or password != password.strip():
-            raise ConfigError(
-                f"{OPERATOR_PASSWORD} has a blank or a line end at its edge, or characters that nobody can type into a form;"
-                " take them out of the environment"
-            )
-        return password
-
     def serving_at(self, host: str | None = None, port: int | None = None, *, admin: str | None = None) -> Self:
         """The configuration with the addresses of the command line."""
         asked = {"host": host, "port": port, "admin": admin}
@@ -360,6 +337,11 @@ class Config(Settings):
         return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}} | without)
 
 
+def reserved_names() -> frozenset[str]:
+    """The names that no building can have: addresses of campus begin with them, or a feature is named so."""
+    return RESERVED.union((path.split("/")[1] for path in feature_paths()), installed_features())
+
+
 def has_defaults(table: type[Settings]) -> bool:
     """Whether every key has a default."""
     return not any(key.is_required() for key in table.model_fields.values())
@@ -368,14 +350,12 @@ def has_defaults(table: type[Settings]) -> bool:
 @cache
 def config_model() -> type[Config]:
     """The form of campus.toml: that of the core, with a table for each feature that is installed."""
-    tables = {
-        name: (each.settings, each.always and has_defaults(each.settings))
-        for name, each in installed_features().items()
-        if each.settings is not None
-    }
-    fields: dict[str, Any] = {
-        name: (table, table()) if always and has_defaults(table) else (table | None, None) for name, (table, always) in tables.items()
-    }
+    if taken := Config.model_fields.keys() & installed_features().keys():
+        raise LoadError(f"the feature {min(taken)} has the name of a table of campus.toml that campus itself reads; rename its entry point")
+    fields: dict[str, Any] = {}
+    for name, each in installed_features().items():
+        if (table := each.settings) is not None:
+            fields[name] = (table, table()) if each.always and has_defaults(table) else (table | None, None)
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, **fields)
 
 
@@ -406,7 +386,9 @@ def config_of(data: Mapping[str, Any], path: Path, environ: Mapping[str, str] = 
         config = config_model().model_validate({**data, "folder": path.resolve().parent, "secrets": secrets})
     except ValidationError as error:
         raise ConfigError("\n".join(f"{path}: {sentence}" for sentence in explain(error, config_model()).splitlines())) from None
-    _ = config.operator_password  # a short one is refused before anything is opened
+    for feature in installed_features().values():
+        if feature.check_secrets:
+            feature.check_secrets(secrets)
     return config
 
 

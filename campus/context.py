@@ -19,30 +19,24 @@ class Context:
 
     route: str | None = None
     """The template of the route that answers, or `building:tool` over MCP: for the log and the metrics, since a path may hold a secret."""
-    status: int | None = None
-    """The status of a problem that is a tool's result over MCP, for the metrics."""
-    arrived_bytes: int = 0
-    """How much of the body has arrived with the head."""
-    site: Any = None
-    """The Site of the building that answers."""
+    status: int | None = None  # The status of a problem that is a tool's result over MCP, for the metrics.
+    arrived_bytes: int = 0  # How much of the body has arrived with the head.
+    site: Any = None  # The Site of the building that answers.
     caller: Caller | None = None
     """The caller of the outermost tool, once it is admitted: calls inside that one are not checked again."""
     credential: Credential | None = None
     """That of a page's visitor, under which the page may call tools; of a connected client, whose access token is no key; and of a call."""
-    is_connected: bool = False
-    """The request of a connected client: it cannot pay, and its refusals say nothing of headers."""
+    is_delegated: bool = False
+    """The request of a program that calls with the key of somebody else: it cannot pay, and its refusals say nothing of headers."""
     is_personal: bool = False
     """The page depends on who asked for it, so that no cache may keep it."""
     is_counted: bool = False
     """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
     refusal: Problem | None = None
     """That of a step, for the call's key: the call may pass the gate again, and its key does not open it then either."""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Those that steps add to the response."""
-    added: Mapping[str, Any] = field(default_factory=dict)
-    """What steps added to the `_meta` of the call's result over MCP."""
-    slots: "dict[Slot[Any], Any] | None" = None
-    """What features note of the call; see Slot."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()  # Those that steps add to the response.
+    added: Mapping[str, Any] = field(default_factory=dict)  # What steps added to the `_meta` of the call's result over MCP.
+    slots: "dict[Slot[Any], Any] | None" = None  # What features note of the call; see Slot.
 
     def apart(self) -> "Context":
         """That of another call of the same request, by the same caller."""
@@ -55,11 +49,9 @@ class Slot(Generic[T]):
     __slots__ = ()
 
     def of(self, context: Context) -> T | None:
-        """What was noted; None if nothing was."""
         return None if context.slots is None else context.slots.get(self)
 
     def note(self, context: Context, value: T) -> None:
-        """Note it for this call."""
         if context.slots is None:
             context.slots = {}
         context.slots[self] = value

@@ -27,8 +27,6 @@ PASSWORD = "CAMPUS_DATABASE_PASSWORD"  # noqa: S105  # the variable's name, not 
 
 @dataclass(frozen=True)
 class Core:
-    """The open databases, the keys, and the browsers that they let in; `storage` holds campus's own tables."""
-
     databases: Databases
     storage: Storage
     keys: KeyRing
@@ -38,14 +36,12 @@ class Core:
 
 
 def utc_now() -> datetime:
-    """The current time, timezone-aware, in UTC."""
     return datetime.now(UTC)
 
 
 def open_databases(
     config: Config, *, exclusive: bool = False, reading: bool = False, migrates: bool = False, contracts: bool = False
 ) -> AbstractAsyncContextManager[Databases]:
-    """The databases that campus.toml names; see Databases.open."""
     return Databases.open(
         config.storage.url,
         folder=config.folder,
@@ -92,7 +88,6 @@ async def open_storage(file: Path, *, reading: bool = False) -> AsyncIterator[St
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:
-    """The tables of the features that are installed, by the names of their histories."""
     return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
 
 
@@ -102,11 +97,9 @@ def delegates() -> list[Delegates]:
 
 
 def database_password(config: Config) -> str | None:
-    """PostgreSQL's password, from the environment."""
     password = config.secrets.get(PASSWORD)
     return password.get_secret_value() if password else None
 
 
 def products_of(config: Config) -> dict[str, Product]:
-    """The products of campus.toml, by name."""
     return {name: Product(name, table.scope, table.price, Term.parse(table.term), table.url) for name, table in config.products.items()}

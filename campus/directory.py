@@ -7,8 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["BuildingEntry", "Directory", "ProductEntry", "ToolEntry"]
 
-GUIDE = "how_to_pay"
-"""The tool that explains payment, as the interface names it."""
+GUIDE = "how_to_pay"  # The tool that explains payment, as the interface names it.
 
 
 class Entry(BaseModel):
@@ -77,8 +76,6 @@ class BuildingEntry(Entry):
 
 
 class PaymentEntry(Entry):
-    """How a call is paid for."""
-
     scheme: str = Field(description="x402 payment scheme.")
     network: str = Field(description="Network id (CAIP-2).")
     network_name: str = Field(description="Name of the network.")

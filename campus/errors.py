@@ -21,8 +21,7 @@ from contextlib import contextmanager
 
 __all__ = ["JobFailed", "KeyRefused", "StorageUnavailable", "TargetRefused"]
 
-LONGEST_REASON = 200
-"""Characters of another machine's text that an error repeats."""
+LONGEST_REASON = 200  # Characters of another machine's text that an error repeats.
 
 
 class CampusError(Exception):

@@ -3,13 +3,13 @@
 Every command imports this, so it imports little: FastMCP takes a second, SQLAlchemy a quarter of one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 
 from campus.addresses import read_number
 
@@ -70,9 +70,11 @@ class Feature:
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
     that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
     as "module:Class" and its name; those of `traces` begin a trace, where there is none, as often as requests do.
+    `paths` are its addresses, with everything below them, or with a slash at the end only what is below: no building has them, and none
+    is named as they begin. `check_secrets` is asked when campus.toml is read, and raises ConfigError for a secret that cannot be used.
     `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
     `servers` are forms of buildings' servers. `adapters` make a FastMCP server of an author's server of another class: by "module:class",
-    "module:name" of a function that takes the building's name and that server.
+    "module:name" of a function that takes the building's name and that server. `headers` are those of responses that web pages may read.
     """
 
     building: str | None = None
@@ -84,10 +86,13 @@ class Feature:
     traces: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
+    paths: Sequence[str] = ()
+    check_secrets: Callable[[Mapping[str, SecretStr]], object] | None = None
     supervisor: str | None = None
     delegates: str | None = None
     servers: Sequence[ServerForm] = ()
     adapters: Mapping[str, str] = field(default_factory=dict)
+    headers: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("building", "tables", "supervisor", "delegates"):

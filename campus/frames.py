@@ -37,8 +37,6 @@ from twins import (
 
 @dataclass(frozen=True)
 class Frames:
-    """What is served of a building while its catalog holds: its MCP endpoint, and the routes of its tools and of its tasks."""
-
     opened: OpenBuilding
     gate: Gate
     server_app: ASGIApp
@@ -48,8 +46,6 @@ class Frames:
 
 
 class FrameMaker:
-    """Makes the frames of the buildings of one campus."""
-
     def __init__(self, campus: Campus, parts: Sequence[HttpPart]) -> None:
         self._campus = campus
         self._paywall = campus.paywall
@@ -59,7 +55,6 @@ class FrameMaker:
 
     @asynccontextmanager
     async def started(self, opened: OpenBuilding) -> AsyncIterator[ASGIApp]:
-        """The MCP app of an author's server, while its lifespan runs."""
         for part in self._parts:
             part.prepare(opened)
         app = opened.server.http_app(
@@ -126,7 +121,6 @@ class FrameMaker:
         return Frames(opened, gate, server_app, mcp, [*routes, *(entry.routes if entry else ())], threads)
 
     async def only_for(self, scope: Scope, frames: Frames) -> tuple[MethodTable, dict[str, str]] | None:
-        """The endpoint of the request's path, if a tool that is shown to its caller and not to everybody has it."""
         opened = frames.opened
         if opened.catalog.is_constant:
             return None

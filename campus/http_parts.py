@@ -22,15 +22,11 @@ from twins import ArgumentChecker, RouteEntry
 class HttpPart:
     """Base of what Building(http=…) makes, once for each process that serves: it overrides what it adds."""
 
-    links: str = ""
-    """The Link header of every page."""
-    notices: bool = False
-    """Whether its routes show the tools of buildings: then changed ones are listed anew before one answers."""
-    more_urls: Collection[str] = ()
-    """Further addresses that are served."""
-
-    navigation: Sequence[Link] = ()
-    """Its entries in the navigation of every page."""
+    links: str = ""  # The Link header of every page.
+    notices: bool = False  # Whether its routes show the tools of buildings: then changed ones are listed anew before one answers.
+    more_urls: Collection[str] = ()  # Further addresses that are served.
+    places: Mapping[str, str] = {}  # Where all pages lead, by what is there: documentation, prices, sign_in, tools, or one tool.
+    navigation: Sequence[Link] = ()  # Its entries in the navigation of every page.
 
     def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
         self.campus = campus

@@ -19,8 +19,7 @@ LEAST_MIXED = 5
 LONGEST_PERIOD = 40
 SEPARATORS = re.compile(r"[^0-9A-Za-z]")
 TIMES = re.compile(r"(?:19|20)\d\d-?[01]\d-?[0-3]\d(?:[T_ ]?[0-2]\d:?[0-5]\d(?::?[0-5]\d(?:[.,]\d+)?)?)?Z?")
-RUNS = re.compile(r"[0-9]+|[a-z]+|[A-Z]+")
-"""Characters of one kind in a row."""
+RUNS = re.compile(r"[0-9]+|[a-z]+|[A-Z]+")  # Characters of one kind in a row.
 RANDOM_FORMATS = re.compile(r"(?=.*[A-Fa-f])[0-9A-Fa-f]{30,}|(?=.*[A-Z])[0-7][0-9A-HJKMNP-TV-Z]{25}")
 """Hexadecimal digits, such as those of a UUID, and ULIDs: their letters form no words."""
 PUBLISHED = frozenset(

@@ -1,15 +1,17 @@
 """The features that are installed: entry points of the group `campus.features`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from campus.errors import LoadError
+from campus.errors import CampusError, LoadError
 from campus.feature import Feature, ServerForm, Settings
 
 GROUP = "campus.features"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,24 @@ class OpenFeature:
 
     @property
     def building(self) -> Any:
-        """What it gives."""
-        return self.feature.opened
+        """What it gives. LoadError if that cannot be imported, or is none."""
+        try:
+            found = self.feature.opened
+        except CampusError:
+            raise
+        except Exception as error:  # as in installed_features
+            raise not_imported(self.name, self.feature.building, error) from error
+        if not hasattr(found, "steps") or found.server is not None:
+            raise LoadError(f"{self.feature.building} of the feature {self.name} is no Building without a server, but {found!r}")
+        return found
+
+
+def not_imported(name: str, what: str | None, error: Exception) -> LoadError:
+    """The sentence for what an author's module raises at import."""
+    return LoadError(f"the feature {name} ({what}) cannot be imported: {type(error).__name__}: {error}")
 
 
 def place_of(feature: str) -> str:
-    """What the storage calls a feature's history, in campus's own database."""
     return f"campus.{feature}"
 
 
@@ -51,24 +65,31 @@ def installed_features() -> Mapping[str, Feature]:
     """Every feature by its name. LoadError for one that is none."""
     found: dict[str, Feature] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        feature = entry.load()
-        if not isinstance(feature, Feature) or entry.name in found:
-            raise LoadError(f"the entry point {entry.name} = {entry.value!r} of {GROUP} names no Feature, or its name is taken")
+        try:
+            feature = entry.load()
+        except Exception as error:  # whatever a stranger's module raises at import is told the operator
+            raise not_imported(entry.name, entry.value, error) from error
+        if not isinstance(feature, Feature):
+            raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP} names {feature!r}, not a campus.feature.Feature")
+        if entry.name in found or not NAME.fullmatch(entry.name):
+            raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP}: another feature has that name, or it is none")
         found[entry.name] = feature
     return found
 
 
+def feature_paths() -> list[str]:
+    """The addresses of features."""
+    return [path for feature in installed_features().values() for path in feature.paths]
+
+
 def server_forms() -> Mapping[str, ServerForm]:
-    """The forms of `server = {…}` that features bring, by their keys."""
     return {form.key: form for feature in installed_features().values() for form in feature.servers}
 
 
 def server_adapters() -> Mapping[str, str]:
-    """What makes FastMCP servers of authors' servers of other classes, by these."""
     return {kind: maker for feature in installed_features().values() for kind, maker in feature.adapters.items()}
 
 
 def written_servers() -> str:
-    """What an operator can write for `server`, at the end of a sentence."""
     forms = ['"./file.py:server"', '"module:server"', *(form.example for form in server_forms().values())]
     return f"{', '.join(forms[:-1])} or {forms[-1]}"

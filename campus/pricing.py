@@ -12,8 +12,7 @@ from campus.failure_rules import NEVER, FailureRule, read_rule
 META = "campus"
 KeyRule = Literal["opens", "optional", "never"]
 USDC_DECIMALS = 6
-TASK_SECONDS = 3600
-"""How long a task may run whose tool has no timeout of its own."""
+TASK_SECONDS = 3600  # How long a task may run whose tool has no timeout of its own.
 DOLLARS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,15})?(?:e-[0-9]{1,2})?")
 """A decimal that is computed exactly and fits into a database; with an exponent as Python writes a small TOML number."""
 
@@ -37,7 +36,6 @@ class Price:
         return cls(int(atomic))
 
     def __str__(self) -> str:
-        """Dollars: 19, 0.50, 0.005. A sum may be negative."""
         sign, (whole, part) = "-" if self.atomic < 0 else "", divmod(abs(self.atomic), 10**USDC_DECIMALS)
         if not part:
             return f"{sign}{whole}"
@@ -56,12 +54,10 @@ class Access:
     ends: str | None = None
     advice: str | None = None
     fails_if: FailureRule | None = None
-    is_limited: bool = True
-    """Whether its calls are counted for [limits]."""
+    is_limited: bool = True  # Whether its calls are counted for [limits].
 
     @property
     def is_free(self) -> bool:
-        """True if a call without key or payment is answered."""
         return self.price is None and self.sells is None and self.key != "opens"
 
 
@@ -151,12 +147,10 @@ class Offer:
 
     @property
     def price(self) -> Price | None:
-        """US dollars per call, where it can be paid for."""
         return self.access.price
 
     @property
     def is_sold_per_call(self) -> bool:
-        """Whether a call can be paid for, where payments are taken."""
         return self.access.price is not None or self.access.sells is not None
 
     @property
@@ -190,8 +184,7 @@ class Offer:
 class Seller(Protocol):
     """What sells calls that no key opens, in the words of others: made from campus.toml, before anything is opened."""
 
-    by: str
-    """By what a call is paid for, such as x402."""
+    by: str  # By what a call is paid for, such as x402.
 
     def sells(self, offer: Offer) -> bool:
         """Whether a call of the tool can be paid for."""

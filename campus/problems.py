@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from campus.errors import StorageFault, StorageUnavailable
 from twins import Problem
 
-EXPLAINED_AT = "/errors/"
-"""Where the codes of the problems that callers get are explained."""
+EXPLAINED_AT = "/errors/"  # Where the codes of the problems that callers get are explained.
 
 EXPLANATIONS: Mapping[str, str] = {
     "access_required": "The tool is not free. `unlock` lists each key that unlocks it, its price and where to buy it.",
@@ -16,19 +15,7 @@ EXPLANATIONS: Mapping[str, str] = {
     "key_expired": "The key that was sent has expired. `unlock` lists the keys that unlock the tool.",
     "key_revoked": "The key that was sent was revoked. `unlock` lists the keys that unlock the tool.",
     "insufficient_scope": "The scope of the key that was sent does not cover the tool. `unlock` names the key to add.",
-    "invalid_payment": "What was sent as a payment cannot be read as one: broken, too large, or of the other version. Nothing is charged.",
-    "payment_refused": "The payment does not fit the terms or is not valid; `error` says why, and the terms are fresh. Nothing is charged.",
-    "payment_unverified": "The facilitator cannot be reached. Nothing is charged; send the same payment again after Retry-After.",
-    "payment_in_flight": "The payment is being processed, or its outcome is not known yet. Send the same payment again after Retry-After.",
-    "payment_already_used": "The payment was spent: on another call, with another key, or too long ago. Sign a new one.",
-    "key_not_sold": "The key cannot be sold or renewed as requested; `detail` says why. Nothing was charged.",
-    "too_many_payments": "Too many payments of the address are being processed. Nothing was done with this one; send fewer at once.",
-    "too_many_worthless_payments": "Too many payments of the address or wallet were refused within a minute. This one was not looked at.",
-    "payments_busy": "The payment's turn to be checked did not come in time. Nothing is charged; send it again after Retry-After.",
-    "payment_used_elsewhere": "The payment was spent by a call from another address, without an Idempotency-Key. Resend from that address.",
-    "idempotency_key_required": "The answer is a secret: pay for it with an Idempotency-Key of 22 or more random characters.",
     "weak_idempotency_key": "Others may send the same Idempotency-Key; use random characters. Nothing was done or charged.",
-    "idempotency_key_ambiguous": "Several wallets bought with the Idempotency-Key; send it with a payment signed by the one that paid.",
     "invalid_request": "One or more arguments are missing, unknown or not valid. `detail` names each; `errors` has them as data.",
     "invalid_json": "The arguments are not acceptable JSON: malformed, nested too deeply, or with values such as NaN.",
     "idempotency_key_reused": "The Idempotency-Key was sent before with another request; make a new one for a new request.",
@@ -62,12 +49,6 @@ EXPLANATIONS: Mapping[str, str] = {
     "input_required": "The tool asks its caller a question, which is in input_requests. Answer it over MCP: HTTP cannot carry the answer.",
     "tool_error": "The tool refused the call; `detail` says why.",
     "timeout": "The tool took too long.",
-    "too_many_tasks": "You have as many running or kept tasks as one may have. Cancel one, or try again after the time in Retry-After.",
-    "tasks_busy": "Too many tasks are running or kept. Nothing is charged; try again after the time in Retry-After.",
-    "task_cancelled": "The task was cancelled, and was not charged.",
-    "task_key_ended": "The key that began the task was revoked or has ended, which ended the task. It was not charged.",
-    "task_interrupted": "The process that ran the task stopped before it ended. It was not charged; call the tool again.",
-    "result_too_large": "The task's result is too large to be kept, and was not charged.",
     "upstream_unavailable": "The server behind the tool cannot be reached or started at the moment. Try again after Retry-After.",
     "upstream_failed": "The server or API behind the tool did not return a valid answer. Try again later.",
     "upstream_refused": "The API behind the tool refused the call; the status is its own, and `detail` has its words.",
@@ -95,9 +76,6 @@ FIXED: Mapping[str, Fixed] = {
         " another form. What the first answer showed once, such as a secret, is not shown again.",
     ),
     "storage_unavailable": Fixed(503, "The data cannot be reached at the moment; try again.", 5),
-    "task_cancelled": Fixed(409, "the task was cancelled, and nothing was charged"),
-    "task_key_ended": Fixed(403, "the key that began the task was revoked or has ended: the task was stopped, and nothing was charged"),
-    "task_interrupted": Fixed(500, "the process that ran the task stopped before it ended; nothing was charged. Call the tool again"),
     "upstream_unavailable": Fixed(
         503, "the server behind this tool cannot be reached or started at the moment; try again after the time in Retry-After", 30
     ),
@@ -105,7 +83,6 @@ FIXED: Mapping[str, Fixed] = {
 
 
 def fixed_problem(code: str) -> Problem:
-    """A new problem of those whose words are always the same."""
     status, detail, seconds = FIXED[code]
     return Problem(status, code, detail, headers={"Retry-After": str(seconds)} if seconds else None)
 

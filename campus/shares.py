@@ -23,26 +23,20 @@ import anyio
 
 __all__ = ["TokenBuckets"]
 
-HOLDERS_TRIED = 16
-"""How many holders are searched for a member that waits, the one with the most members first."""
+HOLDERS_TRIED = 16  # How many holders are searched for a member that waits, the one with the most members first.
 ENDED_SHARE = 64
 """When room is needed, this share of the waiting members without a holder is ended: one of 64, the longest waiting first."""
 MINUTE = 60.0
 LONGEST_WAIT = timedelta(minutes=5)
 """The longest wait before one asks for a token again; those ahead in the queue may have left by then."""
-ROUNDING = 1e-4
-"""The part of a token that the rounding of a time may take away."""
-MAX_NAMES = 20_000
-"""Buckets in memory. The least recently used one beyond that is dropped; at its next use it starts full."""
+ROUNDING = 1e-4  # The part of a token that the rounding of a time may take away.
+MAX_NAMES = 20_000  # Buckets in memory. The least recently used one beyond that is dropped; at its next use it starts full.
 
-NARROWEST = "/64"
-"""How the name of a holder ends that is such a network, as addresses.network_of names it."""
-SENDER = "net:"
-"""What stands before the network in the name of a sender of alerts."""
+NARROWEST = "/64"  # How the name of a holder ends that is such a network, as addresses.network_of names it.
+SENDER = "net:"  # What stands before the network in the name of a sender of alerts.
 WIDER_HELD = {48: 2, 32: 3}
 """Of what is held, how many times the share of one holder its /48 and its /32 may have: none of them all that there is."""
-WIDER_DONE = {48: 4, 32: 16}
-"""Of what is done in a minute: a provider's customers may share a /32."""
+WIDER_DONE = {48: 4, 32: 16}  # Of what is done in a minute: a provider's customers may share a /32.
 
 Holder = TypeVar("Holder")
 Member = TypeVar("Member")
@@ -66,8 +60,6 @@ def shares_of(holder: Any) -> Sequence[tuple[Any, int]]:
 
 
 class LatestEntries(OrderedDict[Name, Value]):
-    """A dict of the `most` entries that were set last, in that order."""
-
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
@@ -98,11 +90,9 @@ class Counts(Generic[Holder]):
         return self.total + size <= self.limit and self.has_share(holder, size)
 
     def has_share(self, holder: Holder, size: int = 1) -> bool:
-        """Whether a holder has so much left of its share, whatever there is in all."""
         return all(self[each] + size <= self.per_holder * times for each, times in shares_of(holder))
 
     def add(self, holder: Holder, size: int = 1) -> None:
-        """Count more of a holder, also if there is no room."""
         self.total += size
         for each, _ in shares_of(holder):
             self._by_holder[each] = self[each] + size
@@ -217,7 +207,6 @@ class FairQueue:
         self._waiting: OrderedDict[str, OrderedDict[str, list[anyio.Event]]] = OrderedDict()  # in the order of the next turns
 
     def __len__(self) -> int:
-        """How many turns there are, and holders that wait for one."""
         return self._of_holder.total + len(self._waiting)
 
     @asynccontextmanager
@@ -272,8 +261,7 @@ class _Bucket:
     tokens: float
     at: float
     tail: float
-    times: int = 1
-    """How many times the tokens of one name it has."""
+    times: int = 1  # How many times the tokens of one name it has.
 
 
 class TokenBuckets:
@@ -285,7 +273,6 @@ class TokenBuckets:
         self._buckets: LatestEntries[str, _Bucket] = LatestEntries(names)
 
     def __len__(self) -> int:
-        """How many buckets are in memory."""
         return len(self._buckets)
 
     def left(self, name: str, now: datetime) -> float:

@@ -138,8 +138,6 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
 
 
 class _CurrentSite(RequestDependency[Site[Any, Any]]):
-    """The Site of the building whose tool is called."""
-
     def from_scope(self, scope: Scope) -> Site[Any, Any]:
         return context_of(scope).site or self.without_request()
 
@@ -151,8 +149,6 @@ class _CurrentSite(RequestDependency[Site[Any, Any]]):
 
 
 class _CurrentCaller(RequestDependency[Caller]):
-    """The caller of the tool."""
-
     def from_scope(self, scope: Scope) -> Caller:
         return context_of(scope).caller or self.without_request()
 

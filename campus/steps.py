@@ -18,7 +18,9 @@ Problem of theirs is the answer. Only `admitted` may return something to await, 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -184,6 +186,8 @@ Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
 Ended = Callable[[GatedCall[Any], Context, str], None]
 Unlocks = Callable[[Offer, Way], Unlock | None]
+MOMENTS = frozenset(("arrived", "unknown", "admitted", "refused", "opens", "dropped", "ended", "unlocks"))
+AWAITED = ("admitted", "dropped")
 
 
 class Step:
@@ -219,9 +223,25 @@ def asked(steps: Iterable[Step], moment: str) -> list[Any]:
     return [found for step in steps if (found := getattr(step, moment, None)) is not None]
 
 
+def checked_step(step: Any) -> Any:
+    """A step as it is. LoadError for one without a name or a moment, with a misspelt moment, or with one that must not be awaited."""
+    what = f"the step {getattr(step, 'name', None) or step!r}"
+    if not getattr(step, "name", None):
+        raise LoadError(f"{what} has no name; other steps are ordered by it")
+    offered = [name for name in dir(step) if not name.startswith("_") and callable(getattr(step, name))]
+    for name in offered:
+        if name not in MOMENTS and (meant := get_close_matches(name, MOMENTS, n=1, cutoff=0.8)):
+            raise LoadError(f"{what} has {name}, which is no moment of a call; write {meant[0]}, or choose another name")
+        if name in MOMENTS and name not in AWAITED and iscoroutinefunction(getattr(step, name)):
+            raise LoadError(f"{what} has async def {name}, which nobody awaits; of these only {' and '.join(AWAITED)} may be async")
+    if not MOMENTS & set(offered):
+        raise LoadError(f"{what} has none of the moments of a call: {', '.join(sorted(MOMENTS))}")
+    return step
+
+
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """The steps by their declared names, and otherwise in the order of their names. LoadError for two of a name, and for a circle."""
-    given = sorted(steps, key=lambda step: step.name)
+    """The steps by their declared names, and otherwise in the order of their names. LoadError for what cannot be one or be put in order."""
+    given = sorted(map(checked_step, steps), key=lambda step: step.name)
     by_name = {step.name: step for step in given}
     if len(by_name) < len(given):
         raise LoadError(f"two steps of a call have one name, of: {', '.join(step.name for step in given)}")

@@ -39,16 +39,13 @@ class ToolRequest:
 
 @dataclass(frozen=True)
 class Visitors:
-    """What pages ask about their visitors. `buildings` and `sites` are those that are open, by name."""
-
     paywall: Paywall
     keys: KeyRing
     sessions: Sessions
     cookies: Cookies
     buildings: MutableMapping[str, OpenBuilding]
     sites: Mapping[str, Site[Any, Any]]
-    table: Callable[[], RouteTable]
-    """The HTTP routes of all tools."""
+    table: Callable[[], RouteTable]  # The HTTP routes of all tools.
 
     async def credential(self, request: Request) -> Credential:
         """The key of the request's Authorization header, else the one that the visitor signed in with."""
@@ -96,7 +93,6 @@ class Visitors:
         raise Problem(status, str(answer.get("code")), str(answer.get("detail")), headers=passed_on(headers), **more)
 
     async def respond(self, call: ToolRequest, request: Request) -> Answer:
-        """The answer to an HTTP call with the visitor's key, made in this process as any caller would make it over the network."""
         credential = await self.credential(request)
         path, _, query = call.target.partition("?")
         body = b"" if call.body is None else json.dumps(call.body).encode()
@@ -152,7 +148,6 @@ class Visitors:
 
 
 def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
-    """The HTTP request of a call: path, query or body as the operation places each argument."""
     method = operation.methods[0]
     path = operation.path
     rest = dict(arguments)
@@ -170,7 +165,6 @@ def call_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
 
 
 def spelled(value: Any) -> str:
-    """A value as it is written in an address: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

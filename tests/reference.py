@@ -18,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, cve, gateway, recorder
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
-from campus.config import OPERATOR_PASSWORD, BuildingTable, ProductTable, ToolTable, config_model
+from campus.config import BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
 from campus.problems import EXPLANATIONS, FIXED
 
@@ -41,7 +41,7 @@ SUBJECTS = (
     "campus.errors",
 )
 """What buildings and features import beside `campus` itself, on its page."""
-DOORS = ("campus", "campus.features.alerts", "campus.testing", "campus.testing.payments", "twins")
+DOORS = ("campus", "campus.features.alerts", "campus.testing", "campus.features.chain", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
@@ -49,7 +49,6 @@ UNITS = (
     r"|messages|monitors|watches|registrations|calls a minute|calls"
 )
 SECRETS = {
-    OPERATOR_PASSWORD: "Opens the operator's pages on the operator's listener; 12 characters or more. Without it there are none.",
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
     **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }

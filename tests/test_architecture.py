@@ -33,7 +33,9 @@ def test_every_module_says_what_it_is_in_its_first_line() -> None:
         first_line = text.partition("\n")[0]
         assert re.match(r'"""\S.*[.?:]("""$|$)', first_line), f"{path} does not begin with a one-sentence docstring"
         assert not NAMES_THAT_SAY_NOTHING.match(path.stem), f"{path} has a name that says nothing"
-        assert "TYPE_CHECKING" not in text or path in (ROOT / "campus/__init__.py", ROOT / "campus/features/alerts/__init__.py"), f"{path} hides a circle"
+        assert "TYPE_CHECKING" not in text or path in (ROOT / "campus/__init__.py", ROOT / "campus/features/alerts/__init__.py"), (
+            f"{path} hides a circle"
+        )
 
 
 @cache
@@ -64,6 +66,8 @@ PLANTED = {
     "campus/storage/errors.py": "from campus import app",
     "buildings/cve/ranking/formula.py": "from buildings.recorder import building",
     "buildings/gateway/how_to_pay.py": "from campus.site import Site",
+    "campus/checks.py": "from campus.features.operator.feature import PASSWORD",
+    "campus/features/limits/step.py": "from campus.features.usage.tables import UsageRow",
     "campus/directory.py": "from twins.http.routes import RouteTable",
 }
 """One import against each contract."""
@@ -152,7 +156,8 @@ def test_a_front_door_says_what_it_offers(door: str) -> None:
 def test_a_building_needs_few_names_and_each_further_subject_has_a_module_that_it_may_import() -> None:
     names = import_module("campus").__all__
     assert len(names) <= 16
-    closed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][3]
+    closed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    closed = next(each for each in closed if each["name"].startswith("Front doors: buildings"))
     opened = {each.partition(" -> ")[2] for each in closed["ignore_imports"]}
     modules = {f"campus.{each.stem}" for each in (ROOT / "campus").iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()}
     offered = modules - set(closed["protected_modules"]) - {"campus.__init__", "campus.__main__"} | opened

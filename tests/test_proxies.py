@@ -18,12 +18,12 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from features.payments.terms.test_prices import ARGUMENTS
 from patience import patience
 from recorder.receivers import Authority, make_authority
 from serving import Served, free_port, serving
-from terms.test_prices import ARGUMENTS
 
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator, receipt_of, terms_of
 from tests import patient
 
 pytestmark = pytest.mark.anyio

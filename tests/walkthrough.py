@@ -20,7 +20,7 @@ from serving import free_port
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 KEY = re.compile(r"campus_live_\w+")
-STAYS = ("campus dev", "campus serve", "python -m campus.testing.payments")
+STAYS = ("campus dev", "campus serve", "python -m campus.features.chain")
 """Commands that run until Ctrl-C. A page tells its reader to end one before it starts another of campus."""
 
 

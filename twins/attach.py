@@ -62,7 +62,6 @@ def operation_from(tool: Tool, *, name: str, default_prefix: str | None = None, 
 
 
 def is_cached(operation: Operation) -> bool:
-    """True if others may store the operation's answers."""
     return operation.cache is not None
 
 
@@ -131,13 +130,10 @@ class Twins:
 
 
 def slug(text: str) -> str:
-    """A name as a part of a path: lower case, with a dash for every other character."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "server"
 
 
 class _LiveTwins:
-    """The twins and the direct MCP endpoint of one server, made anew whenever the server has changed."""
-
     def __init__(
         self,
         server: FastMCP[Any],
@@ -212,7 +208,6 @@ class _LiveTwins:
         return self._mcp[1]
 
     async def found(self, scope: Scope, path: str) -> tuple[ASGIApp, dict[str, str]] | None:
-        """The endpoint of a path, and the texts of its placeholders; also of a tool that only this caller is shown."""
         if (found := self.table.find(path)) is not None or self._catalog is None:
             return found
         await self.renew_if_changed(below=True)

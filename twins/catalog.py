@@ -31,12 +31,9 @@ ALIKE = frozenset(
 )
 """FastMCP's transforms that show every caller the same tools. One that is derived from them, or new, may decide by caller."""
 RENEWED = "twins.renewed"
-RELISTED_AFTER = 1.0
-"""Seconds between two lists of a server of which no attribute says whether it has changed."""
-LONGEST_PAUSE = 10.0
-"""The most of them, where a list takes long."""
-SLOW = 0.5
-"""Seconds after which such a list is slow."""
+RELISTED_AFTER = 1.0  # Seconds between two lists of a server of which no attribute says whether it has changed.
+LONGEST_PAUSE = 10.0  # The most of them, where a list takes long.
+SLOW = 0.5  # Seconds after which such a list is slow.
 
 
 class Catalog:

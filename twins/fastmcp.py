@@ -133,7 +133,6 @@ def _whole_catalog(server: FastMCP[Any]) -> Iterator[None]:
 
 
 def _only_dereferences(middleware: Middleware) -> bool:
-    """True for FastMCP's own middleware that resolves references, and for one derived from it that says that it lists the same tools."""
     kind = type(middleware)
     return kind is DereferenceRefsMiddleware or (isinstance(middleware, DereferenceRefsMiddleware) and getattr(kind, "twin_safe", False))
 
@@ -214,7 +213,6 @@ def result_as_json(result: ToolResult) -> bytes:
 
 
 def _in_protocol(result: ToolResult) -> CallToolResult:
-    """The result as MCP has it: FastMCP leaves away what is empty."""
     made = result.to_mcp_result()
     if isinstance(made, CallToolResult):
         return made
@@ -281,7 +279,6 @@ def is_unsendable(error: ToolError) -> bool:
 
 
 def api_method(tool: Tool) -> str | None:
-    """The method of the API's operation of which FastMCP made the tool; None for any other tool."""
     while (inner := getattr(tool, "parent_tool", None)) is not None:
         tool = inner
     is_operation = any(kind.__module__ == f"{OPENAPI}.components" for kind in type(tool).__mro__)

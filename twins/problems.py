@@ -49,7 +49,6 @@ def refuse_too_many(sent: int, taken: int) -> None:
 
 
 def unknown_field(place: str, name: str, known: Iterable[str]) -> FieldError:
-    """The error for a name that the tool does not accept at this place."""
     names = ", ".join(known)
     end = f"the {NOUNS[place]}s are: {names}" if names else f"the tool takes no {NOUNS[place]}s"
     return FieldError(pointer_to(place, name), "unknown", f"is no {NOUNS[place]} of this tool; {end}")
@@ -95,7 +94,6 @@ def _clause(pointer: str, details: Sequence[str]) -> str:
 
 
 def _others(unknown: Iterable[str], known: Mapping[str, Sequence[str]], *, named: Iterable[str]) -> list[str]:
-    """For each place with an unknown name: the names that are accepted there and not mentioned yet."""
     taken = {"/".join(pointer.split("/")[:3]) for pointer in named}
     clauses = []
     for place in dict.fromkeys(map(_place_of, unknown)):
@@ -110,7 +108,6 @@ def _others(unknown: Iterable[str], known: Mapping[str, Sequence[str]], *, named
 
 
 def _is_in(name: str, texts: Iterable[str]) -> bool:
-    """True if an error in a validator's own words contains the argument's name."""
     return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
 
 
@@ -119,7 +116,6 @@ def _place_of(pointer: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name that a caller chose: shortened, and without invisible characters."""
     return visible(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…")
 
 
@@ -217,7 +213,6 @@ def input_required(
 
 
 def problem_schema() -> dict[str, Any]:
-    """The JSON schema of `Problem.body`."""
     text = {"type": "string"}
     error = {
         "type": "object",

@@ -2,8 +2,7 @@
 
 from campus.idempotency_keys import HOW_TO_MAKE_A_KEY
 
-DEFAULT_SPEND_LIMIT = "1"
-"""US dollars per payment: the limit of x402's clients unless it is raised."""
+DEFAULT_SPEND_LIMIT = "1"  # US dollars per payment: the limit of x402's clients unless it is raised.
 
 IDEMPOTENCY_KEY = (
     f"Make an Idempotency-Key before you pay; it is required, and it is a secret. {HOW_TO_MAKE_A_KEY}; one that counts, repeats or is "

@@ -25,7 +25,6 @@ def canonical(text: str) -> str | None:
 
 
 def number_of(cve_id: str) -> int:
-    """The number of a canonical identifier: in the order of year, then sequence."""
     return int(cve_id[4:8]) * SEQUENCES + int(cve_id[9:])
 
 

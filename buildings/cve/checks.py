@@ -19,8 +19,7 @@ from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.results import DECIMALS, brief_of
 from campus.observability import origin_of, utc_text
 
-MAX_LIST_AGE_DAYS = 1
-"""Yesterday's list is good until today's is due."""
+MAX_LIST_AGE_DAYS = 1  # Yesterday's list is good until today's is due.
 
 
 async def list_is_fresh(site: CveSite) -> Sequence[str]:
@@ -102,7 +101,6 @@ async def _fault_of(client: httpx.AsyncClient, setting: str, url: str) -> str | 
 
 
 async def stored_lists_add_up(site: CveSite) -> Sequence[str]:
-    """Differences between what is stored and what it was computed from, for the current list and every archived brief."""
     stored = await load_latest(site.storage)
     found = list(await anyio.to_thread.run_sync(_recomputed, stored)) if stored else []
     for day in await all_days(site.storage):

@@ -43,7 +43,6 @@ class Correction:
     next_kev: Mapping[str, KevEntry]
 
     def own_kev(self) -> tuple[KevCatalog, str | None]:
-        """The day's own KEV if it can be believed, else that of the list before; and why it is held."""
         issues = self.published.facts.issues
         try:
             check_kev(self.published.kev, self.before.kev)

@@ -32,7 +32,6 @@ EXAMPLE: JsonDict = {
     "exploit_reference": None,
     "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
 }
-"""One CVE as a schema shows it."""
 EXAMPLE_OF_VERDICT: JsonDict = {
     "ok": True,
     "day": "2026-01-31",
@@ -57,8 +56,7 @@ KEV_DATE = "Day on which CISA added it to KEV; null if not in KEV, or if CISA's 
 KEV_RELEASE = "Only if CISA's date cannot be read: day of the first release of KEV with it, from which its recency counts."
 KEV_UNREADABLE = "What cannot be read of CISA's entry, as CISA names it, such as dueDate: that is unknown here. Left out if nothing."
 
-Day = date
-"""`date` under a name that a member called `date` does not shadow."""
+Day = date  # `date` under a name that a member called `date` does not shadow.
 
 
 class ResultPart(BaseModel):
@@ -70,7 +68,6 @@ class ResultPart(BaseModel):
 
 
 def only_when_true(description: str) -> Any:
-    """A member that is left out unless it is true."""
     return Field(default=False, exclude_if=lambda value: not value, description=f"{description} Left out otherwise.")
 
 

@@ -110,7 +110,6 @@ class FeedReader:
 
     @property
     def unchanged(self) -> Edition:
-        """The last list, of a feed that has nothing newer."""
         assert self.last is not None, "it is asked for only when there is a last list"
         return self.last
 
@@ -136,7 +135,6 @@ async def refresh(site: CveSite, *, day: date | None = None, accept: bool = Fals
 
 
 async def renew(site: CveSite, *, day: date | None = None, accept: bool = False, correct: date | None = None, limits: FetchLimits) -> None:
-    """`refresh` with other timeouts and size limits."""
     now = site.now().astimezone(UTC).replace(microsecond=0)
     await site.state.reload()
     last = site.state.real_edition
@@ -168,7 +166,6 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
 
 
 async def _correct(site: CveSite, day: date, served: Edition | None, *, accept: bool, limits: FetchLimits, now: datetime) -> None:
-    """Make the list of a day again without what false feeds said, and the public record with it."""
     storage = site.storage
     correction = await load_correction(storage, day, served, today=now.date())
     assert served is not None, "a correction has been loaded"
@@ -204,7 +201,6 @@ async def _correct(site: CveSite, day: date, served: Edition | None, *, accept: 
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Log why a feed cannot be used, where there is another to take its place."""
     try:
         yield
     except FeedError as error:
@@ -282,7 +278,6 @@ async def nvd(site: CveSite) -> None:
 
 
 async def read_nvd(site: CveSite, *, limits: FetchLimits) -> None:
-    """`nvd` with other timeouts and size limits."""
     failed = any(failure.feed == "NVD" for failure in await failures(site.storage))
     try:
         await read_to_the_end(site, limits=limits)
@@ -319,7 +314,6 @@ async def _matching(site: CveSite, edition: Edition, last: Edition | None) -> Li
 
 
 async def grade(site: CveSite) -> None:
-    """Grade every past day's rankings against what the newest list shows, as each refresh does."""
     await site.state.reload()
     if edition := site.state.real_edition:
         await grade_lists(site.storage, edition)
@@ -351,7 +345,6 @@ def _day(issue: Issue) -> date:
 
 
 def _is_made(last: Edition | None, day: date, read: FeedContents) -> bool:
-    """Whether the list that would be made from the KEV held is the one that is served."""
     return last is not None and (last.day, last.facts.issues.kev, last.facts.issues.epss) == (day, read.kev.issue, read.epss.issue)
 
 

@@ -277,7 +277,6 @@ def _forecast(site: CveSite) -> ForecastAnswers:
 
 
 async def _window(site: CveSite, from_day: date | None, to_day: date | None) -> tuple[Brief, Brief]:
-    """The briefs of two archived days, by default of the last two."""
     newest = edition.day if (edition := site.state.real_edition) else site.now().date()
     return await site.state.comparisons.window(from_day, to_day, start=site.settings.archive_start, newest=newest)
 
@@ -288,7 +287,6 @@ def _results(site: CveSite) -> DayResults:
 
 
 def _ways_to(site: CveSite, name: str, *, what: str) -> str:
-    """How to get what a tool returns and at what price, as the operator set it."""
     tool = site.directory.tool(site.name, name)
     if tool is None:
         return "The full list is not available here."
@@ -299,7 +297,6 @@ def _ways_to(site: CveSite, name: str, *, what: str) -> str:
 
 
 def _cheapest(site: CveSite, scope: str) -> str:
-    """The price of the cheapest key of the scope, or of all."""
     prices = [product.price for product in site.directory.products if product.scope in (scope, "all")]
     return f" (from ${min(prices, key=Decimal)})" if prices else ""
 

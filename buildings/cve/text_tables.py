@@ -30,12 +30,10 @@ def plain(text: str) -> str:
 
 
 def document(*lines: str, notices: Iterable[str]) -> str:
-    """Lines of Markdown with the notices below them."""
     return "\n".join([*lines, "", *(f"*{notice}*  " for notice in notices), ""])
 
 
 def warnings_of(*, sample: bool, stale: bool) -> list[str]:
-    """What a reader must know before a list, as lines of Markdown."""
     if sample:
         return ["**A built-in sample: no list has been made from the feeds yet. Do not act on it.**", ""]
     return ["**The feeds behind this list are old.**", ""] if stale else []

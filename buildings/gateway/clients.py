@@ -141,7 +141,6 @@ def texts() -> Texts:
 
 
 def clients_of(directory: Directory) -> tuple[McpClient, ...]:
-    """How to add the directory's servers to every client; the same objects until the directory changes."""
     entries = directory.buildings()
     signs_in = any(entry.key_scope and entry.name in directory.sign_in for entry in entries)
     bare = [Server(entry.name, entry.title, entry.mcp, sends_key=False, connector=entry.mcp) for entry in entries]
@@ -168,7 +167,6 @@ def _clients(bare: Sequence[Server], keyed: Sequence[Server], *, signs_in: bool)
 
 
 def read_client(value: object) -> object:
-    """A client's id from however it is spelled, such as Claude Code or claude_code; anything else is left as it is."""
     if not isinstance(value, str):
         return value
     spelled = {_plain(spelling): name for name, table in texts().clients.items() for spelling in (name, table.name)}

@@ -44,7 +44,6 @@ def access_by_key(directory: Directory) -> AccessMethod:
 
 
 def _purchase_by_agents(directory: Directory) -> str:
-    """How an agent buys a key itself, if [buildings.checkout] is open."""
     if (seller := directory.seller()) is None:
         return ""
     entry, tool = seller
@@ -87,7 +86,6 @@ def _prices(directory: Directory) -> dict[str, str]:
 
 
 def _limits(prices: Mapping[str, str]) -> str:
-    """Which prices x402 clients refuse by default, and how to raise their limit."""
     limits = f"x402 clients pay at most ${SPEND_LIMIT} per payment by default, those of v1, such as x402-fetch, ${LEGACY_SPEND_LIMIT}"
     above = {name: price for name, price in prices.items() if Decimal(price) > SPEND_LIMIT}
     if not above:

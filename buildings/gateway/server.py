@@ -154,7 +154,6 @@ def offering(entry: BuildingEntry) -> Offering:
 
 
 async def home(request: Request, site: Site) -> Response:
-    """The start page; as JSON the same as list_buildings."""
     directory = site.directory
     seller = directory.seller()
     return site.page(
@@ -171,7 +170,6 @@ async def home(request: Request, site: Site) -> Response:
 
 
 async def connect(request: Request, site: Site) -> Response:
-    """How to add the servers to every client; as JSON the same as how_to_connect."""
     clients = clients_of(site.directory)
     data = HowToConnect(clients=clients)
     headers = {"Cache-Control": "public, max-age=300"}

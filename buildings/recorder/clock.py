@@ -23,8 +23,7 @@ MAX_DRIFT = timedelta(seconds=5)
 """The largest difference of the two clocks that is no jump. NTP corrects gradually, and by far less."""
 ADOPT_AFTER = timedelta(seconds=8)
 """How long a jump must last until it is adopted: long enough for a tick of another process, shorter than an outage."""
-REPORTED_FOR = timedelta(hours=1)
-"""For this long after a jump /readyz reports it, and nothing is deleted because of its age."""
+REPORTED_FOR = timedelta(hours=1)  # For this long after a jump /readyz reports it, and nothing is deleted because of its age.
 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
@@ -92,7 +91,6 @@ class RecorderClock:
         self._zero += ahead
 
     def adopt(self, jump: timedelta) -> None:
-        """Use the wall clock again, after the stored times were moved by the jump."""
         self._zero += jump
         self._jump = self._jumped_at = None
         if self._last_jump is not None:
@@ -125,7 +123,6 @@ def step_back(connection: Connection, last: datetime, *, now: datetime) -> bool:
 
 
 def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> None:
-    """Move the stored times by a jump of the clock, which shows `now` after it."""
     by = literal(jump, Span())
     until = literal(now, Moment())
     forward = jump > timedelta(0)

@@ -22,12 +22,10 @@ from campus.storage import among, in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 
-INACTIVE_AFTER = timedelta(days=30)
-"""A monitor without a key is inactive if no beat came for this long after its deadline."""
+INACTIVE_AFTER = timedelta(days=30)  # A monitor without a key is inactive if no beat came for this long after its deadline.
 NOTICE_BEFORE_DELETION = timedelta(hours=20)
 """The least time from the notice to the deletion, so that the next day's job deletes."""
-ALERT_RETENTION = timedelta(days=30)
-"""How long an alert is stored: undelivered, and for the timeline after it was delivered."""
+ALERT_RETENTION = timedelta(days=30)  # How long an alert is stored: undelivered, and for the timeline after it was delivered.
 MONITORS_PER_TRANSACTION = 200
 ROWS_PER_TRANSACTION = 5_000
 EXPIRING = ((REPLIES, "at", ANSWER_RETENTION), (ALERTS, "at", ALERT_RETENTION), (DELIVERIES, "delivered_at", ALERT_RETENTION))
@@ -59,7 +57,6 @@ async def follow_keys(site: RecorderSite) -> bool:
 
 
 def _owners(connection: Connection) -> Sequence[Row[Any]]:
-    """The owners, each with the stored end of its key, and whether some of its monitors are asleep, and some are awake."""
     mine = MONITORS.c.owner == OWNERS.c.lineage
     asleep = exists().where(mine, MONITORS.c.mode == "asleep").label("asleep")
     awake = exists().where(mine, MONITORS.c.mode != "asleep").label("awake")
@@ -120,7 +117,6 @@ def _is_inactive(now: datetime) -> ColumnElement[bool]:
 
 
 def _is_waiting() -> ColumnElement[bool]:
-    """Whether a notice is still to be delivered, to a target that is not disabled."""
     of_monitor = and_(ALERTS.c.monitor_id == MONITORS.c.id, ALERTS.c.kind == "expiring")
     return exists().where(of_monitor, TARGETS.c.id == ALERTS.c.target_id, TARGETS.c.disabled_at.is_(None))
 

@@ -81,7 +81,6 @@ class TimelineEntry(NamedTuple):
 
 
 async def fleet(request: Request, site: RecorderSite) -> Response:
-    """A page of the monitors of the visitor's key with a form that registers one; without a key, what there is to see with one."""
     if request.method == "POST":
         return await _register(request, site)
     return await _fleet_page(request, site)
@@ -143,7 +142,6 @@ async def _register(request: Request, site: RecorderSite) -> Response:
 
 
 async def _secret_page(request: Request, site: RecorderSite, made: Registered | Resecured | Taken, title: str, name: str) -> Response:
-    """How to send beats and capsules with a new secret, in six ways; and whether one has arrived, of a monitor that a key owns."""
     is_free = isinstance(made, Registered) and made.tier == "free"
     one = None if is_free else await _one_of(request, site, made.monitor_id)
     building = site.directory.building(site.name)
@@ -154,7 +152,6 @@ async def _secret_page(request: Request, site: RecorderSite, made: Registered | 
 
 
 def _heard(one: tuple[Entry, History] | None, site: RecorderSite, known: int) -> Mapping[str, Any]:
-    """What tells whether a monitor was heard, after the beats that were known when its secret was made."""
     return {"monitor": one[0] if one else None, "known": known, "seen": fingerprint_of(one).hex(), "now": site.state.time.now()}
 
 
@@ -186,7 +183,6 @@ def _number(name: str, text: str) -> object:
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
-    """A button of a monitor: change it, pause, resume, take over, send a test alert, replace its secret, delete it."""
     monitor_id = request.path_params["monitor_id"]
     action = request.path_params["action"]
     tool = ACTIONS.get(action)
@@ -279,7 +275,6 @@ async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> 
 
 
 async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
-    """One monitor of the visitor with its past; None for any other. Raises the refusal of fleet_status."""
     return await _read_one(await site.admit(request, "fleet_status"), site, monitor_id)
 
 
@@ -299,7 +294,6 @@ async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) ->
 
 
 def _compared(capsules: Sequence[CapsuleView]) -> tuple[list[str], list[Difference]]:
-    """The text of each capsule, and what changed from each to the one after it, the latest first."""
     texts = [pretty_json(capsule.capsule) for capsule in capsules]
     pairs = zip(capsules[1:], capsules[:-1], texts[1:], texts[:-1], strict=True)
     return texts, [Difference(before, after, changed_lines(old, new)) for before, after, old, new in pairs]
@@ -324,7 +318,6 @@ def _equal(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def _hunks(old: Sequence[str], new: Sequence[str], *, start: int) -> Iterator[tuple[str, str]]:
-    """The first changes as diff -u writes them; the texts begin after `start` lines."""
     matcher = SequenceMatcher(None, old[:LONGEST_DIFFERENCE], new[:LONGEST_DIFFERENCE])
     unknown = {"delete": len(new) > LONGEST_DIFFERENCE, "insert": len(old) > LONGEST_DIFFERENCE}
     if (operations := matcher.get_opcodes()) and unknown.get(operations[-1][0]):

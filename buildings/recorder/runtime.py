@@ -30,10 +30,8 @@ from campus.storage import in_snapshot, in_transaction
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT = 1.0
-"""Most seconds between two sweeps, and between two readings of the outbox, which other processes change too."""
-SHORTEST_WAIT = 0.05
-"""Fewest seconds between two sweeps, even if many deadlines pass one after the other."""
+LONGEST_WAIT = 1.0  # Most seconds between two sweeps, and between two readings of the outbox, which other processes change too.
+SHORTEST_WAIT = 0.05  # Fewest seconds between two sweeps, even if many deadlines pass one after the other.
 TEST_ALERTS_PER_MINUTE = 3
 EMAIL_PAGES = "/v1/recorder/email"
 SWEEP_IS_LATE = timedelta(seconds=30)
@@ -182,7 +180,6 @@ async def _sweep_all(site: RecorderSite) -> SweepResult:
 
 
 async def watches(site: RecorderSite) -> Sequence[str]:
-    """Whether a sweep has run within half a minute, in any process."""
     last = await in_snapshot(site.storage, last_tick)
     if last is None:
         return ["monitors have never been checked; they are while campus serves"]

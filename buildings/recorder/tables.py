@@ -9,8 +9,7 @@ from campus.features.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingA
 from campus.storage import EPOCH, Moment, Span, registry
 
 ONLY = 1
-DEMO = "mon_demo"
-"""The monitor that the recorder beats itself, for the start page."""
+DEMO = "mon_demo"  # The monitor that the recorder beats itself, for the start page.
 ALERTS_PER_MONITOR = 10
 """Alerts of one monitor that wait for one target, besides those of the message that is being sent: the last five times it was down."""
 

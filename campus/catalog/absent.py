@@ -33,12 +33,10 @@ class AbsentFrame(Middleware):
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """The problem as the tool's result."""
         return refusal(fixed_problem("upstream_unavailable"), current_scope())
 
 
 def absent_server(name: str) -> FastMCP[Any]:
-    """An MCP server in place of one that is absent."""
     return FastMCP(name, middleware=[AbsentFrame()])
 
 
@@ -56,5 +54,4 @@ def absent_paths(closed: Iterable[LoadedBuilding], *, documents: str, taken: Ite
 
 
 def _shape(path: str) -> str:
-    """The path without the names of its placeholders."""
     return re.sub(r"\{\w+\}", "{}", path)

@@ -27,7 +27,6 @@ class DereferenceOnce(DereferenceRefsMiddleware):
     """
 
     twin_safe = True
-    """Every caller gets the same tools."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Tool, Tool]] = {}  # by identity, with the original tool: two providers may have one of the same key
@@ -35,7 +34,6 @@ class DereferenceOnce(DereferenceRefsMiddleware):
     async def on_list_tools(
         self, context: MiddlewareContext[ListToolsRequest], call_next: CallNext[ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
-        """The tools without references."""
         tools, known = await call_next(context), self._known
         if any(id(tool) not in known for tool in tools):
 
@@ -84,7 +82,6 @@ def _answers_calls_itself(author: FastMCP[Any]) -> bool:
 
 
 def _overridden(author: FastMCP[Any]) -> Iterator[str]:
-    """The methods of FastMCP that the author's class, or the server itself, replaces."""
     own = [vars(kind) for kind in type(author).__mro__ if not kind.__module__.startswith("fastmcp.") and issubclass(kind, FastMCP)]
     yield from (name for members in own for name in members if hasattr(FastMCP, name) and not name.startswith("__"))
     yield from (name for name in vars(author) if callable(getattr(FastMCP, name, None)))
@@ -105,12 +102,10 @@ def put_gate_first(author: FastMCP[Any], building: str) -> None:
 
 
 def task_path(building: str, task_id: str = "{task_id}") -> str:
-    """Where a building's task is polled and cancelled over HTTP."""
     return f"/v1/{building}/tasks/{task_id}"
 
 
 def has_tasks(author: FastMCP[Any]) -> bool:
-    """Whether the author registered the extension by which tools run as background tasks."""
     return TASKS_EXTENSION_ID in (each.identifier for each in extensions_of(author) or ())
 
 
@@ -132,7 +127,6 @@ def check_task_tool(tool: Tool, author: FastMCP[Any], building: str) -> None:
 
 
 def own_icons(url: str) -> list[Icon]:
-    """The service's icon, first in the format that every client can show."""
     assets = read_assets()
     return [Icon(src=f"{url}{assets[name].path}", mime_type=media_type, sizes=[size]) for name, media_type, size in ICON]
 

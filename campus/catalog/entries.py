@@ -11,7 +11,6 @@ from twins import Operation
 
 
 def product_entries(products: Mapping[str, ProductTable], seller: str | None = None, contact: str | None = None) -> list[ProductEntry]:
-    """The products, as callers see them; `seller` says which tool sells it, if one does, and `contact` who does otherwise."""
     return [
         ProductEntry(
             name=name,
@@ -52,7 +51,6 @@ def trial_of(opened: Sequence[OpenBuilding], *, url: str) -> str | None:
 
 
 def building_entry(opened: OpenBuilding, *, url: str, products: Sequence[ProductEntry], per_call: bool) -> BuildingEntry:
-    """One building's entry; `per_call` says whether payments are accepted here."""
     tools = tuple(_tool_entry(each, opened.offers[name], url=url, per_call=per_call) for name, each in opened.operations.items())
     unlockable = any(tool.key_scope for tool in tools)
     return BuildingEntry(

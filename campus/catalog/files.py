@@ -37,7 +37,6 @@ def server_in(path: Path, name: str | None) -> tuple[str, Any]:
 
 
 def _names_of(module: ModuleType, *kinds: type) -> list[str]:
-    """The first name of each object of these kinds."""
     found = {id(value): name for name, value in reversed(vars(module).items()) if isinstance(value, kinds)}
     return sorted(found.values())
 

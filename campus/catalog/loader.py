@@ -19,10 +19,10 @@ from pydantic_core import ErrorDetails
 
 from campus.building import CONTRACT, Building, Settings
 from campus.catalog.files import server_in
-from campus.config import RESERVED, BuildingTable, filled, known_keys, read_file_target, sentence_of
+from campus.config import BuildingTable, filled, known_keys, read_file_target, reserved_names, sentence_of
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError
 from campus.feature import named
-from campus.installed import installed_features, server_adapters, server_forms, written_servers
+from campus.installed import server_adapters, server_forms, written_servers
 from campus.observability.logs import redacted
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,9 @@ class Installed(Protocol):
     """An entry point, or a replacement for one in tests."""
 
     @property
-    def name(self) -> str:
-        """The building's name."""
-        ...
+    def name(self) -> str: ...
 
-    def load(self) -> Any:
-        """Import what the entry point names."""
-        ...
+    def load(self) -> Any: ...
 
 
 class LateServer(Protocol):
@@ -80,26 +76,20 @@ class LateServer(Protocol):
 
 @dataclass(frozen=True)
 class LoadedBuilding:
-    """A building of campus.toml with its settings, not yet opened."""
-
     name: str
     table: BuildingTable
     building: Building
     settings: Any
     server: FastMCP[Any]
-    late: LateServer | None = None
-    """Whose tools they are, if not those of a server in this process."""
-    failure: str | None = None
-    """Why its own code could not be loaded; then it stays closed."""
+    late: LateServer | None = None  # Whose tools they are, if not those of a server in this process.
+    failure: str | None = None  # Why its own code could not be loaded; then it stays closed.
 
     @property
     def grants(self) -> Sequence[str]:
-        """What campus.toml allows it beyond what every building may."""
         return self.table.grants
 
     @classmethod
     def failed(cls, name: str, table: BuildingTable, error: BuildingFailed) -> Self:
-        """One whose code could not be loaded, which is logged with its traceback."""
         log.error("building cannot be opened", exc_info=error.__cause__, extra={"building": name, "reason": str(error)})
         server: FastMCP[Any] = FastMCP(name)
         return cls(
@@ -112,7 +102,6 @@ class LoadedBuilding:
 
 
 def installed_buildings() -> Sequence[Installed]:
-    """The building entry points of all installed distributions."""
     return tuple(entry_points(group=GROUP))
 
 
@@ -129,7 +118,7 @@ def load(
 
     `folder` is that of campus.toml, `is_local` says whether the campus is for its machine alone.
     """
-    if name in RESERVED or name in installed_features():
+    if name in reserved_names():
         raise ConfigError(f"a building cannot have the name {name!r}, which campus uses itself; choose another name")
     if isinstance(table.server, dict):
         late = _late_server(name, table, filled(table.server, secrets, f"buildings.{name}.server"), folder, is_local=is_local)
@@ -153,7 +142,6 @@ def load(
 
 
 def find(name: str, installed: Sequence[Installed]) -> Building:
-    """The Building of an entry point; a plain FastMCP server becomes one."""
     found = [one for one in installed if one.name == name]
     if not found:
         there = ", ".join(sorted({one.name for one in installed})) or "none"
@@ -177,7 +165,6 @@ def find(name: str, installed: Sequence[Installed]) -> Building:
 
 
 def made_server(name: str, building: Building, settings: Settings) -> FastMCP[Any]:
-    """The author's server: as it is, or made by the factory from the settings."""
     if isinstance(building.server, FastMCP):
         return building.server
     return _server_from(name, building.server, settings)
@@ -237,7 +224,6 @@ def _check_arguments(name: str, target: str, factory: Any, keys: Mapping[str, An
 
 
 def _server_of(where: str, target: str) -> tuple[str, Any]:
-    """What a module has under a name, with the name."""
     module, _, attribute = target.partition(":")
     if not attribute:
         raise ConfigError(f"{where} is not of the form module:server; write {written_servers()}")
@@ -245,7 +231,6 @@ def _server_of(where: str, target: str) -> tuple[str, Any]:
 
 
 def is_of_another_mcp(error: BaseException) -> bool:
-    """Whether a module wants what this version of mcp has not."""
     return isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "mcp"
 
 
@@ -258,7 +243,6 @@ def _remedy(error: BaseException) -> str:
 
 
 def _late_server(name: str, table: BuildingTable, target: Mapping[str, Any], folder: Path, *, is_local: bool) -> LateServer:
-    """The server of a form that a feature brings."""
     forms = server_forms()
     where, keys = f"buildings.{name}.server", [key for key in forms if key in target]
     if not keys:
@@ -287,7 +271,6 @@ def _server_from(name: str, factory: Any, *args: object, **kwargs: Any) -> FastM
 
 
 def error_with_place(error: BaseException) -> str:
-    """An exception of an author's code in one line, with the author's line that led to it."""
     frames = [(frame.f_globals.get("__name__", ""), f"{frame.f_code.co_filename}:{line}") for frame, line in walk_tb(error.__traceback__)]
     places = [place for module, place in frames if module.partition(".")[0] not in LIBRARIES]
     text = " ".join(str(error).split())
@@ -300,7 +283,6 @@ def error_with_place(error: BaseException) -> str:
 
 
 def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], secrets: Mapping[str, SecretStr]) -> Settings:
-    """A building's settings: keys from its table, secrets from the environment."""
     secret_fields = secret_variables(name, model)
     if written := secret_fields.keys() & keys.keys():
         field = min(written)
@@ -314,7 +296,6 @@ def read_settings(name: str, model: type[Settings], keys: Mapping[str, Any], sec
 
 
 def _sentence(name: str, model: type[Settings], error: ErrorDetails) -> str:
-    """What is wrong with one of a building's settings."""
     secret_fields = secret_variables(name, model)
     field = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "missing" and field in secret_fields:
@@ -326,11 +307,9 @@ def _sentence(name: str, model: type[Settings], error: ErrorDetails) -> str:
 
 
 def secret_variables(name: str, model: type[Settings]) -> Mapping[str, str]:
-    """The variables of the environment that hold a building's secrets, by the field of its settings."""
     return {field: f"CAMPUS_{name}_{field}".upper() for field in model.model_fields if is_secret(model, field)}
 
 
 def is_secret(model: type[Settings], field: str) -> bool:
-    """True if a field of the settings is read only from the environment."""
     annotation = model.model_fields[field].annotation
     return annotation is SecretStr or SecretStr in get_args(annotation)

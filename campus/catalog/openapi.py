@@ -20,7 +20,6 @@ KEY = {"type": "http", "scheme": "bearer", "description": "A key, bought once, v
 
 
 def documents_of(config: Config, opened: Sequence[OpenBuilding], parts: Sequence[PlanPart] = ()) -> dict[str, dict[str, Any]]:
-    """The documents by path: OpenAPI of each building, of all, and a short form for the one that campus.toml names; those of features."""
     offers = {one.name: one.offers for one in opened}
     shared: dict[str, Any] = {
         "servers": [config.url],
@@ -65,14 +64,11 @@ def short_form(operations: Iterable[Operation], offers: Mapping[str, Offer]) -> 
 
 
 def _components(parts: Sequence[PlanPart]) -> dict[str, Any]:
-    """The key, and the schemas of features."""
     schemas = {name: schema for part in parts for name, schema in part.schemas.items()}
     return {"securitySchemes": {"key": KEY}} | ({"schemas": schemas} if schemas else {})
 
 
 def _responses(offers: Offers, parts: Sequence[PlanPart]) -> Callable[[Operation], dict[str, Any]]:
-    """402 for a tool that is not free, and what features add; every other problem is the document's default response."""
-
     def of(operation: Operation) -> dict[str, Any]:
         offer = offers[operation.server][operation.name]
         found = {} if offer.access.is_free else {"402": problem_response(NO_KEY)}

@@ -47,6 +47,10 @@ class PlanPart:
 
     seller: Seller | None = None
     """What sells calls, where they can be paid for."""
+    contact: str | None = None
+    """Where people write to the operator."""
+    note: str | None = None
+    """What is no mistake and is often overlooked: `campus check` and `campus tools` say it."""
     schemas: Mapping[str, Any] = {}
     """Schemas of the OpenAPI documents, by name."""
 
@@ -62,7 +66,6 @@ class PlanPart:
         return {}
 
     def extras(self, operation: Operation, offer: Offer) -> Mapping[str, Any]:
-        """Further members of a tool's operation in OpenAPI documents."""
         return {}
 
     def paths(self, opened: OpenBuilding, *, grouped: bool) -> Mapping[str, Any]:
@@ -70,12 +73,10 @@ class PlanPart:
         return {}
 
     def documents(self) -> Mapping[str, dict[str, Any]]:
-        """Further JSON documents, by path."""
         return {}
 
 
 def made_parts(config: Config, opened: Sequence[OpenBuilding]) -> dict[str, PlanPart]:
-    """The parts of the features that campus.toml opens, by their names."""
     makers = [(one, one.building.plans) for one in config.features()]
     return {one.name: plans(config, one.settings, opened) for one, plans in makers if plans is not None}
 

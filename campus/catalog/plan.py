@@ -15,6 +15,7 @@ from campus.catalog.server import OpenBuilding, document_paths, mcp_path_of, ope
 from campus.config import RESERVED, Config
 from campus.directory import Directory, ProductEntry
 from campus.errors import BuildingFailed, CampusError, ConfigError, LoadError, Unreachable
+from campus.installed import feature_paths
 from campus.jobs import Task
 from campus.pricing import Seller
 from campus.problems import EXPLANATIONS
@@ -23,8 +24,6 @@ from twins import ANY, RouteEntry, RouteTable
 
 @dataclass(frozen=True)
 class Plan:
-    """What campus.toml asks for."""
-
     config: Config
     opened: tuple[OpenBuilding, ...]
     products: tuple[ProductEntry, ...]
@@ -32,12 +31,10 @@ class Plan:
     documents: Mapping[str, dict[str, Any]]
     closed: tuple[LoadedBuilding, ...] = ()
     """Buildings whose tools belong to another server that does not answer, and those whose own code could not be loaded."""
-    parts: dict[str, PlanPart] = field(default_factory=dict)
-    """What features add, by their names."""
+    parts: dict[str, PlanPart] = field(default_factory=dict)  # What features add, by their names.
 
     @property
     def loaded(self) -> Iterator[LoadedBuilding]:
-        """Every building in campus.toml, open or closed."""
         yield from (one.loaded for one in self.opened)
         yield from self.closed
 
@@ -48,13 +45,16 @@ class Plan:
         return plan_of(self.config, opened, [one for one in self.closed if one.name != late.name])
 
     def without(self, closed: LoadedBuilding) -> "Plan":
-        """The plan in which this building of another server is closed."""
         return plan_of(self.config, [one for one in self.opened if one.name != closed.name], [*self.closed, closed])
 
     @property
     def seller(self) -> Seller | None:
-        """What sells calls, where they can be paid for."""
         return seller_among(self.parts.values())
+
+    @property
+    def contact(self) -> str | None:
+        """Where people write to the operator."""
+        return contact_among(self.parts.values())
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -65,12 +65,10 @@ class Plan:
 
     @property
     def problems(self) -> dict[str, Mapping[str, str]]:
-        """Each building's explanations of its own problem codes, by its name."""
         return {one.name: one.loaded.building.problems for one in self.opened}
 
     @property
     def own_problems(self) -> dict[str, str]:
-        """The explanations of the codes of campus itself: those that every server may answer."""
         return own_problems(self.config)
 
 
@@ -160,7 +158,7 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
-    products = tuple(product_entries(config.products, sold_at, config.discovery.contact))
+    products = tuple(product_entries(config.products, sold_at, contact_among(parts.values())))
     directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
     for part in parts.values():
         part.enter(directory)
@@ -178,8 +176,12 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
 
 
 def seller_among(parts: Iterable[PlanPart]) -> Seller | None:
-    """The first seller of these parts."""
     return next((part.seller for part in parts if part.seller is not None), None)
+
+
+def contact_among(parts: Iterable[PlanPart]) -> str | None:
+    """The first contact of these parts."""
+    return next((part.contact for part in parts if part.contact is not None), None)
 
 
 def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuilding], parts: Iterable[PlanPart]) -> None:
@@ -192,7 +194,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
     own |= {"/"} - pages  # campus has a start page of its own where no building has one
     entries = [*_routes(opened), *(route for part in parts for route in part.routes())]
     for entry in entries:
-        if entry.path in own or entry.path.startswith("/connect/") or entry.path.split("/")[1] in RESERVED - {"v1", "connect"}:
+        of_feature = any(entry.path == path or entry.path.startswith(f"{path.rstrip('/')}/") for path in feature_paths())
+        if of_feature or entry.path in own or entry.path.split("/")[1] in RESERVED - {"v1"}:
             raise LoadError(f"route {entry.path} of {entry.name} is used by campus itself; choose a different route")
     endpoints = [RouteEntry((ANY,), mcp_path_of(one), unserved, f"the MCP endpoint of {one.name}") for one in loaded]
     descriptions = RouteEntry(("GET",), "/v1/{building}", unserved, "campus's description of a building")
@@ -203,7 +206,6 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
 
 
 def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
-    """Every route that buildings use."""
     for one in opened:
         for operation in one.operations.values():
             yield RouteEntry(operation.methods, operation.path, unserved, f"the tool {operation.name} ({one.name})")
@@ -222,7 +224,6 @@ def _check_jobs(opened: Sequence[OpenBuilding]) -> None:
 
 
 def own_problems(config: Config) -> dict[str, str]:
-    """The explanations of the core's codes and of those of the features that are opened."""
     return {**EXPLANATIONS, **{code: text for one in config.features() for code, text in one.building.problems.items()}}
 
 

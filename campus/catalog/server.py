@@ -23,10 +23,8 @@ from campus.pricing import FREE, LOCAL_KEY, META, UNDECLARED, Access, Offer, acc
 from twins import ROUTE_META, Catalog, Operation, as_published, is_read_only, operation_from, route, server_info, synthetic_tools
 
 HOW_TO_HIDE = 'fix the tool, or hide it in campus.toml: tools = { "its name" = { hidden = true } }'
-LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000
-"""Characters of what a server says of itself, where it is shown beside others."""
-NAMED = 5
-"""Tools that stand for the rest, of a server that says nothing."""
+LONGEST_TITLE, LONGEST_ABOUT = 100, 1_000  # Characters of what a server says of itself, where it is shown beside others.
+NAMED = 5  # Tools that stand for the rest, of a server that says nothing.
 MISPLACED = frozenset(("access", "free", "key", "price", "renews", "route", "sells"))
 """Members that an author would write into a tool's meta for campus, which reads what access(), free() and route() return."""
 REMEMBERED = 2_000
@@ -74,13 +72,11 @@ class ToolOverrides:
         return sorted(pattern for pattern in self._tables if not any(fnmatchcase(name, pattern) for name in seen))
 
     def learn(self, tools: Iterable[Tool]) -> None:
-        """Note whether one of these tools declares its access."""
         if not self.is_priced and any(self._declared(known) is not None for tool in tools if (known := self._with_table(tool))):
             self.is_priced = True
             self._applied.clear()
 
     def undeclared(self, tools: Iterable[Tool]) -> list[str]:
-        """The names of the tools that declare nothing, where others do."""
         shown = [known for tool in tools if tool.name not in self.synthetic and (known := self._with_table(tool))]
         return sorted(tool.name for tool in shown if self._declared(tool) is None) if self.is_priced else []
 
@@ -96,7 +92,6 @@ class ToolOverrides:
         return shown
 
     def offer_of(self, tool: Tool) -> Offer:
-        """The offer of a tool that `apply` returned."""
         return offer_of(
             self._building, self._scope, tool, self._declared(tool) or (UNDECLARED if self.is_priced else None), is_local=self._is_local
         )
@@ -108,7 +103,6 @@ class ToolOverrides:
         return tool.model_copy(update={"description": with_requirements(tool, self.offer_of(tool).needs(per_call=self._per_call))})
 
     def _with_table(self, tool: Tool) -> Tool | None:
-        """The tool with the meta that campus.toml gives it; None when it is hidden."""
         table = self.override_for(tool.name)
         if table.hidden:
             return None
@@ -146,13 +140,11 @@ class OpenBuilding:
     offers: Mapping[str, Offer]
 
     async def renewed(self) -> "OpenBuilding":
-        """The building as its server is now. A tool that cannot be served is left out, and logged."""
         put_gate_first(self.server, self.name)
         self.overrides.synthetic = await synthetic_tools(self.server)
         return _opened(self.loaded, self.scope, await Catalog.of(self.server, gated=True), self.overrides, strict=False)
 
     def without(self, names: Collection[str]) -> "OpenBuilding":
-        """The building without some of its tools."""
         operations = {name: operation for name, operation in self.operations.items() if name not in names}
         return replace(self, operations=operations, offers={name: self.offers[name] for name in operations})
 
@@ -165,7 +157,6 @@ class OpenBuilding:
         return None
 
     def listed(self, tools: Iterable[Tool]) -> list[Tool]:
-        """The tools as a caller is shown them, of those that the server lists for him."""
         found = []
         for tool in tools:
             with _judged(self.name, tool.name, strict=False):
@@ -188,17 +179,14 @@ class OpenBuilding:
 
     @property
     def synthetic(self) -> frozenset[str]:
-        """The names of the tools by which tool search and code mode call these, over MCP alone."""
         return self.overrides.synthetic
 
     @property
     def name(self) -> str:
-        """The building's name."""
         return self.loaded.name
 
     @property
     def title(self) -> str:
-        """What people read for its name: of campus.toml, else of its server."""
         return self.loaded.table.title or one_line(server_info(self.server).title or self.server.name, longest=LONGEST_TITLE)
 
     @property
@@ -213,17 +201,14 @@ class OpenBuilding:
 
     @property
     def tools(self) -> dict[str, Tool]:
-        """The tools by name, with the overrides of campus.toml."""
         return {name: operation.tool for name, operation in self.operations.items()}
 
     @property
     def has_tasks(self) -> bool:
-        """Whether the author registered the extension by which tools run as background tasks."""
         return has_tasks(self.loaded.server)
 
     @property
     def task_tools(self) -> tuple[str, ...]:
-        """The names of the tools that may run as background tasks."""
         return tuple(name for name, operation in self.operations.items() if operation.tool.task_config.supports_tasks())
 
     @property
@@ -233,7 +218,6 @@ class OpenBuilding:
 
     @property
     def mcp_path(self) -> str:
-        """The path of its MCP endpoint."""
         return mcp_path_of(self.loaded)
 
 
@@ -244,7 +228,6 @@ def mcp_path_of(loaded: LoadedBuilding) -> str:
 
 
 def document_paths(loaded: LoadedBuilding) -> tuple[str, ...]:
-    """The addresses at which campus describes a building."""
     name = loaded.name
     return f"/v1/{name}", f"/{name}/openapi.json", f"/{name}/server.json", f"{mcp_path_of(loaded)}/server-card"
 
@@ -363,7 +346,6 @@ def custom_routes(author: FastMCP[Any]) -> list[BaseRoute]:
 
 
 def offer_of(building: str, scope: str, tool: Tool, access: Access | None, *, is_local: bool) -> Offer:
-    """A tool's offer: with the scope that the tool declares, else its building's."""
     undeclared = LOCAL_KEY if is_local and not is_read_only(tool) else FREE
     return Offer(building, tool.name, access or undeclared, (access and access.scope) or scope)
 
@@ -385,7 +367,6 @@ def declared_access(building: str, tool: Tool) -> Access | None:
 
 
 def summary_of(tool: Tool) -> str:
-    """The first sentence of a tool's description."""
     words = " ".join((tool.description or tool.name).split("\n\n")[0].split())
     first, stop, _ = words.partition(". ")
     return first + stop.strip()

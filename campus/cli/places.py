@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from campus.cli.options import CAMPUS_TOML
-from campus.config import NAME, RESERVED, Config, config_of, read_config, read_file_target
+from campus.config import NAME, Config, config_of, read_config, read_file_target, reserved_names
 from campus.errors import ConfigError
 
 Place = Annotated[
@@ -59,4 +59,4 @@ def name_for(path: Path) -> str:
 def building_name(text: str) -> str:
     """The text as a building's name."""
     name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
-    return name if re.match(NAME, name) and name not in RESERVED else f"server_{name}".rstrip("_")
+    return name if re.match(NAME, name) and name not in reserved_names() else f"server_{name}".rstrip("_")

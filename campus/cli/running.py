@@ -22,7 +22,6 @@ from campus.asgi import open_admin, open_app
 from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
-from campus.checks import unpayable_note
 from campus.cli.local_key import announce
 from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.cli.places import Place, read_place
@@ -289,7 +288,7 @@ async def ask(config: ConfigFile, on: str) -> list[dict[str, str]]:
         ]
         if on == "check":
             backup = campus.core.databases.backup_note() if campus.plan.config.server.public_url else None
-            notes = {"[payments]": unpayable_note(campus.plan), "[storage]": backup}
+            notes = {**{f"[{name}]": part.note for name, part in campus.plan.parts.items()}, "[storage]": backup}
             rows += [{"building": table, "severity": "note", "problem": note} for table, note in notes.items() if note]
         return rows
 
@@ -316,7 +315,8 @@ def tools(place: Place = None, /, *, config: ConfigFile = CAMPUS_TOML, as_json: 
         for tool in entry.tools
     ]
     show(rows, as_json=as_json)
-    _print_note(unpayable_note(plan))
+    for part in plan.parts.values():
+        _print_note(part.note)
 
 
 def migration(

@@ -206,13 +206,11 @@ def request_id_of(sent: bytes | None, new_id: Callable[[], str]) -> str:
 
 
 def trace_id_of(traceparent: bytes | None) -> str | None:
-    """The trace that a W3C traceparent header names; None without a well-formed one."""
     found = TRACEPARENT.fullmatch(traceparent or b"")
     return found[1].decode("ascii") if found else None
 
 
 def route_of(scope: Scope) -> str | None:
-    """The template of the route that answered: a twin's, a page's, an MCP endpoint's, or `building:tool` over MCP."""
     route: str | None = context_of(scope).route or getattr(scope.get("route"), "path", None)
     return route
 

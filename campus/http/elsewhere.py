@@ -14,8 +14,7 @@ from campus.problems import fixed_problem
 from twins import ANY, Problem, RouteEntry, RouteTable
 
 MCP_METHODS = ("POST", "DELETE")
-TOOLS = "/v1/"
-"""Below it are the tools' routes."""
+TOOLS = "/v1/"  # Below it are the tools' routes.
 
 
 def mcp_entry(path: str, server: ASGIApp) -> RouteEntry:
@@ -39,7 +38,6 @@ def explain_mcp(scope: Scope, send: Send) -> Awaitable[None]:
 
 
 def unreachable(path: str) -> RouteEntry:
-    """503 for every method at an address of a building whose server cannot be reached."""
     return RouteEntry((ANY,), path, answering(_refuse), f"the absent address {path}")
 
 

@@ -13,8 +13,7 @@ from twins import Problem
 
 log = logging.getLogger(__name__)
 
-Findings = Mapping[str, Sequence[str]]
-"""By name of the check: a sentence for each thing that is wrong; none when all is well."""
+Findings = Mapping[str, Sequence[str]]  # By name of the check: a sentence for each thing that is wrong; none when all is well.
 
 FAILED_CHECKS = "checks"
 CACHE_SECONDS = 1.0
@@ -55,12 +54,10 @@ class Health:
         return {"/healthz": self.alive, "/readyz": self.explain}
 
     async def alive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 while the process answers at all."""
         if await _is_allowed(scope, send):
             await send_json(send, {"ok": True}, status=200)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 when calls can be answered, else 503; the body says of each check whether it is ok."""
         if await _is_allowed(scope, send):
             findings = await self.findings()
             await self._send(send, findings, {name: "failed" if found else "ok" for name, found in findings.items()})
@@ -116,7 +113,6 @@ class Health:
 
 
 async def _is_allowed(scope: Scope, send: Send) -> bool:
-    """Whether the method is GET or HEAD; any other is answered with 405."""
     if scope["method"] in ("GET", "HEAD"):
         return True
     problem = Problem(405, "method_not_allowed", "Use GET or HEAD here.", headers={"Allow": "GET, HEAD"})

@@ -33,7 +33,6 @@ class Hosts:
         self._usual = frozenset((name + end).encode("latin-1") for name in self._names for end in ports)
 
     def problem(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
-        """Why the request's Host is not served, else None. `headers` are the scope's, the last of each name."""
         sent: Sequence[tuple[bytes, bytes]] = scope["headers"]
         if len(headers) != len(sent) and [name for name, _ in sent].count(b"host") > 1:
             return Problem(400, "invalid_host", "The request has more than one Host header; send one.")
@@ -67,7 +66,6 @@ class Hosts:
 
 
 def _is_own_address(name: str, server: tuple[str, int | None] | None) -> bool:
-    """Whether the name is the numeric address that the caller connected to, which no rebinding can fake."""
     try:
         return server is not None and plain_ip(name.strip("[]")) == plain_ip(server[0])
     except ValueError:

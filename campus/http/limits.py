@@ -22,10 +22,8 @@ WAITING_SHARE = 2
 HELD_BYTES = 64 * 1024 * 1024
 HELD_PER_ADDRESS = 8 * 1024 * 1024
 """How many bytes the bodies of running calls may have, in all and of one address: a call holds its body until it is answered."""
-UNCOUNTED_BYTES = 16 * 1024
-"""Bodies up to this size that came with their heads need no limits: the number of calls bounds them."""
-LONGEST_NUMBER = 15
-"""How many digits of a Content-Length are read."""
+UNCOUNTED_BYTES = 16 * 1024  # Bodies up to this size that came with their heads need no limits: the number of calls bounds them.
+LONGEST_NUMBER = 15  # How many digits of a Content-Length are read.
 
 
 TOO_MANY_CALLS = Problem(503, "overloaded", "Too many calls are being answered; try again soon.", headers={"Retry-After": "1"})
@@ -44,7 +42,6 @@ TOO_MANY_BYTES = Problem(  # of bodies that are held; the rest of the body is dr
 
 
 def body_problem(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
-    """Why the body that the headers announce is not read at all, else None."""
     announced = headers.get(b"content-length")
     if announced is None:
         return None
@@ -111,7 +108,6 @@ class HeldBody:
         self._size = 0
 
     def take(self, size: int) -> bool:
-        """Count more bytes of the body; False if they are too many."""
         if not self._held.has_room(self._network, size):
             return False
         self._held.add(self._network, size)

@@ -12,8 +12,7 @@ from campus.paywall.principal import USER
 from campus.shares import Counts
 from twins import Problem
 
-IDLE_SECONDS = 1_800.0
-"""A session without a request for this time is over."""
+IDLE_SECONDS = 1_800.0  # A session without a request for this time is over.
 WITH_KEY, PER_KEY = 8_000, 200
 WITHOUT_KEY, PER_ADDRESS = 2_000, 50
 """Sessions of all buildings in this process, of all callers with a key, or without one, and of one. Each takes some 40 KB."""

@@ -31,16 +31,14 @@ access = logging.getLogger("campus.access")
 HEAD_BYTES = 32 * 1024
 HEAD_SECONDS = 10.0
 LINGER_SECONDS = 1.0
-STOP_SECONDS = 0.5
-"""How long a connection stays open when the server stops, for a request that is on its way."""
+STOP_SECONDS = 0.5  # How long a connection stays open when the server stops, for a request that is on its way.
 UNREAD_SECONDS = 60.0
 CONNECTIONS = 4_000
 CONNECTIONS_PER_ADDRESS = 256
 REFUSALS_ANSWERED = 64
 """How many connections beyond the limit get a response. More are closed without one: each needs a file until the response is read."""
 PIPELINED = 32
-UNREAD_SHARE = 4
-"""Of the calls that may run at once, one in four may wait until its caller reads what was written."""
+UNREAD_SHARE = 4  # Of the calls that may run at once, one in four may wait until its caller reads what was written.
 LARGEST_READ = 256 * 1024  # what uvloop and asyncio hand over at once
 
 
@@ -138,7 +136,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._close_in(self.stop_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived, and wait for the rest of a head that is not complete."""
         if self._is_refused:
             return
         self._received += len(data)
@@ -351,7 +348,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def with_limits(**limits: Any) -> type[LimitedProtocol]:
-    """The protocol with other limits, named as the attributes of `LimitedProtocol`: head_seconds, head_bytes, unread_limit …"""
     return type("LimitedProtocol", (LimitedProtocol,), limits)
 
 

@@ -8,6 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Scope, Send
 
 from campus.context import Context, context_of
+from campus.installed import installed_features
 from campus.layout.accept import Form
 from campus.layout.renderer import ProblemPage, problem_headers
 from campus.problems import EXPLAINED_AT
@@ -38,22 +39,23 @@ EXPOSED = (
     "Location",
     "MCP-Protocol-Version",
     "Mcp-Session-Id",
-    "PAYMENT-REQUIRED",
-    "PAYMENT-RESPONSE",
     "RateLimit",
     "RateLimit-Policy",
     "Retry-After",
     "WWW-Authenticate",
-    "X-PAYMENT-RESPONSE",
     "X-Request-Id",
 )
 PREFLIGHT_SECONDS = 86_400
 PROBLEM = (b"content-type", b"application/problem+json")
-LONGEST_SHOWN = 10_000
-"""The bytes of the longest problem that is made a page: of 30 KB that need escapes this takes 40 ms."""
+LONGEST_SHOWN = 10_000  # The bytes of the longest problem that is made a page: of 30 KB that need escapes this takes 40 ms.
 REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy", b"cache-control", b"vary"})
 """Headers of a problem that its page has too, with other values."""
 log = logging.getLogger(__name__)
+
+
+def exposed() -> list[str]:
+    """The headers that pages may read, with those of features, in alphabetical order."""
+    return sorted({*EXPOSED, *(header for feature in installed_features().values() for header in feature.headers)}, key=str.lower)
 
 
 def with_cors(app: ASGIApp) -> ASGIApp:
@@ -69,7 +71,7 @@ def with_cors(app: ASGIApp) -> ASGIApp:
         allow_origins=anything,
         allow_methods=anything,
         allow_headers=anything,
-        expose_headers=EXPOSED,
+        expose_headers=exposed(),
         max_age=PREFLIGHT_SECONDS,
     )
 
@@ -87,7 +89,6 @@ class SecurityHeaders:
         self._cache: dict[tuple[Header, ...], Sequence[Header]] = {}
 
     def added_to(self, headers: Iterable[Header]) -> Sequence[Header]:
-        """All headers of the response but its request id."""
         own = tuple(headers)
         try:
             result = self._cache.get(own)
@@ -110,8 +111,6 @@ class SecurityHeaders:
 
 
 class OutgoingResponse:
-    """The response to one request: what the app sends passes through it."""
-
     __slots__ = ("_context", "_headers", "_send", "refused", "request_id", "status")
 
     def __init__(self, send: Send, headers: SecurityHeaders, request_id: str, context: Context) -> None:
@@ -213,5 +212,4 @@ async def send_json(send: Send, data: Mapping[str, object], *, status: int) -> N
 
 
 def caller_of(client: tuple[str, int] | None) -> str:
-    """The caller's address for the log; `-` where the server does not know it."""
     return client[0] if client else "-"

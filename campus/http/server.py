@@ -200,7 +200,6 @@ def connections_allowed() -> int:
 
 
 def _files_allowed() -> int:
-    """How many files the process may open, after raising the limit to what all connections need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + BACKLOG + OTHER_FILES  # a connection that replaces another is open a moment before that one is closed
     if hard != resource.RLIM_INFINITY:

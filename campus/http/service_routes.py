@@ -58,7 +58,6 @@ class Document:
         return Answer(200, self.body).adding({"Content-Type": self.media_type, "ETag": etag_of(self.body), **self._headers})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, 304 to a caller that has it, or 405."""
         context_of(scope).route = scope["path"]
         if scope["method"] in ("GET", "HEAD"):
             await send_answer(send, or_not_modified(self._answer, scope), with_body=scope["method"] == "GET")
@@ -117,7 +116,6 @@ def own_routes(directory: Directory, own: Mapping[str, str], problems: Mapping[s
 
 
 def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: object) -> RouteEntry:
-    """A building's page for the table of routes; its function is called with the request and the building's site."""
     site = replace(site, visitors=visitors)
 
     async def answer(request: Request) -> Response:
@@ -137,7 +135,6 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: objec
 
 
 def own_page(methods: Sequence[str], path: str, answer: Callable[[Request], Awaitable[Response]], *, name: str | None = None) -> RouteEntry:
-    """A page for the table of routes; what it raises is answered as a problem."""
     served = (*methods, "HEAD") if "GET" in methods else tuple(methods)
     return RouteEntry(served, path, answering(answer, route=path), name or f"campus's page {path}")
 
@@ -184,7 +181,6 @@ def exposed_app(routes: Sequence[BaseRoute], directory: Directory) -> ASGIApp:
 
 
 def not_found(directory: Directory) -> Problem:
-    """404 that names the address where everything is listed."""
     gateway = directory.building("gateway")
     look = f"; {directory.url}/v1/gateway/list_buildings lists every address" if gateway else f"; see {directory.url}/v1/openapi.json"
     return Problem(404, "not_found", f"there is nothing at this address{look}")

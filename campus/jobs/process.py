@@ -26,8 +26,7 @@ import anyio.to_thread
 
 from campus.errors import JobFailed
 
-STOP_SECONDS = 5.0
-"""How long a job that is cancelled may take to end."""
+STOP_SECONDS = 5.0  # How long a job that is cancelled may take to end.
 LARGEST_PART = 1 << 16
 FIRST_TO_END = 900
 """Of 1,000: the kernel, when memory is short, ends this process before the server, which goes on with what it has."""
@@ -70,7 +69,6 @@ async def run_in_process(command: Sequence[str], *, niceness: int = 0) -> Report
 
 
 async def _read(process: subprocess.Popen[bytes]) -> bytes:
-    """All of its standard output."""
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     parts: list[bytes] = []
@@ -81,7 +79,6 @@ async def _read(process: subprocess.Popen[bytes]) -> bytes:
 
 
 async def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code, once it has ended."""
     return await anyio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
 
 

@@ -17,11 +17,9 @@ from campus.jobs.task import LEASE, JobRecord, Task
 from campus.storage import Storage, UtcDateTime
 from campus.storage.tables import CoreTables
 
-RELEASE_SECONDS = 5
-"""How long a run that ends waits for the database to store that."""
+RELEASE_SECONDS = 5  # How long a run that ends waits for the database to store that.
 RENEWAL_RETRY = timedelta(seconds=5)
-Change = Callable[[JobRecord], JobRecord | None]
-"""Returns what a record becomes, or None to leave it as it is."""
+Change = Callable[[JobRecord], JobRecord | None]  # Returns what a record becomes, or None to leave it as it is.
 log = logging.getLogger(__name__)
 
 
@@ -40,16 +38,11 @@ class JobRow(CoreTables, table=True):
     retry_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def record(self) -> JobRecord:
-        """The row without its name."""
         return JobRecord(**self.model_dump(exclude={"name"}))
 
 
 class JobStore(Protocol):
-    """The records of jobs by name."""
-
-    async def records(self) -> Mapping[str, JobRecord]:
-        """All records."""
-        ...
+    async def records(self) -> Mapping[str, JobRecord]: ...
 
     async def change(self, name: str, change: Change) -> JobRecord | None:
         """Change a record while nobody else does; returns it as it was before, or None when `change` left it as it is."""
@@ -63,12 +56,10 @@ class SharedJobStore:
         self._storage = storage
 
     async def records(self) -> Mapping[str, JobRecord]:
-        """See JobStore."""
         async with self._storage.read() as session:
             return {row.name: row.record() for row in await session.exec(select(JobRow))}
 
     async def change(self, name: str, change: Change) -> JobRecord | None:
-        """See JobStore."""
         async with self._storage.write() as session:
             row = await session.get(JobRow, name) or JobRow(name=name)
             before = row.record()
@@ -86,11 +77,9 @@ class ProcessJobStore:
         self._records: dict[str, JobRecord] = {}
 
     async def records(self) -> Mapping[str, JobRecord]:
-        """See JobStore."""
         return dict(self._records)
 
     async def change(self, name: str, change: Change) -> JobRecord | None:
-        """See JobStore."""
         before = self._records.get(name, JobRecord())
         if (after := change(before)) is None:
             return None
@@ -104,8 +93,6 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True)
 class Claim:
-    """A job's lease that this process took: when, and the record before."""
-
     taken_at: datetime
     before: JobRecord
 
@@ -120,7 +107,6 @@ class Runner:
     pace: float
 
     async def claim(self, task: Task, store: JobStore, allowed: Callable[[JobRecord, datetime], bool]) -> Claim | None:
-        """Take the lease; None when another process holds it or `allowed` returns False."""
         now = self.now()
 
         def claimed(record: JobRecord) -> JobRecord | None:
@@ -157,7 +143,6 @@ class Runner:
         return error
 
     async def _work(self, task: Task, store: JobStore, claim: Claim, options: Mapping[str, Any]) -> tuple[Exception | None, bool | None]:
-        """What the run raised, and what it returned."""
         error: Exception | None = LeaseLost(f"the lease of {task.name} lapsed, so another process may run it; this run was stopped")
         found: bool | None = None
         async with anyio.create_task_group() as tasks:

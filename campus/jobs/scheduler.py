@@ -20,16 +20,12 @@ from campus.jobs.task import JobRecord, JobStatus, Task, describe_error, due_at,
 from campus.observability import utc_text
 from campus.storage import Storage
 
-PACE_SECONDS = 1.0
-"""How often the clock is looked at."""
-LONGEST_REST = timedelta(seconds=30)
-"""The longest time between two reads of the records, which other processes change too."""
+PACE_SECONDS = 1.0  # How often the clock is looked at.
+LONGEST_REST = timedelta(seconds=30)  # The longest time between two reads of the records, which other processes change too.
 log = logging.getLogger(__name__)
 
 
 class Rest(NamedTuple):
-    """A time in which no job is due."""
-
     begin: datetime
     end: datetime
 
@@ -66,7 +62,6 @@ class Scheduler:
 
     @property
     def name(self) -> str:
-        """The name by which other processes know this one."""
         return self._runner.holder
 
     async def run(self) -> None:
@@ -108,13 +103,11 @@ class Scheduler:
         self._looks_since = self._looks_since or self._read_at
 
     def status(self) -> Sequence[JobStatus]:
-        """The status of each job, as of the last read."""
         now = self._now()
         found = [status_of(task, self._record(task), now=now, since=self._looks_since) for task in self._tasks.values()]
         return [replace(one, running=True) if one.name in self._asked else one for one in found]
 
     def findings(self) -> Sequence[str]:
-        """What is wrong with the jobs, a sentence each, as of the last read."""
         found = list(self._errors.values())
         if self._read_at is None:
             return found

@@ -20,8 +20,6 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ServiceTask:
-    """A building's service, to be awaited without an argument."""
-
     building: str
     name: str
     run: Callable[[], Awaitable[None]]
@@ -52,7 +50,6 @@ class ServiceRunner:
                 group.start_soon(self._keep_running, task)
 
     def findings(self) -> Mapping[str, Sequence[str]]:
-        """By building: a sentence for each service that failed and has not run long enough since."""
         found: dict[str, list[str]] = {}
         for task, failures in self._failures.items():
             at = failures.restarted_at
@@ -74,7 +71,6 @@ class ServiceRunner:
 
 
 async def _run_until_it_ends(task: ServiceTask) -> str:
-    """Why the service ended; it is logged."""
     about = {"building": task.building, "service": task.name}
     try:
         await task.run()

@@ -59,7 +59,6 @@ class JobRecord:
         )
 
     def is_leased(self, now: datetime) -> bool:
-        """Whether a process runs the job."""
         return is_held(self.as_of(now).lease_until, now)
 
     def claimed(self, holder: str, *, now: datetime, chance: float) -> "JobRecord":
@@ -68,15 +67,12 @@ class JobRecord:
         return started if self.holder is None else started._with_failure(f"{self.holder} went away while it ran the job", now, chance)
 
     def renewed(self, now: datetime) -> "JobRecord":
-        """The run is still going on."""
         return replace(self, lease_until=LEASE.end(now))
 
     def succeeded(self) -> "JobRecord":
-        """The run succeeded."""
         return JobRecord(last_started=self.last_started, last_success=self.last_started)
 
     def failed(self, error: Exception, *, now: datetime, chance: float) -> "JobRecord":
-        """The run raised."""
         return replace(self, holder=None, lease_until=None)._with_failure(describe_error(error), now, chance)
 
     def _with_failure(self, text: str, now: datetime, chance: float) -> "JobRecord":
@@ -106,12 +102,10 @@ class Daily:
         return cls(int(text[:2]), int(text[3:]))
 
     def slot(self, now: datetime) -> datetime:
-        """The latest HH:MM that is not in the future."""
         today = now.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
         return today if today <= now else today - DAY
 
     def due_at(self, record: JobRecord, now: datetime) -> datetime:
-        """When a run is due; in the past when it is overdue."""
         slot = self.slot(now)
         return slot if record.last_success is None or record.last_success < slot else slot + DAY
 
@@ -130,7 +124,6 @@ class Periodic:
             raise ValueError(f"a period of {self.period} is too short; use one above zero")
 
     def due_at(self, record: JobRecord, now: datetime) -> datetime:
-        """When a run is due; in the past when it is overdue."""
         return now if record.last_started is None else record.last_started + self.period
 
 
@@ -170,7 +163,6 @@ class Task:
 
     @property
     def schedule(self) -> Schedule | None:
-        """When the scheduler runs it; None: by hand only."""
         if self.every is not None:
             return Periodic(self.every)
         return None if self.daily_at is None else Daily.parse(self.daily_at)
@@ -195,7 +187,6 @@ class JobStatus:
 
     @property
     def finding(self) -> str | None:
-        """What is wrong, in a sentence; None when nothing is."""
         if self.failures:
             again = f"; it will be tried again at {utc_text(self.due_at)}" if self.due_at and not self.running else ""
             times = "once" if self.failures == 1 else f"{self.failures} times in a row"

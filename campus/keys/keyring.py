@@ -36,8 +36,7 @@ from campus.observability import utc_text
 from campus.secrets import Entropy
 from campus.storage import Storage, in_snapshot
 
-OVERLAP = timedelta(hours=24)
-"""How long a rotated key stays valid together with the key that replaces it."""
+OVERLAP = timedelta(hours=24)  # How long a rotated key stays valid together with the key that replaces it.
 log = logging.getLogger(__name__)
 
 
@@ -77,7 +76,6 @@ class KeyRing:
         """Delivers, drops and takes back what payments buy."""
 
     async def get(self, key_id: str) -> Key | None:
-        """The key with this id, in any state; None when there is none."""
         async with self._storage.read() as session:
             row = await session.get(KeyRow, key_id)
             return row.key() if row else None
@@ -87,7 +85,6 @@ class KeyRing:
         return await in_snapshot(self._storage, partial(ends_of, lineages=lineages))
 
     async def named(self, name: str) -> Key:
-        """The key that an id or the beginning of a token names."""
         async with self._storage.read() as session:
             return (await row_named(session, name)).key()
 
@@ -98,7 +95,6 @@ class KeyRing:
             return tuple(record_of(row, now=now) for row in await rows_by_age(session, after=after, limit=limit, like=like))
 
     async def issue(self, product: str, *, note: str = "", by: str = "operator") -> IssuedKey:
-        """Make a key of the product, valid from now."""
         sold = self._product(product)
         now = self._now()
         row, token = new_row(sold.name, sold.scope, issued_at=now, expires_at=sold.term.end(now), note=note, entropy=self._entropy)
@@ -125,7 +121,6 @@ class KeyRing:
         return IssuedKey(key, token)
 
     async def renew(self, name: str, *, by: str = "operator") -> Key:
-        """Extend a key by the term of its product, from its end, or from now if later."""
         async with self._changing(name) as (session, row):
             now = self._now()
             refuse_ended(row)
@@ -166,7 +161,6 @@ class KeyRing:
         self._forget(digest)
 
     def _forget(self, digest: bytes) -> None:
-        """Read a key that was changed from the database the next time."""
         self.tokens.forget(digest)
         self.makers.forget()
 
@@ -190,12 +184,7 @@ class BuildingKeys:
         return await self._ring.tokens.find(token)
 
     async def get(self, key_id: str) -> Key | None:
-        """The key with this id, in any state; None when there is none."""
         return await self._ring.get(key_id)
-
-    async def end_of(self, lineage: str) -> datetime | None:
-        """When the last key of a lineage ends or ended; None when all of them were revoked."""
-        return (await self.ends_of([lineage])).get(lineage)
 
     async def ends_of(self, lineages: Sequence[str]) -> Mapping[str, datetime]:
         """When the last key of each lineage ends or ended; lineages all of whose keys were revoked are left out."""
@@ -206,7 +195,6 @@ class BuildingKeys:
         return await self._ring.makers.find(maker)
 
     async def makers(self, makers: Collection[str]) -> Mapping[str, Maker]:
-        """The same of several, by id, as they are now."""
         return await self._ring.makers.all_of(makers)
 
     async def check_renewal(self, product: str, key_id: str) -> None:

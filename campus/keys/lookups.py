@@ -55,15 +55,12 @@ class Lookups(Generic[V]):
         return entry[1]
 
     def forget(self, digest: bytes) -> None:
-        """Read this value the next time."""
         self._known.pop(digest, None)
 
     def clear(self) -> None:
-        """Read every value the next time."""
         self._known.clear()
 
     async def find(self, digest: bytes) -> V:
-        """The value, read by the next statement."""
         while True:
             reading = self._next_reading
             reading.digests.add(digest)

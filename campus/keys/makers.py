@@ -74,11 +74,9 @@ class Makers:
         return self._lookups.known(key) or await self._lookups.find(key)
 
     async def all_of(self, makers: Collection[str]) -> Mapping[str, Maker]:
-        """The makers with these ids, by id."""
         return await in_snapshot(self._storage, lambda connection: _makers(connection, makers, self._delegates))
 
     def forget(self) -> None:
-        """Read all of them from the database the next time."""
         self._lookups.clear()
 
     async def _read(self, keys: Collection[bytes]) -> Mapping[bytes, Maker]:

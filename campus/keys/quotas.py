@@ -18,12 +18,10 @@ class Quota:
     per: Per
 
     def start(self, now: datetime) -> datetime:
-        """When the period of this moment, in UTC, began."""
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight if self.per == "day" else midnight.replace(day=1)
 
     def end(self, now: datetime) -> datetime:
-        """When it ends, and the next one begins."""
         return Term(1, self.per).end(self.start(now))
 
     def __str__(self) -> str:
@@ -59,5 +57,4 @@ class Standing:
 
     @property
     def left(self) -> int:
-        """The calls that the key still opens."""
         return max(self.quota.calls - self.spent.calls, 0)

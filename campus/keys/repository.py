@@ -45,15 +45,11 @@ class KeyRecord:
 
 
 class NewKey(NamedTuple):
-    """The row of a key that is not saved yet, and its token."""
-
     row: KeyRow
     token: str
 
 
 class KeyCounts(NamedTuple):
-    """How many keys are valid, how many of these end soon, and how many are expired or revoked."""
-
     valid: int
     ending: int
     expired: int
@@ -61,13 +57,11 @@ class KeyCounts(NamedTuple):
 
 
 def record_of(row: KeyRow, *, now: datetime) -> KeyRecord:
-    """The row as operators see it."""
     key = row.key()
     return KeyRecord(key, row.prefix, state_of(row, now=now), row.note, row.revoked_at, row.replaced_by, row.last_used_at)
 
 
 def state_of(row: KeyRow, *, now: datetime) -> KeyState:
-    """A key's state; a revoked key stays revoked after its end."""
     if row.revoked_at is not None:
         return "revoked"
     return "expired" if row.key().has_ended(now) else "valid"
@@ -101,14 +95,12 @@ def new_row(
 
 
 def replacement_of(old: KeyRow, *, issued_at: datetime, entropy: Entropy) -> NewKey:
-    """A new key with the lineage, product, scope and end of another."""
     return new_row(
         old.product, old.scope, lineage=old.lineage, issued_at=issued_at, expires_at=old.expires_at, note=old.note, entropy=entropy
     )
 
 
 async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: int | None, like: str = "") -> Iterable[KeyRow]:
-    """The rows that `like` finds, the oldest first: those after a record, at most `limit`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
     statement = select(KeyRow).where(_is_found(like)).order_by(*order).limit(limit)
     if after is not None:
@@ -117,7 +109,6 @@ async def rows_by_age(session: AsyncSession, *, after: KeyRecord | None, limit: 
 
 
 async def newest_keys(storage: Storage, *, before: str | None, limit: int, like: str, now: datetime) -> Sequence[KeyRecord]:
-    """The newest keys that `like` finds, or those older than the key `before`."""
     order = col(KeyRow.issued_at), col(KeyRow.id)
     statement = select(KeyRow).where(_is_found(like)).order_by(*(column.desc() for column in order)).limit(limit)
     async with storage.read() as session:
@@ -127,7 +118,6 @@ async def newest_keys(storage: Storage, *, before: str | None, limit: int, like:
 
 
 async def ending_keys(storage: Storage, *, now: datetime, within: timedelta, limit: int) -> Sequence[KeyRecord]:
-    """The valid keys that end within a time, the next first."""
     ends = col(KeyRow.expires_at)
     soon = (
         select(KeyRow).where(col(KeyRow.revoked_at).is_(None), ends > now, ends <= now + within).order_by(ends, col(KeyRow.id)).limit(limit)
@@ -146,7 +136,6 @@ def _is_found(like: str) -> ColumnElement[bool]:
 
 
 async def count_keys(storage: Storage, *, now: datetime, within: timedelta) -> KeyCounts:
-    """How many keys are in each state; those that are ending end within a time."""
     live = col(KeyRow.revoked_at).is_(None)
     ends = col(KeyRow.expires_at)
     conditions = (live & (ends > now), live & (ends > now) & (ends <= now + within), live & (ends <= now), ~live)
@@ -178,14 +167,12 @@ async def row_named(session: AsyncSession, name: str) -> KeyRow:
 
 
 async def save(session: AsyncSession, row: KeyRow, action: str, *, at: datetime, by: str, detail: str) -> None:
-    """Write the row, then the log entry that names it."""
     session.add(row)
     await session.flush()
     session.add(KeyEvent(at=at, key_id=row.id, action=action, by=by, detail=detail))
 
 
 def refuse_revoked(row: KeyRow) -> None:
-    """KeyRefused for a key that was revoked."""
     if row.revoked_at is not None:
         raise KeyRefused(f"key {row.id} was revoked on {utc_text(row.revoked_at)} and cannot be changed; a new key is needed")
 
@@ -206,7 +193,6 @@ def refuse_other_product(row: KeyRow, *, product: str, scope: str) -> None:
 
 
 def other_product(key_id: str, product: str, wanted: str) -> str:
-    """Why a key of one product is not renewed by another, and what to buy."""
     return f"key {key_id} is a key of {product}, and only {product} renews it; to have {wanted}, buy it as a new key, without renewing one"
 
 

@@ -14,15 +14,12 @@ from campus.errors import StorageError
 from campus.keys.tables import SecretRow
 from campus.storage import Storage
 
-NAME = "request_state "
-"""How the names of their secrets begin; the time at which each was made follows."""
+NAME = "request_state "  # How the names of their secrets begin; the time at which each was made follows.
 METHODS = frozenset((b"tools/call", b"prompts/get", b"resources/read"))
 """The requests that may bring a sealed state, or be answered with one."""
 SEALS_FOR = timedelta(days=30)
-PUBLISHED_BEFORE = timedelta(hours=1)
-"""How long a new key is known to all processes before it seals anything."""
-OPENS_AFTER = timedelta(hours=2)
-"""How long a key opens what it sealed after the next one seals; a state lasts ten minutes."""
+PUBLISHED_BEFORE = timedelta(hours=1)  # How long a new key is known to all processes before it seals anything.
+OPENS_AFTER = timedelta(hours=2)  # How long a key opens what it sealed after the next one seals; a state lasts ten minutes.
 READ_AGAIN_AFTER = timedelta(minutes=1)
 log = logging.getLogger(__name__)
 
@@ -37,13 +34,11 @@ class RequestStateKeys:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def seal(self, payload: bytes) -> str:
-        """See RequestStateCodec of mcp."""
         if self._codec is None:
             raise InvalidRequestState("the keys could not be read")
         return self._codec.seal(payload)
 
     def unseal(self, token: str) -> bytes:
-        """See RequestStateCodec of mcp."""
         if self._codec is None:
             raise InvalidRequestState("the keys could not be read")
         return self._codec.unseal(token)
@@ -89,12 +84,10 @@ class RequestStateKeys:
 
 
 def made_at(row: SecretRow) -> datetime:
-    """When a key was made."""
     return datetime.fromisoformat(row.name.removeprefix(NAME))
 
 
 async def _stored(session: AsyncSession) -> Sequence[SecretRow]:
-    """The keys in the database, the newest first."""
     rows = (await session.exec(select(SecretRow).where(col(SecretRow.name).startswith(NAME)))).all()
     return sorted(rows, key=made_at, reverse=True)
 

@@ -24,8 +24,7 @@ from campus.observability import utc_text
 from campus.secrets import Entropy
 from campus.storage import Storage
 
-BY = "campus"
-"""Who takes keys back, in the log of changes."""
+BY = "campus"  # Who takes keys back, in the log of changes.
 TERM = re.compile(r"([1-9][0-9]{0,3}) (day|month)s?")
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,6 @@ class Term:
         return moment.replace(year=year, month=month + 1, day=min(moment.day, monthrange(year, month + 1)[1]))
 
     def __str__(self) -> str:
-        """As in campus.toml: 30 days, 12 months."""
         return counted(self.count, self.unit)
 
 
@@ -200,7 +198,6 @@ class KeySales:
 
 
 async def _is_extended(session: AsyncSession, rows: Sequence[KeyRow]) -> bool:
-    """Whether a payment extended one of the keys."""
     renewals = KeySale.action == "renew", col(KeySale.key_id).in_([row.id for row in rows]), col(KeySale.delivered_at).is_not(None)
     return (await session.exec(select(KeySale.payment).where(*renewals))).first() is not None
 
@@ -251,7 +248,6 @@ def _sale_of(action: str, row: KeyRow, product: Product, *, payment: str, by: st
 
 
 def _issued(sale: KeySale) -> KeyRow:
-    """The row of the new key, whose term counts from the call."""
     return KeyRow(
         id=sale.key_id,
         digest=sale.digest,
@@ -273,7 +269,6 @@ async def _renewed(session: AsyncSession, sale: KeySale) -> KeyRow:
 
 
 async def _heir(session: AsyncSession, key_id: str) -> KeyRow:
-    """The key, or the one that replaced it at last."""
     row = await session.get_one(KeyRow, key_id)
     while row.replaced_by is not None:
         row = await session.get_one(KeyRow, row.replaced_by)

@@ -35,7 +35,6 @@ class Sessions:
         self._now = now
 
     async def open(self, key: Key, *, instead_of: str | None = None) -> OpenedSession:
-        """Open a session for the key's holder with a new id, and close the session with the id `instead_of`."""
         now = self._now()
         session_id = secrets.token_urlsafe(24)
         ends_at = min(now + LONGEST_SESSION, key.expires_at)

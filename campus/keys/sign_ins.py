@@ -11,12 +11,8 @@ from campus.caller import Credential
 from campus.shares import TokenBuckets
 from twins import Problem
 
-ATTEMPTS_PER_MINUTE = 10
-"""Of one address, or with one key."""
-ATTEMPTS_IN_ALL = 60
-"""Of all addresses with nothing that is valid: at one listener, and for the operator as one account."""
-KEY_PAGE = "/keys"
-"""Where people sign in with a key."""
+ATTEMPTS_PER_MINUTE = 10  # Of one address, or with one key.
+ATTEMPTS_IN_ALL = 60  # Of all addresses with nothing that is valid: at one listener, and for the operator as one account.
 WHY_NOT = {
     "unknown": "This key is unknown; check that it was copied completely.",
     "expired": "This key has expired.",

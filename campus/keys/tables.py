@@ -29,7 +29,6 @@ class KeyRow(CoreTables, table=True):
     last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def key(self) -> Key:
-        """The key without its secrets, as buildings see it."""
         return Key(self.id, self.product, self.scope, self.lineage, self.issued_at, self.expires_at)
 
 

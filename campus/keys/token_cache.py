@@ -33,11 +33,9 @@ from campus.storage.buffers import Buffer
 CURRENT_SECONDS = 5.0
 FOLLOW_SECONDS = 1.0
 ROWS_PER_READ = 1_000
-ROWS_AT_ONCE = 100
-"""A third of a millisecond of Python, for which calls wait."""
+ROWS_AT_ONCE = 100  # A third of a millisecond of Python, for which calls wait.
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
-Record = tuple[str, str, str, str, datetime, datetime]
-"""The fields of a Key."""
+Record = tuple[str, str, str, str, datetime, datetime]  # The fields of a Key.
 COLUMNS = "k.id, k.digest, k.product, k.scope, k.lineage, k.issued_at, k.expires_at"
 LAST_EVENT = text("SELECT id, at FROM key_events ORDER BY id DESC LIMIT 1")
 KEYS_AFTER = text(f"SELECT {COLUMNS} FROM keys k WHERE k.id > :after AND k.revoked_at IS NULL ORDER BY k.id LIMIT {ROWS_PER_READ}")  # noqa: S608  # our own texts
@@ -74,7 +72,6 @@ class TokenCache:
         self.flush_last_used = self._used.flush
 
     async def follow(self) -> None:
-        """Keep the valid keys in memory, until cancelled."""
         await self._valid.follow()
 
     def peek(self, token: str) -> Credential | None:
@@ -93,12 +90,10 @@ class TokenCache:
         return self._as_of_now(await self._lookups.find(digest_of(token)))
 
     def forget(self, digest: bytes) -> None:
-        """Read this token from the database the next time."""
         self._lookups.forget(digest)
         self._valid.forget(digest)
 
     def note_use(self, key_id: str, at: datetime) -> None:
-        """The key was used; the time is stored with the next flush."""
         self._used.waiting[key_id] = at
 
     async def _store_last_used(self, used: Mapping[str, datetime]) -> None:
@@ -114,7 +109,6 @@ class TokenCache:
             return {digest: found.get(digest, UNKNOWN) for digest in digests}
 
     def _as_of_now(self, found: Credential) -> Credential:
-        """The credential as of now."""
         if found.state != "valid" or found.key is None:
             return found
         now = self._now()
@@ -197,7 +191,6 @@ class ValidKeys:
             after = rows[-1][0]
 
     async def _catch_up(self) -> None:
-        """Read the entries of the log after the last one that is known, and the keys that they are about."""
         asked_at = self._monotonic()
         begun_at = self._last
         self._changed_here.clear()

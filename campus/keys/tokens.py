@@ -29,25 +29,21 @@ CLIENT_SHAPE = re.compile(rf"campus_(?:code|access|refresh)_([0-9A-Za-z]{{{CLIEN
 
 
 def new_token(entropy: Entropy) -> str:
-    """Make a token of a key. Its holder has the key."""
     body = random_base62(BODY_LENGTH, entropy)
     return f"{START}{body}{checksum_of(body)}"
 
 
 def is_well_formed(text: str) -> bool:
-    """Whether the text has the form of a key's token, checksum included."""
     match = SHAPE.fullmatch(text)
     return match is not None and match[2] == checksum_of(match[1])
 
 
 def new_client_token(kind: Kind, entropy: Entropy) -> str:
-    """Make a token of a connected client."""
     body = random_base62(CLIENT_BODY_LENGTH, entropy)
     return f"campus_{kind}_{body}{checksum_of(body)}"
 
 
 def is_client_token(text: str) -> bool:
-    """Whether the text has the form of a connected client's token, checksum included."""
     match = CLIENT_SHAPE.fullmatch(text)
     return match is not None and match[2] == checksum_of(match[1])
 
@@ -66,5 +62,4 @@ def pasted(text: str) -> str:
 
 
 def checksum_of(body: str) -> str:
-    """The characters that end a token: a checksum of its random ones."""
     return base62(crc32(body.encode()), CHECKSUM_LENGTH)

@@ -12,8 +12,7 @@ MEDIA_TYPES: dict[Form, tuple[str, ...]] = {
     "html": ("text/html", "application/xhtml+xml"),
     "markdown": ("text/markdown", "text/x-markdown"),
 }
-LONGEST_ACCEPT = 1_000
-"""How many characters of an Accept header are read."""
+LONGEST_ACCEPT = 1_000  # How many characters of an Accept header are read.
 
 
 def form_for(request: Request, offered: Sequence[Form]) -> Form:

@@ -10,8 +10,7 @@ from fastmcp.apps.config import UI_MIME_TYPE, AppConfig
 
 from campus.layout.assets import FOLDER
 
-SCHEME = "ui://"
-"""Resources of this scheme are apps: anybody may read them, for they hold no data."""
+SCHEME = "ui://"  # Resources of this scheme are apps: anybody may read them, for they hold no data.
 HOST_SCRIPT = Path(__file__).with_name("app.js")
 
 

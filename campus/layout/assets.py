@@ -34,7 +34,6 @@ class Asset:
     compressed: bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, compressed to who accepts that."""
         headers = {"Cache-Control": FOR_EVER, "Content-Type": self.media_type, "Vary": "Accept-Encoding"}
         if GZIP.search(Headers(scope=scope).get("accept-encoding", "")):
             response = Response(self.compressed, headers=headers | {"Content-Encoding": "gzip"})
@@ -49,7 +48,6 @@ class Asset:
 
 @cache
 def read_assets(folder: Path = FOLDER) -> Mapping[str, Asset]:
-    """Every file of the folder, by its name, such as campus.css."""
     return {path.name: asset_of(path) for path in sorted(folder.iterdir()) if path.suffix in MEDIA_TYPES}
 
 

@@ -15,11 +15,9 @@ from twins import Problem
 LOOK_SECONDS = 2.0
 """How often the streams of a page look for changes, and whether their visitors may still see it. However many begin meanwhile, it is not
 read twice within half of that."""
-STREAM_SECONDS = 600.0
-"""A stream ends after this time; the browser opens the next one by itself."""
+STREAM_SECONDS = 600.0  # A stream ends after this time; the browser opens the next one by itself.
 STREAMS_PER_VISITOR = 8
-STREAMS = 200
-"""Each stream is one of the thousand calls that a process has room for, most of which must stay free."""
+STREAMS = 200  # Each stream is one of the thousand calls that a process has room for, most of which must stay free.
 FORBIDDEN = (401, 402, 403)
 HEADERS = {"Cache-Control": "private, no-store", "X-Accel-Buffering": "no"}
 Fingerprint = Callable[[], Awaitable[bytes]]

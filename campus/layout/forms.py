@@ -33,14 +33,11 @@ NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 FORM_TYPE, FILES_TYPE = "application/x-www-form-urlencoded", "multipart/form-data"
 SECRET_LENGTH = 32
 MAX_FIELDS, MAX_FILES = 200, 4
-LONGEST_TYPE = 200
-"""The characters of a form's Content-Type; a parser of quoted parameters is slow where there are many."""
+LONGEST_TYPE = 200  # The characters of a form's Content-Type; a parser of quoted parameters is slow where there are many.
 PART_HEADERS = 16 * 1024
 """The bytes of the headers of all parts of a form together, for the same reason: browsers write some fifty for each field."""
-READ_HERE = 64 * 1024
-"""The bytes of the largest form that is decoded in the loop; larger ones are in a thread."""
-CHECKED = "campus.checked_form"
-"""In a request's scope the token of its form, once it was checked."""
+READ_HERE = 64 * 1024  # The bytes of the largest form that is decoded in the loop; larger ones are in a thread.
+CHECKED = "campus.checked_form"  # In a request's scope the token of its form, once it was checked.
 NONCE_LENGTH = 24
 
 
@@ -93,7 +90,6 @@ class Cookies:
 
 
 def new_secret() -> str:
-    """A random secret for the form cookie: 192 bits."""
     return secrets.token_urlsafe(24)
 
 
@@ -177,8 +173,6 @@ async def checked_form(request: Request, cookies: Cookies) -> Mapping[str, str]:
 
 
 class FilesParser(MultiPartParser):
-    """Reads the parts of a form. MultiPartException if their headers are too long."""
-
     _left = PART_HEADERS
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:

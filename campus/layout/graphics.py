@@ -99,7 +99,6 @@ def chart(
 
 
 def _legend(names: Iterable[str]) -> list[tuple[float, float]]:
-    """Where each name of a legend begins, in as many rows as they need."""
     x, y = LEFT, 0.0
     places = []
     for name in names:

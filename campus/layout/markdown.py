@@ -10,8 +10,7 @@ OMITTED = frozenset({"script", "style", "svg", "form", "button", "nav", "templat
 VOID = frozenset({"br", "hr", "img", "input", "meta", "link", "wbr"})
 MARKDOWN_ONLY = "data-markdown"
 """The attribute of what is hidden in HTML and stands in the Markdown form, such as the arguments, which a form shows in HTML."""
-CARDS = "cards"
-"""The class of lists whose items are blocks with headings: they get no marks."""
+CARDS = "cards"  # The class of lists whose items are blocks with headings: they get no marks.
 SPECIAL = str.maketrans({each: f"\\{each}" for each in r"\`*_[]<>|"})
 FORMS = re.compile(r"<form\b.*?</form>", re.DOTALL)
 """Left out before anything is read: a field may hold a long text that the visitor typed."""
@@ -29,8 +28,6 @@ def markdown_of(html: str) -> str:
 
 
 class _Converter(HTMLParser):
-    """Collects Markdown while it reads HTML. `parts` is the text so far."""
-
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []

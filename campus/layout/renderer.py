@@ -52,16 +52,12 @@ StoredKey = tuple[str, str, Form, bool]
 class Link(NamedTuple):
     href: str
     label: str
-    signed_in: str = ""
-    """The label for a visitor who is signed in, if it is another."""
-    place: int = 0
-    """Where it stands among the others: 0 are the pages of buildings, in their order."""
+    signed_in: str = ""  # The label for a visitor who is signed in, if it is another.
+    place: int = 0  # Where it stands among the others: 0 are the pages of buildings, in their order.
 
 
 @dataclass
 class Rendering:
-    """One page while it is rendered: the request, and the secret of its forms once one was rendered."""
-
     request: Request | None
     cookies: Cookies
     secret: str | None = None
@@ -88,26 +84,26 @@ class Layout:
     url: str
     sent: SentForms
     navigation: Sequence[Link] = ()
-    title: str = ""
-    """The heading of the start page."""
+    title: str = ""  # The heading of the start page.
     tagline: str = ""
     """What the service is, in a sentence: below that heading, and the description of each page that has none of its own."""
     logo: Path | None = None
-    contact: str | None = None
-    """Where people write to the operator."""
+    contact: str | None = None  # Where people write to the operator.
     product_titles: Mapping[str, str] = field(default_factory=dict)
     """What people read for each key for sale; "" for its name in words."""
     assets: Mapping[str, Asset] = field(default_factory=read_assets)
-    links: str = ""
-    """The Link header of every page: where machines find the documents."""
+    links: str = ""  # The Link header of every page: where machines find the documents.
+    places: Mapping[str, str] = field(default_factory=dict)
     operator: bool = False
-    """True for the pages of the operator's listener."""
-    tool_page: Callable[[str], str | None] = lambda path: None
-    """The page of the tool that is served at a path; None if none is."""
+    tool_page: Callable[[str], str | None] = lambda path: None  # The page of the tool that is served at a path; None if none is.
 
-    def lead(self, links: str, navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
-        """Show these links from now on: when the service starts, and when a building is opened late."""
+    def place(self, name: str, **values: str) -> str:
+        """Where a feature has something that pages lead to; "" if none has it. See HttpPart.places."""
+        return self.places.get(name, "").format(**values)
+
+    def lead(self, links: str, places: Mapping[str, str], navigation: Sequence[Link], tool_page: Callable[[str], str | None]) -> None:
         self.links = links
+        self.places = places
         self.navigation = navigation
         self.tool_page = tool_page
 
@@ -134,6 +130,7 @@ class Layout:
             form_field=FIELD,
             intervals=intervals,
             form_token=lambda: _current.get().form_token(),
+            place=self.place,
             slots=slots,
             sparkline=sparkline,
             here=_path,
@@ -171,7 +168,6 @@ class Layout:
 
 
 def problem_headers(page: bytes, form: Form) -> list[tuple[bytes, bytes]]:
-    """The headers of a problem's page that the problem itself does not have."""
     return [
         (b"content-type", SENT_AS[form].encode()),
         (b"content-length", b"%d" % len(page)),
@@ -188,7 +184,6 @@ class Pages:
         self._stored: LatestEntries[StoredKey, tuple[Mapping[str, Any], Any, Sequence[Link]]] = LatestEntries(STORED_PAGES)
 
     def findings(self) -> list[str]:
-        """A sentence for each of the building's templates that Jinja cannot read."""
         found = []
         for name in self._environment.list_templates(filter_func=lambda name: not name.startswith("campus/")):
             try:
@@ -208,7 +203,6 @@ class Pages:
         headers: Mapping[str, str] | None = None,
         **variables: Any,
     ) -> Response:
-        """The response for the Accept header of the request; see Site.page."""
         offered: tuple[Form, ...] = ("html", "markdown") if data is None else ("json", "html", "markdown")
         form = form_for(request, offered)
         cookies = self.layout.cookies_of(request)
@@ -229,11 +223,9 @@ class Pages:
         return response if is_private or status != 200 else unless_known(response, request)
 
     def rendered(self, template: str, request: Request, /, **variables: Any) -> str:
-        """A template as HTML, without a form."""
         return self._run(template, Rendering(request, self.layout.cookies), variables)
 
     def part(self, template: str, /, **variables: Any) -> Markup:
-        """A template as a part of another page; see Site.part."""
         key: StoredKey = (template, "", "html", False)
         if (stored := self._find(key, variables)) is not None:
             assert isinstance(stored, Markup)
@@ -329,7 +321,6 @@ def _visible(value: object) -> object:
 
 
 def first_sentence(text: str) -> str:
-    """What a text begins with, as a sentence: Such as this."""
     text = text.partition(". ")[0].rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."
 

@@ -1,6 +1,4 @@
-"""Every table of campus's own: jobs, keys and what belongs to them, payments, tasks."""
-
-import secrets
+"""Every table of the core: jobs, keys and what belongs to them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -23,7 +21,7 @@ POSTGRES_GUARD = """
 
 
 def upgrade() -> None:
-    """Make the tables: the core's, then those of each feature; key_events and ledger refuse every change but a new row."""
+    """Make the tables; key_events refuses every change but a new row."""
     _make_jobs()
     _make_secrets()
     _make_keys()
@@ -31,9 +29,6 @@ def upgrade() -> None:
     _make_sessions()
     _make_sent_forms()
     _make_key_sales()
-    _make_payments()
-    _make_ledger()
-    _make_tasks()
 
 
 def _make_jobs() -> None:
@@ -99,7 +94,6 @@ def _make_key_events() -> None:
 
 
 def _make_sessions() -> None:
-    """Sessions of browsers that signed in with a key."""
     op.create_table(
         "sessions",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -114,7 +108,6 @@ def _make_sessions() -> None:
 
 
 def _make_sent_forms() -> None:
-    """The forms that were answered, for all processes together."""
     op.create_table(
         "sent_forms",
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -143,104 +136,6 @@ def _make_key_sales() -> None:
         sa.PrimaryKeyConstraint("payment", name=op.f("pk_key_sales")),
     )
     op.create_index(op.f("ix_key_sales_key_id"), "key_sales", ["key_id"])
-
-
-def _make_payments() -> None:
-    """Payments, and the secret that seals signed ones until they are charged."""
-    op.create_table(
-        "payments",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("network", sa.String(), nullable=False),
-        sa.Column("asset", sa.String(), nullable=False),
-        sa.Column("payer", sa.String(), nullable=False),
-        sa.Column("nonce", sa.String(), nullable=False),
-        sa.Column("amount", sa.BigInteger(), nullable=False),
-        sa.Column("pay_to", sa.String(), nullable=False),
-        sa.Column("valid_before", sa.BigInteger(), nullable=False),
-        sa.Column("payment", sa.LargeBinary(), nullable=False),
-        sa.Column("resource", sa.LargeBinary(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("frame", sa.String(), nullable=False),
-        sa.Column("state", sa.String(), nullable=False),
-        sa.Column("holder", sa.String(), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("reserved_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("settled_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("transaction", sa.String(), nullable=True),
-        sa.Column("answer", sa.LargeBinary(), nullable=True),
-        sa.Column("answer_until", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("sealed", sa.Boolean(), nullable=False),
-        sa.Column("purchase", sa.LargeBinary(), nullable=True),
-        sa.Column("reason", sa.String(), nullable=False),
-        sa.Column("client", sa.String(), nullable=True),
-        sa.Column("block", sa.BigInteger(), nullable=True),
-        sa.Column("unproven_since", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("overdue_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("signed", sa.LargeBinary(), nullable=True),
-        sa.Column("submissions", sa.Integer(), nullable=False, server_default="0"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_payments")),
-        sa.UniqueConstraint("network", "asset", "payer", "nonce", name=op.f("uq_payments_authorization")),
-        sa.UniqueConstraint("purchase", "payer", name=op.f("uq_payments_purchase_payer")),
-    )
-    for name in ("answer_until", "overdue_at", "state", "transaction", "unproven_since"):
-        op.create_index(op.f(f"ix_payments_{name}"), "payments", [name])
-    _store_secret("payments")
-
-
-def _make_ledger() -> None:
-    op.create_table(
-        "ledger",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("event", sa.String(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("frame", sa.String(), nullable=False),
-        sa.Column("quantity", sa.Integer(), nullable=False),
-        sa.Column("payment_id", sa.String(), nullable=True),
-        sa.Column("network", sa.String(), nullable=True),
-        sa.Column("asset", sa.String(), nullable=True),
-        sa.Column("payer", sa.String(), nullable=True),
-        sa.Column("amount", sa.BigInteger(), nullable=True),
-        sa.Column("transaction", sa.String(), nullable=True),
-        sa.Column("detail", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
-    )
-    op.create_index(op.f("ix_ledger_at"), "ledger", ["at"])
-    op.create_index(op.f("ix_ledger_payment_id"), "ledger", ["payment_id"])
-    _refuse_changes("ledger", "the ledger only grows")
-
-
-def _make_tasks() -> None:
-    """Calls that go on after their request, for all processes together."""
-    op.create_table(
-        "tasks",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.Column("started_by", sa.String(), nullable=False),
-        sa.Column("purchase", sa.LargeBinary(), nullable=True),
-        sa.Column("payment", sa.String(), nullable=True),
-        sa.Column("status", sa.String(), nullable=False),
-        sa.Column("holder", sa.String(), nullable=False),
-        sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("result", sa.LargeBinary(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
-        sa.UniqueConstraint("purchase", name=op.f("uq_tasks_purchase")),
-    )
-    op.create_index(op.f("ix_tasks_started_by"), "tasks", ["started_by"])
-    op.create_index(op.f("ix_tasks_kept_until"), "tasks", ["kept_until"])
-
-
-def _store_secret(name: str) -> None:
-    made = sa.table("secrets", sa.column("name", sa.String()), sa.column("value", sa.LargeBinary()))
-    op.bulk_insert(made, [{"name": name, "value": secrets.token_bytes(32)}])
 
 
 def _refuse_changes(table: str, sentence: str) -> None:

@@ -20,14 +20,12 @@ LIBRARIES = ("asyncio", "httpx", "httpx2", "httpcore", "mcp", "fastmcp", "alembi
 LIBRARY_LEVELS = dict.fromkeys(LIBRARIES, logging.WARNING) | {"stamina": logging.ERROR}
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-"""RFC 3339, in UTC and whole seconds."""
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339, in UTC and whole seconds.
 REPEATED_SECONDS = 60.0
 MOST_OF_A_KIND = 20
 MOST_TRACEBACKS = 2
 MOST_OF_A_COMMAND = 100
-OF_COMMANDS = "campus.commands"
-"""The logger of what the commands of buildings write to stderr, a line each."""
+OF_COMMANDS = "campus.commands"  # The logger of what the commands of buildings write to stderr, a line each.
 Causes = dict[tuple[object, ...], tuple[float, int]]
 """When each of the latest was first logged in its minute, the oldest first, and how often it was to be logged since."""
 MOST_REMEMBERED = 1_000
@@ -52,7 +50,6 @@ class OneLine(logging.Formatter):
         return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole entry with its traceback, every URL in it cut after its host."""
         return redacted(super().format(record))
 
 
@@ -63,7 +60,6 @@ class OneObject(OneLine):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The event as JSON, every URL in it cut after its host."""
         event = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -137,7 +133,6 @@ def _place_of(cause: tuple[object, ...], causes: Causes, most: int, record: logg
 
 
 def _raised_at(error: BaseException) -> str:
-    """The kind of the first error of a chain, and the line that raised it."""
     while error.__cause__:
         error = error.__cause__
     at = error.__traceback__

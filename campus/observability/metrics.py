@@ -16,8 +16,7 @@ import anyio
 import anyio.to_thread
 
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-LAG_INTERVAL = 0.02
-"""Fifty wake-ups a second take less than a thousandth of a CPU, and no stall of more than 20 ms is missed."""
+LAG_INTERVAL = 0.02  # Fifty wake-ups a second take less than a thousandth of a CPU, and no stall of more than 20 ms is missed.
 DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 90.0)
 """Up to the 90 seconds that a paid call may take."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -43,7 +42,6 @@ class Histogram:
         return sum(self._counts)
 
     def take(self, other: "Histogram") -> None:
-        """Count the values of another with the same bounds too."""
         self._counts = [own + its for own, its in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum
 
@@ -54,7 +52,6 @@ class Histogram:
         return next(reached) if total else None
 
     def add_to(self, family: Any, labels: Sequence[str] = ()) -> None:
-        """Add it to a family of the Prometheus library."""
         bounds = [*(str(bound) for bound in self._bounds), "+Inf"]
         family.add_metric(labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum)
 
@@ -102,7 +99,6 @@ class RequestMetrics:
         self._refused: Counter[tuple[str]] = Counter()
 
     def add(self, route: str | None, method: str, status: int, seconds: float) -> None:
-        """Count a request; `route` is None if none answered it."""
         durations = self._durations.get((route, method, status))
         if durations is None:
             key = (route, method if method in METHODS else OTHER_METHOD, status)
@@ -152,7 +148,6 @@ class CallMetrics:
         self._earned[building, tool] += amount
 
     def refused(self, limit: str) -> None:
-        """Count a call that was refused because of a limit of [limits], or of its product's quota."""
         self._refused[(limit,)] += 1
 
     def collect(self) -> Iterator[Any]:

@@ -16,8 +16,7 @@ from campus.shares import LatestEntries
 from twins import DirectTool
 
 HELD_SECONDS = 0.1
-NAMED_AGAIN_AFTER = 60.0
-"""Seconds."""
+NAMED_AGAIN_AFTER = 60.0  # Seconds.
 MOST_TOOLS = 1_000
 RUNS = frozenset(run.__code__.co_qualname for run in (DirectTool.run, FunctionTool.run))
 """What calls the function of a tool, by name: tools that count coverage replace the code of functions."""

@@ -20,18 +20,15 @@ import httpx
 from campus.outbound.public_hosts import AT_ONCE, PORTS, GuardedNetwork, Resolve, Resolver, Target, UrlRules, system_resolver
 
 EXCHANGE_SECONDS = 10.0
-MOST_KEPT = 128
-"""Connections that wait for their next request."""
+MOST_KEPT = 128  # Connections that wait for their next request.
 KEPT_SECONDS = 2.0
 """How long a kept connection waits for its next request. Common servers close theirs after 5 s: one that is used then would fail."""
 READ_BYTES = 4096
 LEFT_OUT = frozenset({b"content-encoding", b"content-length", b"location", b"set-cookie", b"transfer-encoding"})
 """Headers that would make the client follow, remember, or unpack what a stranger sent."""
-MOST_BYTES = 8 * 1024 * 1024
-"""Of an answer of a facilitator or a chain's node; the logs of 10,000 payments are as long."""
+MOST_BYTES = 8 * 1024 * 1024  # Of an answer of a facilitator or a chain's node; the logs of 10,000 payments are as long.
 FEED_CONNECT_SECONDS, FEED_READ_SECONDS = 10.0, 30.0
-SENT = {"user-agent": "campus", "accept-encoding": "identity"}
-"""Headers of every request of the guarded client."""
+SENT = {"user-agent": "campus", "accept-encoding": "identity"}  # Headers of every request of the guarded client.
 Headers = Sequence[tuple[bytes, bytes]]
 
 
@@ -43,7 +40,6 @@ class KeptConnections:
         self._count = 0
 
     async def take(self, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection | None:
-        """The one that was used last and is still open, if there is one."""
         kept = self._idle.get((origin.scheme, origin.host, origin.port), [])
         while kept:
             connection = kept.pop()
@@ -54,7 +50,6 @@ class KeptConnections:
         return None
 
     async def put(self, origin: httpcore.Origin, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep a connection if it is idle and there is room; close it otherwise."""
         if connection.is_idle() and self._count < MOST_KEPT:
             self._idle.setdefault((origin.scheme, origin.host, origin.port), []).append(connection)
             self._count += 1

@@ -32,12 +32,9 @@ RESERVED = frozenset({
     *("alt", "arpa", "example", "internal", "invalid", "local", "localhost", "onion", "test"),  # by RFC and ICANN
     *("corp", "domain", "home", "host", "intranet", "lan", "localdomain", "mail", "private", "workgroup"),  # in use inside
 })  # fmt: skip
-CONNECT_SECONDS = 3.0
-"""Seconds for each address, so that one that does not answer leaves time for the next."""
-TRIED = 3
-"""How many addresses of a host are tried."""
-Resolve = Callable[[str, int], Sequence[str]]
-"""From host and port to addresses; it blocks, and raises OSError if there are none."""
+CONNECT_SECONDS = 3.0  # Seconds for each address, so that one that does not answer leaves time for the next.
+TRIED = 3  # How many addresses of a host are tried.
+Resolve = Callable[[str, int], Sequence[str]]  # From host and port to addresses; it blocks, and raises OSError if there are none.
 LOOKUP_SECONDS = 5.0
 AT_ONCE = 16
 ABANDONED = 4
@@ -77,7 +74,6 @@ class Target(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Host and port as the header Host has them."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == PORTS[self.scheme] else f"{name}:{self.port}"
 
@@ -109,7 +105,6 @@ class UrlRules:
         return _read_alike(url, parts, host)
 
     def _check_public(self, parts: SplitResult, host: str) -> None:
-        """The rules from which allowed hosts are exempt."""
         if parts.scheme != "https":
             raise TargetRefused("scheme", "The URL begins with http://; only https:// is taken.")
         if (port := _port(parts)) is not None and port not in OPEN_PORTS:
@@ -196,7 +191,6 @@ class Resolver:
 
 
 def special_network(address: str) -> str | None:
-    """The kind of special network that an address is in; None for a public address."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -274,7 +268,6 @@ class Connection(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore.AsyncNetworkStream:
-        """The stream over TLS; it is closed if the handshake fails."""
         try:
             return await self.stream.start_tls(ssl_context, server_hostname, timeout)
         except BaseException:

@@ -17,16 +17,13 @@ from twins import Problem
 
 ALL = "all"
 REALM = 'Bearer realm="campus"'
-USELESS = frozenset(("unknown", "expired", "revoked"))
-"""States of a credential that the answer names even if the tool is free."""
+USELESS = frozenset(("unknown", "expired", "revoked"))  # States of a credential that the answer names even if the tool is free.
 NO_HEADERS = "If you cannot set headers, ask your user to add the key to this server's configuration."
 """For an agent over MCP: its host sends the headers, and only its user changes the host's configuration."""
 UNREADABLE = Credential("absent")
 """The credential of a request whose Authorization header is not of the scheme Bearer, such as a key alone."""
-EMPTY = Credential("unknown")
-"""The credential of a request whose Authorization header ends after Bearer."""
-CACHED_CALLERS = 4_096
-"""Callers that are kept: most calls follow another of the same caller."""
+EMPTY = Credential("unknown")  # The credential of a request whose Authorization header ends after Bearer.
+CACHED_CALLERS = 4_096  # Callers that are kept: most calls follow another of the same caller.
 
 
 class Paywall:
@@ -57,7 +54,7 @@ class Paywall:
         """As `admit`, with a credential that is known."""
         context = context_of(scope)
         context.credential = credential
-        way: Way = "connected" if context.is_connected else frame
+        way: Way = "delegate" if context.is_delegated else frame
         context.caller = caller = self._judge(offer, credential, frame=frame, way=way, address=(scope.get("client") or ("",))[0])
         return caller
 
@@ -121,7 +118,6 @@ class Paywall:
         )
 
     def ways_in(self, offer: Offer, way: Way) -> tuple[str, list[dict[str, Any]]]:
-        """The ways to unlock the tool, in words and as data. They are the same for all who come one way, and so made once for each."""
         found = self._ways_cache.get((offer.building, offer.tool, way))
         if found is None:
             others = self.other_ways(offer, way)
@@ -130,16 +126,15 @@ class Paywall:
         return found
 
     def other_ways(self, offer: Offer, way: Way) -> list[Unlock]:
-        """How the tool is opened without a key."""
         return [found for unlocks in self.unlocks if (found := unlocks(offer, way)) is not None]
 
     def _ways(self, offer: Offer, way: Way, others: Sequence[Unlock]) -> str:
         ways = [one for one in (self._by_key(offer, way), *(other.sentence for other in others)) if one]
         if not ways:
-            elsewhere = way == "connected" and self.unlocks
+            elsewhere = way == "delegate" and self.unlocks
             sold_at = "at this server's address without /connect" if elsewhere else "and payments are not available here; ask the operator"
             ways = [f"It is sold per call only, {sold_at}."]
-        ways += [offer.access.advice] if offer.access.advice and way != "connected" else []
+        ways += [offer.access.advice] if offer.access.advice and way != "delegate" else []
         return " ".join([*ways, self._guide] if way == "mcp" and self._guide else ways)
 
     def _by_key(self, offer: Offer, way: Way) -> str:
@@ -148,32 +143,28 @@ class Paywall:
         keys = list(map(str, self.opening(offer)))
         if not keys:
             return f"No key of scope {offer.scope} is sold at the moment; ask the operator."
-        if way == "connected":
+        if way == "delegate":
             return f"Ask your user to connect again with a key of scope {offer.scope} or {ALL}: {'; '.join(keys)}."
         header = f"Send a key of scope {offer.scope} or {ALL} in the header 'Authorization: Bearer KEY'."
         asked = f" {NO_HEADERS}" if way == "mcp" else ""
         return f"{header}{asked} Keys that unlock it: {'; '.join(keys)}."
 
     def opening(self, offer: Offer) -> list[ProductEntry]:
-        """The products whose key opens the tool."""
         if offer.access.key == "never":
             return []
         return [one for one in self._products if one.scope in (offer.scope, ALL)]
 
 
 def caller_with(key: Key | None, frame: Frame, address: str, key_ignored: str | None, client: str | None = None) -> Caller:
-    """The caller with a valid key, or without one."""
     return Caller(key, None, frame, address, key_ignored=key_ignored, client=client)
 
 
 def bearer(scope: Scope) -> str | None:
-    """The Bearer token of the request's Authorization header, or None."""
     sent = authorization(scope)
     return None if sent is None else bearer_token(sent)
 
 
 def authorization(scope: Scope) -> bytes | None:
-    """The request's first Authorization header, or None."""
     for name, value in scope.get("headers", ()):
         if name == b"authorization":
             found: bytes = value
@@ -182,6 +173,5 @@ def authorization(scope: Scope) -> bytes | None:
 
 
 def bearer_token(sent: bytes) -> str | None:
-    """The token of an Authorization header of the scheme Bearer; None for another scheme."""
     kind, _, token = sent.partition(b" ")
     return token.strip().decode("latin-1") if kind.lower() == b"bearer" else None

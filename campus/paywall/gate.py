@@ -19,8 +19,7 @@ from campus.site import Site
 from campus.steps import Admitted, Arrived, Dropped, DroppedCall, Ended, GatedCall, Opening, Opens, Refused, ResultT, Step, Unknown, asked
 from twins import ClientDisconnectedError, Problem, ServerAnswers, is_crash
 
-MOST_FOUND = 1_000
-"""Offers that are kept of tools which only some callers of a building are shown; the oldest go first."""
+MOST_FOUND = 1_000  # Offers that are kept of tools which only some callers of a building are shown; the oldest go first.
 log = logging.getLogger(__name__)
 
 

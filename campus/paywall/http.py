@@ -12,14 +12,11 @@ from twins import Gate as HttpGate
 
 
 class GatedHttpCall:
-    """One call over HTTP, for the gate."""
-
     frame: Frame = "http"
 
     __slots__ = ("_call", "route", "scope", "tool")
 
     def __init__(self, call: Call) -> None:
-        """See GatedCall for the attributes and for what follows."""
         self._call = call
         self.scope = call.scope
         self.tool = call.operation.name
@@ -60,7 +57,6 @@ class GatedHttpCall:
 
 
 def http_gate(gate: Gate, as_task: Callable[[GatedHttpCall], Awaitable[Answer | None]] | None = None) -> HttpGate:
-    """The gate as the package twins asks it. `as_task` answers the calls that run as tasks."""
     if as_task is None:
         return lambda call: gate.passed(GatedHttpCall(call))
 

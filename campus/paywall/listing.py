@@ -24,13 +24,11 @@ PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "extensions": {"type": "object"},
 }
 """The members of a problem, then those of x402's terms, which a 402 has too."""
-DECLARATIONS = frozenset((META, "twins"))
-"""The members of a tool's meta in which its author declares access and route."""
+DECLARATIONS = frozenset((META, "twins"))  # The members of a tool's meta in which its author declares access and route.
 REFUSAL = {"required": ["code", "status", "detail"]}
 STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 """The keywords of a schema that a result must satisfy and a problem need not."""
-DESCRIBE_OBJECTS = frozenset(("type", "properties", "$ref"))
-"""By these FastMCP takes a result for an object."""
+DESCRIBE_OBJECTS = frozenset(("type", "properties", "$ref"))  # By these FastMCP takes a result for an object.
 MEMBERS = ("properties", "patternProperties")
 
 

@@ -46,14 +46,11 @@ MCP_GATE = "campus.mcp_gate"
 
 
 class GatedMcpCall:
-    """One call over MCP, for the gate. `checker` is that of its tool, `server` the name of its building."""
-
     frame: Frame = "mcp"
 
     __slots__ = ("_call", "_checker", "route", "scope", "tool")
 
     def __init__(self, call: McpCall, checker: ArgumentChecker, server: str) -> None:
-        """See GatedCall for the attributes and for what follows."""
         self._call = call
         self._checker = checker
         self.scope = call.scope
@@ -97,23 +94,16 @@ class GatedMcpCall:
         return kept_alive(self.scope)
 
     def answered(self, answer: Answered, made: McpResult | None) -> McpResult:
-        """The tool's own result, or the stored one."""
         result = made or result_of(answer.body, self._call.operation)
         context_of(self.scope).added = answer.meta
         return with_meta(result, answer.meta)
 
 
 class ServedTools(Protocol):
-    """A building's tools, as the catalog has them."""
-
     @property
-    def server(self) -> FastMCP[Any]:
-        """The author's server."""
-        ...
+    def server(self) -> FastMCP[Any]: ...
 
-    def listed(self, tools: Iterable[Tool]) -> list[Tool]:
-        """The tools as a caller is shown them, of those that the server lists for him."""
-        ...
+    def listed(self, tools: Iterable[Tool]) -> list[Tool]: ...
 
     def found(self, tool: Tool) -> tuple[Operation, Offer] | None:
         """The operation and the offer of a tool that only some callers are shown."""
@@ -185,8 +175,6 @@ class McpPaywall:
         return ArgumentChecker(self.server, operation)
 
     def within(self, app: ASGIApp) -> ASGIApp:
-        """The server's own app, whose gate finds this one."""
-
         def asked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             scope[MCP_GATE] = self
             return app(scope, receive, send)
@@ -217,7 +205,6 @@ async def checked(
 
 
 def current_scope() -> Scope:
-    """The scope of the HTTP request that carries this message; an empty one if there is none."""
     try:
         return get_http_request().scope
     except RuntimeError:

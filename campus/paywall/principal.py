@@ -13,8 +13,7 @@ from campus.caller import Credential, Key
 from campus.errors import StorageUnavailable
 from campus.paywall.admission import ALL, CACHED_CALLERS, Paywall
 
-USER = "user"
-"""Where Starlette and FastMCP keep who sent a request, in its scope."""
+USER = "user"  # Where Starlette and FastMCP keep who sent a request, in its scope.
 
 
 @lru_cache(maxsize=CACHED_CALLERS)
@@ -43,13 +42,11 @@ def enter(credential: Credential | None, scope: Scope, scopes: tuple[str, ...]) 
 
 
 def leave(entered: Token[AuthenticatedUser | None] | None) -> None:
-    """End what `enter` began."""
     if entered is not None:
         auth_context_var.reset(entered)
 
 
 def user_of(credential: Credential | None, scopes: tuple[str, ...]) -> AuthenticatedUser | None:
-    """The principal that a credential stands for, where tools need `scopes`; None if it is not valid here."""
     if credential is None or credential.state != "valid" or (key := credential.key) is None:
         return None
     return principal_of(key, credential.client, scopes) if key.scope in scopes or key.scope == ALL else None

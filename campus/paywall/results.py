@@ -20,7 +20,6 @@ def body_of(result: ToolResult, operation: Operation) -> bytes | None:
 
 
 def result_of(stored: bytes, operation: Operation) -> ToolResult:
-    """A stored answer as the tool's result, with its content blocks restored."""
     body = from_json(stored)
     if operation.tool.output_schema is None and body.keys() == {"content"}:
         return ToolResult(content=CONTENT.validate_python(body["content"]))
@@ -33,7 +32,6 @@ def result_of(stored: bytes, operation: Operation) -> ToolResult:
 
 
 def refusal(problem: Problem, scope: Scope) -> ToolResult:
-    """A problem as the tool's result: one sentence, and the same object that HTTP answers."""
     context_of(scope).status = problem.status
     body = problem.body(types=EXPLAINED_AT, request_id=scope.get("request_id"))
     content = [mcp_types.TextContent(type="text", text=problem.detail)]

@@ -58,7 +58,6 @@ class ServerGate(Middleware):
     async def on_list_tools(
         self, context: MiddlewareContext[mcp_types.ListToolsRequest], call_next: CallNext[mcp_types.ListToolsRequest, Sequence[Tool]]
     ) -> Sequence[Tool]:
-        """Every tool as callers see it."""
         gate, tools = self._asked(context), await call_next(context)
         around = context.fastmcp_context
         request = around.request_context if around else None
@@ -68,7 +67,6 @@ class ServerGate(Middleware):
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """The gate's result for the call."""
         gate = self._asked(context)
         scope = current_scope()
         if gate is None or context_of(scope).caller is not None:  # a call inside an admitted one: its failures belong to the outer call
@@ -133,7 +131,6 @@ class ServerGate(Middleware):
         return result.model_copy(update={"server_info": identity(gate, result.server_info)})
 
     async def on_discover(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """The same for clients without a handshake."""
         gate, result = self._asked(context), await call_next(context)
         if gate is None or not isinstance(result, mcp_types.DiscoverResult):
             return result
@@ -165,22 +162,18 @@ class ServerGate(Middleware):
         return found if gate is None else [one for one in found if self._is_open(gate, "resources", str(one.uri))]
 
     async def on_list_resource_templates(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Sequence[Any]]) -> Sequence[Any]:
-        """The templates, if resources are exposed."""
         gate, found = self._asked(context), await call_next(context)
         return found if gate is None or "resources" in gate.exposed else []
 
     async def on_list_prompts(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Sequence[Any]]) -> Sequence[Any]:
-        """The prompts, if they are exposed."""
         gate, found = self._asked(context), await call_next(context)
         return found if gate is None or "prompts" in gate.exposed else []
 
     async def on_read_resource(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """The resource, if it is exposed, or if an admitted tool reads it."""
         uri = str(context.message.uri)
         return await self._read(context, call_next, "resources", uri, f"Error reading resource {uri!r}")
 
     async def on_get_prompt(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """The prompt, as a resource."""
         name = context.message.name
         return await self._read(context, call_next, "prompts", name, f"Error rendering prompt {name!r}")
 
@@ -201,7 +194,6 @@ class ServerGate(Middleware):
 
 
 def identity(gate: McpPaywall, info: mcp_types.Implementation) -> mcp_types.Implementation:
-    """The server's own identity, completed by that of the service."""
     website, icons = info.website_url or gate.website, info.icons or list(gate.icons) or None
     return info.model_copy(update={"title": gate.title or info.title, "website_url": website, "icons": icons})
 
@@ -228,11 +220,9 @@ class StatesOfCampus:
         return (gate and gate.states) or self._own
 
     def seal(self, payload: bytes) -> str:
-        """See RequestStateCodec of mcp."""
         return self._codec().seal(payload)
 
     def unseal(self, token: str) -> bytes:
-        """See RequestStateCodec of mcp."""
         return self._codec().unseal(token)
 
 

@@ -25,8 +25,7 @@ from campus.storage.migrations import VERSION_TABLE, History, history_of, is_tab
 from campus.storage.tables import Json, Moment, Span, UtcDateTime
 
 USABLE_FROM = "usable_from"
-UPGRADE_LOCK = Lock()
-"""One upgrade at a time, because the steps use `alembic.op`, which is global to the process."""
+UPGRADE_LOCK = Lock()  # One upgrade at a time, because the steps use `alembic.op`, which is global to the process.
 
 STEP = '''"""{sentence}"""
 
@@ -77,7 +76,6 @@ def _note_who_can_use_it(connection: Connection, history: History) -> None:
 
 
 async def drift(storage: Storage, tables: type[SQLModel], name: str) -> Sequence[str]:
-    """The differences between a migrated database and the tables in code; empty when there are none, or none are due."""
     async with storage.read() as session:
         found = await (await session.connection()).run_sync(_compare, tables.metadata, name, history_of(tables, name))
         return [str(difference) for difference in found]

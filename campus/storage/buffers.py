@@ -42,7 +42,6 @@ class Buffer(Generic[KeyT, ValueT]):
         self._begun: dict[KeyT, ValueT] = {}
 
     def put(self, key: KeyT, value: ValueT) -> None:
-        """Note an entry, if there is room."""
         if len(self.waiting) + len(self._begun) < self._most:
             self.waiting[key] = value
         else:

@@ -5,7 +5,7 @@ A group commit writes all waiting items in one transaction, so that a hundred ca
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -27,8 +27,7 @@ R = TypeVar("R")
 Apply = Callable[[Connection, Sequence[T]], Sequence[R | Exception]]
 ByRow = Callable[[Connection, Sequence[T]], Sequence[R | None]]
 
-TURN_SECONDS = 10.0
-"""How long a write waits for those before it in the same process."""
+TURN_SECONDS = 10.0  # How long a write waits for those before it in the same process.
 LARGEST_GROUP = 1_000
 """Items per transaction; more wait for the next one, so that a write() in between waits for milliseconds only."""
 
@@ -66,7 +65,7 @@ class Storage(Protocol):
         """
 
 
-async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> None:
+async def try_write(storage: Storage, tables: Iterable[type[SQLModel]] = ()) -> None:
     """Rewrite one row unchanged, name each column of the tables, and commit. Raises StorageUnavailable if calls would fail.
 
     Unlike others, this commit is cancelled with its caller: one may wait for a standby that is missing.
@@ -74,8 +73,8 @@ async def try_write(storage: Storage, tables: type[SQLModel] | None = None) -> N
     async with storage.write() as session:
         connection = await session.connection()
         await connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
-        if tables:
-            await connection.execute(select(*(exists(select(*each.c).where(false())) for each in tables.metadata.sorted_tables)))
+        if each := [table for base in tables for table in base.metadata.sorted_tables]:
+            await connection.execute(select(*(exists(select(*table.c).where(false())) for table in each)))
         await session.commit()
 
 
@@ -163,7 +162,6 @@ class Database:
             return await self._connections.transact(work, by_row=by_row)
 
     def reading(self) -> int:
-        """How many of the connections that read are in use."""
         pool: Any = self._connections.readers.pool  # a QueuePool: the others have no number
         return int(pool.checkedout())
 
@@ -219,7 +217,6 @@ class Group(Generic[T, R]):
         self._futures = [future for _, future in rest]
 
     def add(self, item: T, future: asyncio.Future[R | Exception]) -> None:
-        """Add an item, whose result the future will hold. A future per item costs half as much as one event for all."""
         self.items.append(item)
         self._futures.append(future)
 
@@ -230,7 +227,6 @@ class Group(Generic[T, R]):
                 future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Hand the error to every awaiter: no item is on disk."""
         self.settle([error] * len(self.items))
 
 

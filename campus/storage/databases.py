@@ -128,19 +128,16 @@ class Databases:
             )
 
     async def is_empty(self, name: str) -> bool:
-        """Whether a database has no tables; changes nothing."""
         if name not in self._versions:
             await self._ask(name)
         return self._versions[name] is None
 
     def describe(self, name: str) -> str:
-        """What to call the tables of this name in a sentence: a database, or a feature's part of one."""
         database, feature = place_of(name)
         whole = self._backend.describe(database)
         return f"the part {feature} of {whole}" if feature else whole
 
     def place_of(self, name: str) -> str:
-        """Where the database of this name is, for a log: its file, or its database, server and schema."""
         return self._backend.place_of(name)
 
     async def findings(self) -> Sequence[str]:
@@ -221,7 +218,6 @@ class Databases:
             log.info("steps wait for `campus migrate --contract`", extra={"building": name, "at_step": due.head, "last_step": history.head})
 
     def _due(self, step: str | None, history: History) -> History:
-        """The steps that a database at this step is to have."""
         return history if self._contracts or step == history.head else history.due(step)
 
     async def _ask(self, *names: str) -> None:

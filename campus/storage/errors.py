@@ -13,8 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from campus.errors import StorageError, StorageFault, StorageUnavailable, one_line
 
-BUSY_SECONDS = 5.0
-"""How long a writer waits for a lock of another process, and a reader for a free connection."""
+BUSY_SECONDS = 5.0  # How long a writer waits for a lock of another process, and a reader for a free connection.
 
 
 class TransactionAborted(StorageUnavailable):

@@ -15,8 +15,7 @@ from campus.errors import StorageError
 
 log = logging.getLogger(__name__)
 
-RENEWALS = 3
-"""How often a lease is renewed before it would end."""
+RENEWALS = 3  # How often a lease is renewed before it would end.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,9 @@ class Lease:
 
     @property
     def renewal(self) -> timedelta:
-        """How long after it was taken or renewed a lease is renewed again."""
         return self.length / RENEWALS
 
     def end(self, now: datetime) -> datetime:
-        """When a lease ends that is taken or renewed now."""
         return now + self.length
 
     async def keep(self, renew: Callable[[], Awaitable[None]], *, of: str, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
@@ -45,5 +42,4 @@ class Lease:
 
 
 def is_held(lease_end: datetime | None, now: datetime) -> bool:
-    """Whether a process holds the lease, which ends at `lease_end`."""
     return lease_end is not None and now < lease_end

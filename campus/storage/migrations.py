@@ -30,7 +30,6 @@ class Place(NamedTuple):
 
     @property
     def version_table(self) -> str:
-        """The table that notes at which step it is."""
         return f"{VERSION_TABLE}_{self.feature}" if self.feature else VERSION_TABLE
 
 
@@ -60,7 +59,6 @@ class History:
 
     @property
     def head(self) -> str | None:
-        """The newest step; None when there is none yet."""
         return self.steps[-1] if self.steps else None
 
     def contracts(self, step: str) -> bool:
@@ -83,7 +81,6 @@ class History:
 
     @property
     def next(self) -> str:
-        """The number of the step to be written next."""
         return f"{int(self.head or 0) + 1:04d}"
 
 
@@ -125,7 +122,6 @@ async def missing_from(storage: Storage, tables: type[SQLModel]) -> str | None:
 
 
 def how_to_migrate(building: str) -> str:
-    """What to do about tables that differ from those of the database."""
     return (
         f'write the missing migration: campus migration {building} "what changes"; if it says that there is nothing to write, a step was'
         " edited after it ran here: undo that, or restore a backup"

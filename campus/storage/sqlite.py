@@ -23,17 +23,13 @@ from campus.storage.sqlite_connections import MIGRATOR, SqliteConnections, sync_
 from campus.storage.sqlite_files import give_to_owner, readable, versions_of
 
 NOW = partial(datetime.now, UTC)
-LAST_BACKUP = "last-backup"
-"""An empty file beside the databases, of the time of the last backup."""
-BACKUP_AGE = timedelta(days=2)
-"""A nightly backup that is older was missed once."""
+LAST_BACKUP = "last-backup"  # An empty file beside the databases, of the time of the last backup.
+BACKUP_AGE = timedelta(days=2)  # A nightly backup that is older was missed once.
 PROBE_BYTES = 64 * 1024
 WAL_RETRY_SECONDS = 0.01
 
 
 class SqliteBackend:
-    """A directory, which holds a file per building."""
-
     is_single_process = True
     has_several_servers = False
 
@@ -79,7 +75,6 @@ class SqliteBackend:
         return []
 
     async def backup(self, target: str, *, release: str) -> None:
-        """Write every file, all as of one moment, into one file or object while others read and write."""
         await run_sync(self._back_up, target, release)
 
     def _back_up(self, target: str, release: str) -> None:
@@ -158,7 +153,6 @@ def _switch_to_wal(path: Path) -> None:
 
 
 def _refuse_dangling_rows(connection: Connection) -> None:
-    """Check the foreign keys, which were off while the steps ran."""
     if row := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
         raise StorageError(f"a migration would leave rows of {row[0]} that refer to no row of {row[2]}; nothing was changed")
 

@@ -173,10 +173,7 @@ def _prepare(engine: Engine, pragmas: Sequence[str], begin: str | None) -> None:
 
 
 class SyncConnection(sqlite3.Connection):
-    """Rolls back when it is closed."""
-
     def close(self) -> None:
-        """End the transaction, then close."""
         with suppress(sqlite3.Error):  # it was closed before, or the disk fails, which must not keep it open
             self.rollback()
         super().close()

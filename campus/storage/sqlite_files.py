@@ -44,7 +44,6 @@ def versions_of(path: Path) -> Mapping[str, Version]:
 
 
 def versions_at(path: Path, mode: str) -> Mapping[str, Version]:
-    """The same of a file that is there, opened with these words of its URI."""
     found = {}
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB ?", [f"{VERSION_TABLE}*"]).fetchall()
@@ -63,7 +62,6 @@ def give_to_owner(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a directory is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""For tests of buildings: a campus in the test's process. A chain, a facilitator and payers are in campus.testing.payments."""
+"""For tests of buildings: a campus in the test's process. A chain, a facilitator and payers are in campus.features.chain."""
 
 from campus.testing.campus import ORIGIN as ORIGIN
 from campus.testing.campus import Built as Built

@@ -81,7 +81,7 @@ class Reply:
 
 
 class Pays(Protocol):
-    """An object that can pay, such as the Payer of campus.testing.payments."""
+    """An object that can pay, such as the Payer of campus.features.chain."""
 
     def payload(self, payment_required: Mapping[str, Any]) -> dict[str, Any]:
         """A signed payment for the terms."""

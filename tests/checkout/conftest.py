@@ -11,8 +11,8 @@ from buildings.checkout import building as checkout
 from buildings.cve import building as cve
 from buildings.gateway import building as gateway
 from campus import access, free
+from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator
 from campus.testing import Clock, Frame, TestCampus, open_campus
-from campus.testing.payments import Chain, Facilitator, open_chain, open_facilitator
 
 PAY_TO = "0x" + "11" * 20
 NOWHERE = {"network": "eip155:8453", "pay_to": PAY_TO, "facilitator_url": "http://127.0.0.1:9", "rpc_url": "http://127.0.0.1:9"}

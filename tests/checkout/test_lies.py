@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from checkout.conftest import OpenPaidCampus
 
+from campus.features.chain import Chain, Facilitator, Payer, new_wallet, open_relay
 from campus.testing import Clock, Frame, TestCampus
-from campus.testing.payments import Chain, Facilitator, Payer, new_wallet, open_relay
 
 pytestmark = pytest.mark.anyio
 DOLLAR = 1_000_000

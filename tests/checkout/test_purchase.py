@@ -13,9 +13,9 @@ import pytest
 from checkout.conftest import OpenPaidCampus
 from sqlmodel import select
 
+from campus.features.chain import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 from campus.features.payments.tables import PaymentRow
 from campus.testing import Clock, Frame, Reply, TestCampus
-from campus.testing.payments import Chain, Facilitator, Payer, headers_of, new_wallet, receipt_of
 
 pytestmark = pytest.mark.anyio
 KEYS = "/v1/checkout/keys"

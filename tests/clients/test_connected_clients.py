@@ -19,7 +19,7 @@ from pages.browsers import open_browser, open_page
 from patience import patience
 from serving import Served, serving
 
-from campus.testing.listener import Answered, Asked, Listener
+from campus.features.chain.listener import Answered, Asked, Listener
 from tests import patient
 
 CONFIG = """

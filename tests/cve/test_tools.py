@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from terms.samples import PAYMENTS
+from features.payments.terms.samples import PAYMENTS
 
 from campus.testing import Clock
 

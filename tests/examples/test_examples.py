@@ -10,8 +10,9 @@ from commands import command_of
 from recorder.receivers import make_authority, open_receiver
 
 from campus.config import read_config
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.outbound.http_clients import guarded_client
-from campus.testing import Clock, open_campus, payments
+from campus.testing import Clock, open_campus
 from campus.testing.campus import ORIGIN
 
 pytestmark = pytest.mark.anyio
@@ -31,10 +32,10 @@ def test_each_example_is_short() -> None:
 
 
 async def test_a_profile_of_an_uploaded_table_is_sold_and_a_table_that_cannot_be_read_costs_nothing() -> None:
-    payer = payments.Payer(payments.new_wallet())
-    async with payments.open_chain() as chain, payments.open_facilitator(chain) as facilitator:
+    payer = Payer(new_wallet())
+    async with open_chain() as chain, open_facilitator(chain) as facilitator:
         await chain.mint(payer.wallet.address, 1_000_000)
-        tables = {"payments": facilitator.table(payments.new_wallet().address)}
+        tables = {"payments": facilitator.table(new_wallet().address)}
         async with open_campus(tables=tables, survey=survey.building) as campus:
             assert (await campus.call("columns", table=TABLE)).data == {"columns": ["port", "metres"], "rows": 5}
             assert (await campus.call("profile", table=TABLE)).status == 402

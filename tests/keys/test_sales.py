@@ -308,7 +308,7 @@ async def test_every_building_may_look_keys_up(ring: KeyRing) -> None:
     key, token = await ring.issue("cve")
     assert await keys.find(token) == Credential("valid", key)
     assert await keys.get(key.id) == key
-    assert await keys.end_of(key.lineage) == key.expires_at
+    assert await keys.ends_of([key.lineage]) == {key.lineage: key.expires_at}
 
 
 @pytest.mark.both_databases

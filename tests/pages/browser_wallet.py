@@ -7,7 +7,7 @@ from typing import Any
 from anyio.from_thread import BlockingPortal
 from playwright.sync_api import Page
 
-from campus.testing.payments import Chain, new_wallet
+from campus.features.chain import Chain, new_wallet
 
 DOLLAR = 1_000_000
 PROVIDER = """

@@ -6,8 +6,8 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.server import create_proxy
 from fastmcp.server.middleware import Middleware, MiddlewareContext
+from features.payments.terms.samples import PAYMENTS, payment_v2
 from pydantic import BaseModel, BeforeValidator
-from terms.samples import PAYMENTS, payment_v2
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder

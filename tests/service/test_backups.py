@@ -25,7 +25,7 @@ from fastmcp import Client
 from patience import patience
 from serving import Served, command, free_port, serving, write_config
 
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from tests import patient
 from tests.conftest import Postgres
 from tests.forkserver import CAMPUS, ForkServer

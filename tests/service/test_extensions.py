@@ -8,15 +8,15 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.extensions import MethodBinding, ServerExtension
 from fastmcp.tools.base import ToolResult
+from features.payments.terms.paid_campus import PaidCampus, open_paid_campus
 from mcp import MCPError
 from mcp_types import EmptyResult, RequestParams
 from pydantic import BaseModel
-from terms.paid_campus import PaidCampus, open_paid_campus
 
 from campus import Building, access, route
 from campus.errors import LoadError
+from campus.features.chain import terms_of
 from campus.testing import Frame, open_campus
-from campus.testing.payments import terms_of
 
 pytestmark = pytest.mark.anyio
 SECRET = "a-secret-of-the-tool"

@@ -9,12 +9,12 @@ from fastmcp.server.auth import require_scopes
 from fastmcp.server.dependencies import get_access_token
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.sessions import UserSession
+from features.payments.terms.paid_campus import open_paid_campus
 from mcp.server.auth.middleware.auth_context import get_access_token as get_sdk_token
-from terms.paid_campus import open_paid_campus
 
 from campus import Building, access, free, route
+from campus.features.chain import headers_of, terms_of
 from campus.testing import Frame, TestCampus, open_campus
-from campus.testing.payments import headers_of, terms_of
 
 pytestmark = pytest.mark.anyio
 DIRECT = ["direct", "server"]

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from patience import patience
 from serving import Served, serving
+from sqlalchemy import text
 
 from buildings.cve import building as cve
 from buildings.recorder import building as recorder
@@ -81,6 +82,14 @@ async def test_a_building_whose_database_is_locked_is_named_and_the_others_stay_
             assert (answer.status_code, answer.json()["checks"]["storage"], answer.json()["checks"]["cve"]) == (200, "ok", "failed")
             assert any("was locked by another process" in sentence for sentence in findings["cve"])
             assert (await campus.call("brief_teaser", building="cve")).status == 200, "its calls only read"
+
+
+async def test_a_column_that_a_feature_misses_takes_the_campus_out_of_rotation(storage_url: str) -> None:
+    async with open_campus(storage=storage_url, recorder=recorder) as campus:
+        assert (await readiness(campus)).status_code == 200
+        async with campus.service.core.storage.write() as session:
+            await (await session.connection()).execute(text("ALTER TABLE payments RENAME COLUMN reason TO why"))
+        assert (await readiness(campus)).status_code == 503
 
 
 async def test_a_write_of_our_own_that_does_not_end_is_found_too() -> None:

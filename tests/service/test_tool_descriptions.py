@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from terms.samples import PAYMENTS
+from features.payments.terms.samples import PAYMENTS
 
 from buildings.checkout import building as checkout
 from buildings.cve import building as cve

@@ -11,7 +11,7 @@ from fastmcp.experimental.transforms.code_mode import CodeMode
 from fastmcp.server.transforms.catalog import CatalogTransform
 from fastmcp.server.transforms.search import BM25SearchTransform
 from fastmcp.tools import Tool
-from terms.paid_campus import open_paid_campus
+from features.payments.terms.paid_campus import open_paid_campus
 
 from campus import Building, Caller, CurrentCaller, access, free, route
 from campus.errors import ConfigError, LoadError

@@ -10,9 +10,6 @@ import pytest
 from sqlalchemy import text
 from sqlmodel import select
 
-import campus.features.alerts.tables
-import campus.features.payments.tables
-import campus.features.tasks.tables
 import campus.jobs.run
 import campus.keys.tables
 from campus.catalog.loader import find, installed_buildings
@@ -34,10 +31,7 @@ BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
 CORE_TABLE_NAMES = {
     campus.jobs.run.JobRow.__tablename__,
-    campus.features.alerts.tables.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
-    campus.features.payments.tables.LedgerRow.__tablename__,
-    campus.features.tasks.tables.TaskRow.__tablename__,
 }
 
 SHOP = """

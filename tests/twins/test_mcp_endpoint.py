@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +24,7 @@ from pydantic import BaseModel, Field
 from starlette.types import Message, Receive, Scope, Send
 from wikipedia_mcp.server import create_server
 
-from tests import patient
+from tests import forkserver, patient
 from twins import ArgumentChecker, Begun, DirectMcp, attach, operations_of
 
 pytestmark = pytest.mark.anyio
@@ -363,7 +361,7 @@ async def test_what_a_tool_sends_after_its_answer_is_dropped() -> None:
 
 def test_spans_are_those_of_the_server() -> None:
     script = Path(__file__).with_name("spans_of_both_ways.py")
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=script.parents[1])
+    ran = forkserver.shared().run(f"import runpy\nrunpy.run_path({str(script)!r})", timeout=patience(60))
     assert ran.returncode == 0, ran.stderr
     own, direct = ran.stdout.splitlines()
     assert own == direct

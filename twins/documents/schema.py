@@ -48,7 +48,6 @@ def to_3_0(schema: Mapping[str, Any] | bool, rename: Rename = lambda name: name)
 
 
 def reference(address: str, rename: Rename) -> str | None:
-    """The reference to a component instead of the one to a definition; None for any other."""
     found = DEFINITION.fullmatch(address)
     name = rename(found[1]) if found else None
     return f"#/components/schemas/{name}" if name else None
@@ -72,7 +71,6 @@ def _with_valid_default(converted: Schema) -> Schema:
 
 
 def _convert_bounds(converted: Schema) -> None:
-    """In 3.0 a flag next to a bound makes it exclusive."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if not isinstance(converted.get(exclusive, True), bool):
             converted[bound] = converted[exclusive]
@@ -126,7 +124,6 @@ def _with_reference(siblings: Schema, address: str) -> Schema:
 
 
 def _without_null_arm(converted: Schema) -> Schema:
-    """Make another alternative `nullable` instead of the alternative null; null stays if none has a type. A single one left is merged."""
     for name in ("anyOf", "oneOf"):
         arms = converted.get(name, [])
         left = [arm for arm in arms if arm != NULL]
@@ -150,7 +147,6 @@ def _with_type(converted: Schema) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The schema, changed to accept null; one without type, reference and alternatives accepts null already."""
     if "type" in schema:
         values = schema.get("enum", [None])
         return schema | {"nullable": True} | ({} if None in values else {"enum": [*values, None]})
@@ -168,7 +164,6 @@ def _arms_or_null(arms: Sequence[Schema]) -> list[Schema]:
 
 
 def without_own_title(name: str, schema: Any) -> Any:
-    """A member's schema without the title that pydantic makes from the member's name."""
     if isinstance(schema, dict) and schema.get("title") == name.replace("_", " ").title():
         return {key: value for key, value in schema.items() if key != "title"}
     return schema
@@ -214,7 +209,6 @@ class Definitions:
         return name if name in self.own else None
 
     def reached(self, schema: Any) -> list[str]:
-        """The names of the definitions that a schema refers to, directly or through others; sorted."""
         if not self.own:
             return []
         if schema is self.root:
@@ -260,12 +254,10 @@ class Components:
         self._definitions = conversions
 
     def inline(self, schema: Mapping[str, Any], operation: Operation) -> Schema:
-        """An argument's schema in OpenAPI's dialect, to be written where it is used; the schemas that it refers to become components."""
         names = self._names_for(schema, self._definitions_of(operation.tool.parameters), operation)
         return to_3_0(schema, names.get)
 
     def named(self, name: str, schema: Mapping[str, Any], operation: Operation) -> Schema:
-        """Add a whole schema as a component with this name or a longer one; returns the reference to it."""
         definitions = self._definitions_of(schema)
         names = self._names_for(schema, definitions, operation)
         whole = definitions.whole
@@ -290,7 +282,6 @@ class Components:
         return names
 
     def _name(self, wanted: str, source: Any, operation: Operation) -> str:
-        """The name under which the same schema was added, or a free one; `source` is the schema with everything it refers to."""
         for name in _candidates(wanted, operation):
             if self._sources.get(name) == source:
                 return name
@@ -302,7 +293,6 @@ class Components:
 
 
 def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
-    """The name itself, then with its server's name as a prefix, then with its tool's too, then with a number."""
     base = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
     server = in_capitals(operation.server)
     tool = in_capitals(operation.name)
@@ -313,7 +303,6 @@ def _candidates(wanted: str, operation: Operation) -> Iterator[str]:
 
 
 def in_capitals(name: str) -> str:
-    """A name in the style of a class: `fleet_status` becomes `FleetStatus`."""
     return "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
 
 
@@ -323,7 +312,6 @@ def _untitled(schema: Schema) -> Schema:
 
 
 def _renamed(schema: Mapping[str, Any], converted: Schema, names: Mapping[str, str]) -> Schema:
-    """A converted schema with its references renamed; if no name changes, as in most documents, it is returned as it is."""
     if all(name == own for name, own in names.items()):
         return converted
     return _untitled(to_3_0(schema, names.get))

@@ -18,8 +18,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, Place
 
 MOST_PAIRS = 2_000
 """How many parameters a query string may have: more than the head of a request holds of ids, such as those of CVEs."""
-CAMPAIGN_PREFIX = b"utm_"
-"""Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952."""
+CAMPAIGN_PREFIX = b"utm_"  # Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952.
 TRACKING_NAMES = frozenset(
     (
         *(b"gclid", b"gclsrc", b"gbraid", b"wbraid", b"dclid"),  # Google Ads and Campaign Manager
@@ -86,7 +85,6 @@ async def read_arguments(
 
 
 def without_tracking(query: bytes, *, known: Collection[str]) -> bytes:
-    """The query string without tracking parameters, whatever their values are; `known` lists the tool's own names."""
     own = {name.encode() for name in known}
     parts = [(part, unquote_to_bytes(part.partition(b"=")[0])) for part in query.split(b"&")]
     return b"&".join(part for part, name in parts if name in own or not (name.startswith(CAMPAIGN_PREFIX) or name in TRACKING_NAMES))

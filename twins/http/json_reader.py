@@ -9,10 +9,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from twins.problems import MOST_ERRORS, Problem, pointer_to, subject_of
 
-MOST_VALUES = 10_000
-"""How many values the JSON of a request may hold: an empty object takes three bytes there, and 70 in memory."""
-READERS = 2
-"""How many large bodies are read at the same time, each in a thread."""
+MOST_VALUES = 10_000  # How many values the JSON of a request may hold: an empty object takes three bytes there, and 70 in memory.
+READERS = 2  # How many large bodies are read at the same time, each in a thread.
 SHAPES = bytes(b"0"[0] if each in b"0123456789" else b"e"[0] if each in b"eE" else 0 for each in range(256))
 """A table for bytes.translate, in which every digit becomes a zero, and E becomes e. That is ten times as fast as a pattern."""
 LONG_NUMBER = b"0" * 19
@@ -96,7 +94,6 @@ def _unescaped(raw: bytes) -> bytes:
 
 
 def _without_texts(raw: bytes) -> bytes:
-    """JSON without its texts, and without the names of members."""
     return b"".join(_unescaped(raw).split(b'"')[::2])
 
 

@@ -21,13 +21,11 @@ from twins.tool.results import FINISHED, KeptLast, ResultWriter, json_of
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 JSON_HEADER = (b"content-type", b"application/json")
 PRIVATE = (b"cache-control", b"private, no-store")
-LONGEST_CONDITION = 4_096
-"""How many bytes of an If-None-Match are read: some sixty ETags."""
+LONGEST_CONDITION = 4_096  # How many bytes of an If-None-Match are read: some sixty ETags.
 CONTENT_MEMBER = "_content"
 """The member for links, images and the like that a tool returns beside structured content."""
 AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How texts begin that a spreadsheet runs."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # How texts begin that a spreadsheet runs.
 JSON_RANGES = ("application/json", "application/*", "*/*")
 VARY = (b"vary", b"Accept")
 
@@ -80,8 +78,6 @@ def known_etags(scope: Scope) -> set[bytes]:
 
 
 class ResultEncoder:
-    """Makes HTTP answers of one operation's results, and keeps the last one."""
-
     def __init__(self, operation: Operation, writer: ResultWriter) -> None:
         self._operation = operation
         self._tool = operation.tool
@@ -119,7 +115,6 @@ class ResultEncoder:
         return self._json(_wrapped(body) if writer.wraps or not body.startswith(b"{") else body)
 
     def _finished(self, value: ToolResult | CallToolResult | InputRequiredResult, writer: ResultWriter | None = None) -> Answer:
-        """The answer for a result that is complete; `writer` is given for one that was not compared with its schema before."""
         result = ToolResult.from_mcp_result(value) if isinstance(value, CallToolResult) else value
         if isinstance(result, InputRequiredToolResult | InputRequiredResult):
             asking = result.input_required if isinstance(result, InputRequiredToolResult) else result
@@ -185,7 +180,6 @@ class Formats:
     writers: Mapping[str, str]
 
     def negotiated(self, answer: Answer, scope: Scope) -> Answer:
-        """The answer in the format that the request prefers; problems, and whatever is not JSON, as they are."""
         if answer.status != 200 or JSON_HEADER not in answer.headers:
             return answer
         accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
@@ -200,7 +194,6 @@ class Formats:
 
 
 def formats_of(tool: Tool) -> Formats | None:
-    """The other formats that a tool's result model names; None if there are none."""
     model: Any = tool.return_type
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return None

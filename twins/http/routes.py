@@ -128,7 +128,6 @@ def _specificity(path: str) -> list[tuple[bool, int]]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """A path as a regular expression: a placeholder matches any text without a slash, of at least one character."""
     literals = PLACEHOLDER.split(path)
     parts = [re.escape(part) if index % 2 == 0 else f"(?P<{part}>[^/]+)" for index, part in enumerate(literals)]
     return re.compile("".join(parts))

@@ -14,8 +14,7 @@ from twins.tool.annotation import BODY_LIMIT
 from twins.tool.hang_up import ClientDisconnectedError
 from twins.tool.operation import Operation
 
-LONGEST_NUMBER = 15
-"""How many digits of a Content-Length are read."""
+LONGEST_NUMBER = 15  # How many digits of a Content-Length are read.
 JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 
 
@@ -55,7 +54,6 @@ class McpBodies:
         return await anyio.to_thread.run_sync(self._refusal, body, limiter=self._readers)
 
     def _refusal(self, body: bytes) -> Answer | None:
-        """The answer to a body that is not to be parsed; None for any other."""
         if has_too_many_values(body):
             return refusal(f"The body holds more than {MOST_VALUES:,} JSON values; send fewer.")
         if len(body) <= self._limit:

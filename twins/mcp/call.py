@@ -99,8 +99,6 @@ async def without_gate(call: McpCall) -> McpResult:
 
 
 class DirectMcpTool:
-    """One tool of a server, called over MCP without the server."""
-
     def __init__(self, server: FastMCP[Any], checker: ArgumentChecker, direct: DirectTool, *, refuses: bool) -> None:
         """With `refuses`, arguments that are not valid are a Problem; else the server says so in FastMCP's words."""
         self._refuses = refuses
@@ -204,21 +202,17 @@ class McpResultEncoder:
 
 
 def members_of(structured: bytes, text: bytes, *, is_error: bool = False) -> bytes:
-    """A result of structured content and one text, both as JSON."""
     flag = b"true" if is_error else b"false"
     return b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"isError":%b' % (text, structured, flag)
 
 
 class ResultFinisher:
-    """Completes results for one server: `_meta`, and what the protocol's current version adds."""
-
     def __init__(self, server: FastMCP[Any]) -> None:
         self._server = server
         self._stamp = server_stamp(server)
         self._modern_end = b',"resultType":"complete","_meta":%b}' % orjson.dumps(self._stamp)
 
     async def finish(self, result: EncodedResult | ToolResult, version: str) -> Sequence[bytes]:
-        """The whole result object for this version of the protocol, in parts."""
         members = result.members if isinstance(result, EncodedResult) else plain_members(result)
         meta = result.meta
         if members is None:

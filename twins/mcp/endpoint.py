@@ -30,8 +30,7 @@ from twins.tool.arguments import ArgumentChecker
 from twins.tool.context import ToolContext, reset
 from twins.tool.hang_up import ClientDisconnectedError
 
-ANSWERED_BY = b"x-mcp-answered-by"
-"""A header that says which way a request took, and why, if the endpoint explains itself."""
+ANSWERED_BY = b"x-mcp-answered-by"  # A header that says which way a request took, and why, if the endpoint explains itself.
 TRACE_CONTEXT = "traceparent"
 """A key of `_meta`. FastMCP's spans can be seen if somebody collects them, or if the caller brings a trace of its own."""
 logger = logging.getLogger(__name__)
@@ -148,7 +147,7 @@ class DirectMcp:
         except Exception as error:  # the border: a gate's fault becomes mcp's internal error, without its text
             fault = error if isinstance(error, MCPError) else _internal_error(name, error)
             member = ERROR
-            value = (_json_of(fault),)
+            value = (fault.error.model_dump_json(by_alias=True, exclude_none=True).encode(),)
             status = ERROR_CODE_HTTP_STATUS.get(fault.error.code, 200)
         finally:
             del scope[EXCHANGE]  # the two would refer to each other until the garbage collector runs
@@ -193,7 +192,6 @@ class ConstantAnswers:
         raise UnknownAnswer(key)
 
     def learning(self, key: tuple[str, str], send: Send) -> Send:
-        """A `send` that keeps the server's answer, unless it is an error or the server changes meanwhile."""
         parts: list[bytes] = []
 
         async def heard(message: Message) -> None:
@@ -211,10 +209,6 @@ def _internal_error(tool: str, cause: Exception) -> MCPError:
     return MCPError(code=INTERNAL_ERROR, message="Internal server error")
 
 
-def _json_of(error: MCPError) -> bytes:
-    return error.error.model_dump_json(by_alias=True, exclude_none=True).encode()
-
-
 def _explained(send: Send, reason: str) -> Send:
     async def explain(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -226,7 +220,6 @@ def _explained(send: Send, reason: str) -> Send:
 
 
 def _result_in(answer: bytes) -> bytes | None:
-    """The result in a finished answer: JSON, or an event stream of one event. None for errors and anything else."""
     if answer.startswith(b"event:"):
         lines = [line for line in answer.splitlines() if line.startswith(b"data:")]
         if len(lines) != 1:

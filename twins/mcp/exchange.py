@@ -26,10 +26,8 @@ STREAM = (
     (b"content-type", b"text/event-stream"),
     (b"x-accel-buffering", b"no"),
 )
-PING_SECONDS = 15.0
-"""Seconds of silence after which a comment keeps the stream alive, as in mcp."""
-EXCHANGE = "twins.exchange"
-"""The scope's key of the exchange, while a call that came over MCP runs without its server."""
+PING_SECONDS = 15.0  # Seconds of silence after which a comment keeps the stream alive, as in mcp.
+EXCHANGE = "twins.exchange"  # The scope's key of the exchange, while a call that came over MCP runs without its server.
 RESULT, ERROR = b',"result":', b',"error":'
 EVENT, END_OF_EVENT = b"event: message\r\ndata: ", b"\r\n\r\n"
 
@@ -80,7 +78,6 @@ class Exchange(WaitingCaller):
 
     @cached_property
     def session(self) -> ServerSession:
-        """A session for this request alone, made when a tool asks for it."""
         meta = self.message.meta
         client = (meta.get(CLIENT_INFO_META_KEY), meta.get(CLIENT_CAPABILITIES_META_KEY)) if self.message.is_modern else (None, None)
         connection = Connection.from_envelope(self.message.version, *client)
@@ -100,7 +97,6 @@ class Exchange(WaitingCaller):
         await self._stream(b"".join((EVENT, json_of(members), END_OF_EVENT)))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Send the tool's progress, if the request named a token for it."""
         token = self.message.meta.get("progressToken")
         if token is not None:
             members = {"progressToken": token, "progress": progress, "total": total, "message": message}

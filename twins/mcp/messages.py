@@ -20,22 +20,18 @@ from starlette.types import Scope
 from twins.http.json_reader import LONG_NUMBER, SHAPES
 
 MODERN = "2026-07-28"
-WITHOUT_HEADER = "2025-03-26"
-"""The version of a request without MCP-Protocol-Version."""
+WITHOUT_HEADER = "2025-03-26"  # The version of a request without MCP-Protocol-Version.
 VERSIONS = {version.encode(): version for version in (*HANDSHAKE_PROTOCOL_VERSIONS, MODERN)}
 LARGEST_BODY = 1 << 20
 DEEPEST = 100
 """Opening brackets in a body, which bounds its nesting; some of the readers behind fail at other depths than orjson."""
-LONGEST_HEADER = 200
-"""Bytes of a Content-Type and an Accept header whose meaning is remembered."""
-MOST_ENVELOPES, LONGEST_ENVELOPE = 1024, 1024
-"""How many accepted envelopes are remembered, and the bytes of the longest."""
+LONGEST_HEADER = 200  # Bytes of a Content-Type and an Accept header whose meaning is remembered.
+MOST_ENVELOPES, LONGEST_ENVELOPE = 1024, 1024  # How many accepted envelopes are remembered, and the bytes of the longest.
 RESERVED = "io.modelcontextprotocol/"
 VERSION_KEY = f"{RESERVED}protocolVersion"
 ENVELOPE = (f"{RESERVED}clientCapabilities", f"{RESERVED}clientInfo", f"{RESERVED}logLevel")
 ENVELOPE_KEYS = frozenset((*ENVELOPE, VERSION_KEY, "progressToken"))
-ABSENT = orjson.Fragment(b"absent")
-"""Stands for a key that is left out, among remembered values: no JSON value is written so."""
+ABSENT = orjson.Fragment(b"absent")  # Stands for a key that is left out, among remembered values: no JSON value is written so.
 NOT_PLAIN = ("io.modelcontextprotocol", "io_modelcontextprotocol", "progress_token", "fastmcp", "_fastmcp")
 """Keys of `_meta` that begin so are for the protocol or for FastMCP. All others are the client's own, and mean nothing here."""
 MESSAGE_MEMBERS = frozenset(("jsonrpc", "id", "method", "params"))
@@ -59,15 +55,11 @@ class McpRequest(NamedTuple):
     id: int | str
     method: str
     params: dict[str, Any]
-    meta: dict[str, Any]
-    """The request's `_meta`."""
-    is_modern: bool
-    """True for the version without handshake and sessions."""
+    meta: dict[str, Any]  # The request's `_meta`.
+    is_modern: bool  # True for the version without handshake and sessions.
 
 
 class RequestReader:
-    """Reads requests, and remembers the envelopes that the protocol's own models accepted."""
-
     def __init__(self) -> None:
         self._envelopes: set[bytes] = set()
 
@@ -169,7 +161,6 @@ def called_tool(message: McpRequest, headers: Mapping[bytes, bytes]) -> tuple[st
 
 
 def negotiated(message: McpRequest) -> str:
-    """The version that an `initialize` request receives."""
     asked: str = message.params["protocolVersion"]
     return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
 
@@ -198,5 +189,4 @@ def _version_of(content_type: bytes, accept: bytes, version: bytes | None) -> st
 
 
 def _accepts_both(accept: bytes) -> bool:
-    """True if mcp finds both media types in an Accept header."""
     return all(check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]})))

@@ -12,8 +12,7 @@ from twins.fastmcp import api_method
 
 ROUTE_META = "twins"
 """The key of a tool's meta under which its route is declared."""
-BODY_LIMIT = 64 * 1024
-"""The bytes that a request's body may have, unless its tool declares another limit."""
+BODY_LIMIT = 64 * 1024  # The bytes that a request's body may have, unless its tool declares another limit.
 WITHOUT_BODY = (204, 205)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -44,7 +43,6 @@ class Route:
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
-        """The names of the path's placeholders, in order."""
         return tuple(PLACEHOLDER.findall(self.path))
 
 

@@ -36,13 +36,11 @@ from twins.tool.schemas import PublishedSchema, Schema, alternatives_of, types_o
 
 NOT_A_NUMBER, NOT_FINITE = "should be a number, not true or false", "should be a finite number"
 NUMERIC = frozenset(("integer", "number"))
-SUSPECTS = frozenset((bool, str, dict, list))
-"""The types of values that are a false number, or may contain one."""
+SUSPECTS = frozenset((bool, str, dict, list))  # The types of values that are a false number, or may contain one.
 MEMBER_KEYWORDS = frozenset(("properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
 SAYS_NOTHING = frozenset(("title", "description", "examples", "default", "deprecated", "readOnly", "writeOnly", "$comment"))
 """Keywords of JSON Schema that every value satisfies."""
-OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))
-"""By these FastMCP knows a schema of objects."""
+OBJECT_KEYWORDS = frozenset(("type", "properties", "$ref"))  # By these FastMCP knows a schema of objects.
 Steps = tuple[str | int, ...]
 logger = logging.getLogger(__name__)
 
@@ -85,7 +83,6 @@ class ArgumentChecker:
 
     @cached_property
     def _validator(self) -> DirectTool | None:
-        """What validates the arguments of a function, whoever calls it; None for all other tools."""
         tool = self.operation.tool
         return self.direct or (DirectTool(self._server, tool) if type(tool) is FunctionTool else None)
 
@@ -115,7 +112,6 @@ class ArgumentChecker:
 
     @cached_property
     def results(self) -> ResultWriter:
-        """What writes the tool's results, and compares them with what the tool publishes; the same for both frames."""
         return ResultWriter(self.operation.tool, reveals=self._reveals)
 
     def check_result(self, result: ToolResult | BaseModel) -> None:
@@ -274,7 +270,6 @@ class ArgumentChecker:
         return []
 
     def _mismatches(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
-        """The arguments that do not match their schemas; all together if each does and the wrong names are no reason either."""
         if self._schema is None or self._matches(arguments):
             return []
         found = self._schema.mismatches(self._as_judged(arguments))
@@ -285,7 +280,6 @@ class ArgumentChecker:
         return [FieldError(pointer_to(place), "schema_mismatch", "must match the tool's input schema")]
 
     def _wrong_names(self, arguments: Mapping[str, Any], method: str | None) -> list[FieldError]:
-        """Required arguments that are missing and names that the tool does not accept, by its input schema."""
         operation = self.operation
         missing = [each.name for each in operation.parameters if each.required and each.name not in arguments]
         errors = [FieldError(self._pointer((name,), method), "missing", "is required") for name in missing]
@@ -368,7 +362,6 @@ class _Place:
         return self.refuses_booleans if type(value) is bool else self.has_places_below and _contains_suspect([value])
 
     def below(self, step: str | int) -> "_Place":
-        """The place of a member or an item."""
         key: str | int | None  # members that no schema names are one place, and so are all items after those of a tuple
         key = min(step, self._tuple_length) if isinstance(step, int) else step if step in self._named else None
         if key not in self._below:
@@ -398,7 +391,6 @@ def _contains_suspect(values: list[Any]) -> bool:
 
 
 def _is_not_finite(text: str) -> bool:
-    """True for what Python and pydantic read as NaN or an infinity."""
     try:
         return not isfinite(float(text))
     except ValueError:
@@ -406,7 +398,6 @@ def _is_not_finite(text: str) -> bool:
 
 
 def _member_schemas(arm: Schema, step: str | int) -> list[Schema]:
-    """The schemas of one member or item in an alternative; those of all patterns for a name that it does not list."""
     if isinstance(step, int):
         first = arm.get("prefixItems", ())
         found = [first[step] if step < len(first) else arm.get("items")]

@@ -181,7 +181,6 @@ class ToolContext:
 
     @contextmanager
     def entered(self, scope: Scope) -> Iterator[None]:
-        """The variables, set during the block."""
         entered = self.enter(scope)
         try:
             yield
@@ -201,7 +200,6 @@ class ToolContext:
 
 
 def reset(entered: Sequence[Token[Any]]) -> None:
-    """Give the context variables their previous values."""
     for token in reversed(entered):
         token.var.reset(token)
 
@@ -241,7 +239,6 @@ def _fault() -> str | None:
 
 
 def _tried() -> str | None:
-    """A call that sees its request, a result as it is sent, and a crash as it is told: each as the server would."""
     server: FastMCP[Any] = FastMCP("probe", mask_error_details=True)
     with ToolContext(server).entered({"type": "http", "method": "GET", "path": "/", "headers": [], "request_id": "r"}):
         seen = get_server(), get_context().request_id, get_http_request().scope["request_id"], get_context().lifespan_context
@@ -261,7 +258,6 @@ def _numbers() -> list[int]:
 
 
 def _value_of(coroutine: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What a coroutine returns that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as finished:

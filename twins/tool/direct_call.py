@@ -28,8 +28,7 @@ from uncalled_for import get_dependency_parameters
 from twins.tool.context import ToolContext, reset, shared_scope
 from twins.tool.errors import ToolEndedError, ToolTimeoutProblem, ends_more_than_its_call
 
-PLAIN = frozenset((str, int, bool, type(None)))
-"""The types of most values of a call, which are JSON as they are."""
+PLAIN = frozenset((str, int, bool, type(None)))  # The types of most values of a call, which are JSON as they are.
 THREADS = 40
 """How many functions that are not async run at once: those of one server, if it has a limiter, else all, as anyio has it."""
 T_co = TypeVar("T_co", covariant=True)
@@ -185,7 +184,6 @@ def runs_in_thread(tool: FunctionTool) -> bool:
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function within partials: it has the type hints."""
     while isinstance(function, functools.partial):
         function = function.func
     return function

@@ -26,8 +26,7 @@ from twins.tool.operation import Operation
 # Messages of these kinds are written by pydantic and contain no value; all others may quote what was sent.
 SAFE_KINDS = frozenset(get_args(ErrorType)) - {"value_error", "assertion_error", "union_tag_invalid"}
 CODES = {"missing_argument": "missing", "missing_keyword_only_argument": "missing", "value_error": "invalid", "assertion_error": "invalid"}
-MOST_FOUND = 5_000
-"""Errors in the arguments of one call that are looked at one by one."""
+MOST_FOUND = 5_000  # Errors in the arguments of one call that are looked at one by one.
 SUBJECT = re.compile(r"^[A-Z]\w*(?: input| items)? (?=should )")
 # Messages in which pydantic names Python's types, and the words for JSON instead.
 IN_JSON = {
@@ -35,16 +34,13 @@ IN_JSON = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "should be a list"),
     "none_required": "should be null",
 }
-OWN_MEMBERS = ("type", "title", "request_id", "headers")
-"""Members of a problem that each frame makes itself."""
+OWN_MEMBERS = ("type", "title", "request_id", "headers")  # Members of a problem that each frame makes itself.
 INVALID_ARGUMENTS = re.compile(r"(Error executing tool \S+: )?\d+ validation errors? for |Input validation error|MCP error -32602")
 """How servers of FastMCP, the Python SDK and the TypeScript SDK begin the text of an error for invalid arguments."""
 SERVICES_OWN = (401, 402, 407)
 """What an API answers to whom it does not let in: that is the service, whose caller can do nothing about it."""
-LONGEST_WORDS = 500
-"""Characters of what an API says why it refuses a call."""
-SHORTEST_SECRET = 6
-"""Characters that the value of a header has at least where it may be a secret."""
+LONGEST_WORDS = 500  # Characters of what an API says why it refuses a call.
+SHORTEST_SECRET = 6  # Characters that the value of a header has at least where it may be a secret.
 PLAIN_HEADERS = frozenset(("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"))
 """The names of headers whose value is no secret."""
 IN_WORDS = ("detail", "message", "error_description", "error", "title")
@@ -54,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 
 def log_failure(error: BaseException, operation: Operation, scope: Scope) -> None:
-    """Log what a tool raised that was not meant for its caller, with the request id that its caller was told."""
     logger.error("a tool failed", exc_info=error, extra=_about(operation, scope))
 
 
@@ -242,7 +237,6 @@ class ToolTimeoutProblem(Problem):
         self.seconds = seconds
 
     def as_raised_by_fastmcp(self, tool: str) -> MCPError:
-        """The error that FastMCP raises at a tool's timeout, in its words."""
         return MCPError(code=-32000, message=f"Tool {tool!r} execution timed out after {self.seconds}s")
 
 

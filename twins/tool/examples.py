@@ -27,17 +27,13 @@ TEXTS = {
     "uuid": "123e4567-e89b-12d3-a456-426614174000",
 }
 """An example for each format of texts."""
-DEEPEST = 8
-"""In deeper levels lists are empty and nullable values are null; in twice as deep ones there is nothing."""
+DEEPEST = 8  # In deeper levels lists are empty and nullable values are null; in twice as deep ones there is nothing.
 LONGEST_TEXT = 4_096
 LONGEST_LIST = 200
-MOST_TRIED = 2_000
-"""Values that are tried within one example, which bounds the work for a schema of which none can be made."""
-COMPILED = 20
-"""The cost of a check with all definitions, in values that are tried."""
+MOST_TRIED = 2_000  # Values that are tried within one example, which bounds the work for a schema of which none can be made.
+COMPILED = 20  # The cost of a check with all definitions, in values that are tried.
 MOST_WHOLE = 30
-LONGEST_SPELLED = 64
-"""Characters of the texts that are tried for a pattern."""
+LONGEST_SPELLED = 64  # Characters of the texts that are tried for a pattern.
 SAYS_NO_MORE = frozenset(("type", "title", "description"))
 NOTHING = object()
 
@@ -55,7 +51,6 @@ class Examples:
 
     @cached_property
     def call(self) -> Mapping[str, Any] | None:
-        """The arguments of a whole call: those that are required."""
         required = [*dict.fromkeys((*self._arguments.get("required", ()), *self._any_of[:1]))]
         found: Mapping[str, Any] | None = example_of({**self._arguments, "required": required}, is_own=self._is_own)
         return found
@@ -99,8 +94,6 @@ def example_of(
 
 @dataclass
 class _Maker:
-    """Makes values of the schemas within one document, the simplest first."""
-
     root: Schema
     word: str
     brief: bool
@@ -124,7 +117,6 @@ class _Maker:
                 yield value
 
     def _whole(self, schema: Any) -> Schema:
-        """The schema with its reference followed, and one with all that it consists of."""
         whole = resolved(schema, self.root)
         for part in whole.get("allOf", ()):
             whole = _both({name: value for name, value in whole.items() if name != "allOf"}, self._whole(part))
@@ -175,7 +167,6 @@ class _Maker:
                 yield from (None, self.word or name.upper() or "text", 1, True, [], {})
 
     def _objects(self, schema: Schema, depth: int) -> Iterator[dict[str, Any]]:
-        """The required members; all of them; and each of the others alone."""
         properties, additional = schema.get("properties", {}), schema.get("additionalProperties", {})
         needed = {name: self.first(properties.get(name, additional), name, depth + 1) for name in schema.get("required", ())}
         if any(value is NOTHING for value in needed.values()):
@@ -239,7 +230,6 @@ class _Maker:
 
 
 def _numbers(schema: Schema, *, is_integer: bool) -> Iterator[int | float]:
-    """1, or the nearest to it within the bounds; then further ones, and the middle of the bounds."""
     least = max(schema.get("minimum", -inf), schema.get("exclusiveMinimum", -inf))
     most = min(schema.get("maximum", inf), schema.get("exclusiveMaximum", inf))
     step = schema.get("multipleOf", 1)
@@ -253,7 +243,6 @@ def _numbers(schema: Schema, *, is_integer: bool) -> Iterator[int | float]:
 
 
 def _both(one: Schema, other: Schema) -> dict[str, Any]:
-    """A schema of what both describe, as far as that can be said in one; the check of what is made of it does the rest."""
     return {**one, **other, **{name: JOINED[name](one[name], other[name]) for name in one.keys() & other.keys() & JOINED.keys()}}
 
 
@@ -279,7 +268,6 @@ JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _types_of(schema: Schema) -> Sequence[str]:
-    """The types that a schema names, or of which its keywords are; of one that says nothing, any."""
     if declared := schema.get("type"):
         return [declared] if isinstance(declared, str) else list(declared)
     return [kind for kind, keywords in OF_TYPES.items() if keywords & schema.keys()][:1] or ["any"]

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import anyio
 from starlette.types import Receive
 
-WATCH_AFTER = 0.25
-"""Seconds after which a call is watched: most are over by then, and pay one timer."""
+WATCH_AFTER = 0.25  # Seconds after which a call is watched: most are over by then, and pay one timer.
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -122,7 +121,6 @@ class HangUpWatch:
 
     @contextmanager
     def cancelling(self, scope: anyio.CancelScope | None) -> Iterator[None]:
-        """While the body runs, its scope is what is cancelled if the caller hangs up."""
         self._scope = scope
         try:
             yield
@@ -138,8 +136,6 @@ class HangUpWatch:
 
 
 class Interruptible:
-    """Runs the calls of one tool, and cancels one whose caller hangs up."""
-
     def __init__(self, *, unstoppable: int = 0) -> None:
         """So many calls at once are not watched: they run in threads, which nobody can stop. Further ones wait for a place."""
         self._unstoppable = unstoppable

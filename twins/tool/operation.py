@@ -45,7 +45,6 @@ class ParameterDecoder:
 
     @cached_property
     def takes_any_text(self) -> bool:
-        """True if each text is a value, as it is."""
         return "string" in self.types and self.words is None
 
     def decode(self, texts: Sequence[str]) -> Any:
@@ -60,7 +59,6 @@ class ParameterDecoder:
         return [self.items.decode_one(text) for text in texts]
 
     def _accepts(self, value: Any) -> bool:
-        """Whether what was decoded is of a type of its own, and no text that is left for the validator to reject."""
         if isinstance(value, str):
             return "string" in self.types and (self.words is None or value in self.words)
         return True
@@ -99,12 +97,10 @@ class Operation:
 
     @cached_property
     def name(self) -> str:
-        """The tool's name."""
         return self.tool.name
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """The methods of the route; HEAD is not among them."""
         return self.route.methods
 
     @property
@@ -115,17 +111,14 @@ class Operation:
 
     @cached_property
     def path(self) -> str:
-        """The path, with {placeholders}."""
         return self.route.path
 
     @cached_property
     def status(self) -> int:
-        """The HTTP status of an answer."""
         return self.route.status
 
     @cached_property
     def cache(self) -> str | None:
-        """The Cache-Control value of an answer; None when no one may store it."""
         return self.route.cache
 
     @cached_property
@@ -146,7 +139,6 @@ class Operation:
 
     @cached_property
     def examples(self) -> Examples:
-        """Examples of its arguments, of a whole call, and of its answer."""
         is_own = function_of(self.tool) is not None
         return Examples(self.tool.parameters, self.answer_schema, any_of=self.route.any_of, is_own=is_own)
 
@@ -156,22 +148,18 @@ class Operation:
 
     @cached_property
     def accepts_unknown(self) -> bool:
-        """True if the tool accepts arguments that its schema does not name, as a tool of another server may."""
         return self.tool.parameters.get("additionalProperties", True) is not False
 
     @cached_property
     def by_wire_name(self) -> dict[str, Parameter]:
-        """The parameters that are not in the path, by their names in the query."""
         return {parameter.wire: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property
     def by_name_in_body(self) -> dict[str, Parameter]:
-        """The parameters that are not in the path, by their names in a body: the tool's own."""
         return {parameter.name: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property
     def by_name(self) -> dict[str, Parameter]:
-        """All parameters, by the tool's own names."""
         return {parameter.name: parameter for parameter in self.parameters}
 
     def place_of(self, name: str, method: str | None) -> tuple[Place, str]:

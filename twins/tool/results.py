@@ -32,8 +32,7 @@ from twins.problems import Problem
 from twins.tool.schemas import PublishedSchema, describes_object
 
 Schema = dict[str, Any]
-WRAPS = "x-fastmcp-wrap-result"
-"""Marks an output schema whose only member `result` is what the tool returns."""
+WRAPS = "x-fastmcp-wrap-result"  # Marks an output schema whose only member `result` is what the tool returns.
 BROKEN = "what the tool returned is not what it publishes; nothing is charged, and the log of the server says what is wrong"
 HALF = "a text holds half of a character (a lone surrogate)"
 LONGEST_SHOWN = 600
@@ -55,8 +54,6 @@ logger = logging.getLogger(__name__)
 
 
 class TrueSchemas(OutputSchemas):
-    """JSON schemas that promise no more than every value of a type keeps."""
-
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> Schema:
         made = super().datetime_schema(schema)
         return made if schema.get("tz_constraint") == "aware" else _without_format(made)
@@ -121,8 +118,6 @@ class InvalidResultProblem(Problem):
 
 
 class ResultContract:
-    """Compares the results of one tool with the output schema that it publishes."""
-
     def __init__(self, tool: Tool, *, reveals: bool = False) -> None:
         """With `reveals` a problem says what was returned and what was published, which is for the tool's author alone."""
         self._tool = tool
@@ -366,7 +361,6 @@ def _adapter_of(tool: Tool) -> TypeAdapter[Any]:
 
 
 def _is_content(value: Any) -> bool:
-    """True for images, audio and the like, which MCP sends as content and not as data."""
     return isinstance(value, CONTENT) or (isinstance(value, list | tuple) and any(isinstance(item, CONTENT) for item in value))
 
 

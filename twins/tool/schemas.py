@@ -23,17 +23,12 @@ ONE_PART = frozenset(("items", "additionalProperties", "not"))
 MANY_PARTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems", "items"))
 NAMED_PARTS = frozenset(("properties", "patternProperties", *DEFINITIONS))
 """Keywords whose value is a schema, a list of schemas, or a schema for each name."""
-LONGEST_CHAIN = 20
-"""References that are followed from one to the next."""
-ENGINE = RegexOptions(size_limit=2**18)
-"""Compiles any pattern in about a millisecond, or refuses it."""
-OWN_ENGINE = FancyRegexOptions(backtrack_limit=100_000)
-"""For patterns of this process's own code: those of pydantic look ahead."""
-PATTERN_WEIGHT = 600
-"""The work of a pattern per byte that it reads, in that of a plain keyword: the worst one takes 3 µs."""
+LONGEST_CHAIN = 20  # References that are followed from one to the next.
+ENGINE = RegexOptions(size_limit=2**18)  # Compiles any pattern in about a millisecond, or refuses it.
+OWN_ENGINE = FancyRegexOptions(backtrack_limit=100_000)  # For patterns of this process's own code: those of pydantic look ahead.
+PATTERN_WEIGHT = 600  # The work of a pattern per byte that it reads, in that of a plain keyword: the worst one takes 3 µs.
 HEAVIEST = 100_000
-MOST_WORK = 10_000_000
-"""Weight of the schema times bytes of the value: at most some 50 ms."""
+MOST_WORK = 10_000_000  # Weight of the schema times bytes of the value: at most some 50 ms.
 MASK = "it"
 REPEATED = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 """For these all that is beside them is evaluated again, and again for each that is around."""
@@ -118,7 +113,6 @@ def describes_object(schema: Any, root: Schema, seen: set[str] | None = None) ->
 
 
 def values_of(arm: Schema) -> list[Any]:
-    """The values that an enum or const allows; none if there is neither."""
     return [*arm.get("enum", ()), *([arm["const"]] if "const" in arm else ())]
 
 
@@ -133,8 +127,6 @@ def types_of(arm: Schema) -> frozenset[str]:
 
 
 class PublishedSchema:
-    """One schema, compiled once."""
-
     def __init__(self, schema: Mapping[str, Any], *, is_own: bool = False, formats: bool = False) -> None:
         """`is_own` for a schema of this process's own code, which is checked without bounds. With `formats` they are checked too.
 

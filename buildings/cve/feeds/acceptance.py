@@ -21,8 +21,7 @@ from buildings.cve.feeds.kev import FEED as KEV_FEED
 from buildings.cve.feeds.kev import KevCatalog, KevEntry
 from buildings.cve.ranking.formula import Scores, logit, picked
 
-AHEAD = timedelta(days=1)
-"""How far in the future a feed may be dated: clocks and time zones differ."""
+AHEAD = timedelta(days=1)  # How far in the future a feed may be dated: clocks and time zones differ.
 WEEK = timedelta(days=7)
 
 
@@ -38,16 +37,14 @@ class Thresholds:
         return self.lost + int(entries * self.lost_share)
 
 
-KEV = Thresholds(first_entries=1_000, lost=10)
-"""515 releases lost at most 5 entries at once."""
+KEV = Thresholds(first_entries=1_000, lost=10)  # 515 releases lost at most 5 entries at once.
 EPSS = Thresholds(first_entries=200_000, lost_share=0.01)
 """In a week at most 301 of 304,000 CVEs were gone, and 0.3 % with the model of 2026; with that of 2025, 4 %, which a person accepts."""
 
 LISTED_IN_A_WEEK = 28
 """Twice the record of 14 in 7 days. The last larger day was 2022-03-03 with 95; CISA's first one, 2021-11-03, had 287."""
 FIRST_GAPS = 10
-LOST_MEMBERS = 10
-"""No release took a member from an entry that had it, nor withdrew a use in ransomware campaigns."""
+LOST_MEMBERS = 10  # No release took a member from an entry that had it, nor withdrew a use in ransomware campaigns.
 EDITED_MEMBERS = {"date_added": 10, "due_date": 50, "ransomware": 100}
 """How many entries may have another value at once. The records: 1, 15 and 27; 184 when CISA began to report ransomware, in 2023."""
 
@@ -60,17 +57,14 @@ WORDS = {
     "end_of_life": "the end of life",
 }
 
-STRONG_MOVE = 0.5
-"""A change of the logit of EPSS: from 1 % to 1.6 %, or to half of it and less."""
+STRONG_MOVE = 0.5  # A change of the logit of EPSS: from 1 % to 1.6 %, or to half of it and less.
 LARGEST_MEDIAN = 0.1
 """Of all changes of the logit. It was 0.000 in every week of one model but the first two of 2025's, with 0.4 there and back."""
 STRONGLY_MOVED = 0.3
 """The share of strong moves among the CVEs of one year. Mostly below 10 %, at most 25 %; 51 to 64 % in three weeks of spring 2025, when
 a new model was corrected. Halved scores have 99 %, shuffled ones 75 %, a year whose numbers are shifted by one 34 %."""
-LEAST_AGREEMENT = 0.4
-"""The correlation of percentiles between two models. It was 0.74 and 0.85; shuffled scores have 0."""
-COMPARED_YEAR = 1_000
-"""Years with fewer CVEs are not compared alone."""
+LEAST_AGREEMENT = 0.4  # The correlation of percentiles between two models. It was 0.74 and 0.85; shuffled scores have 0.
+COMPARED_YEAR = 1_000  # Years with fewer CVEs are not compared alone.
 
 
 def check_time(feed: str, issue: Issue, *, now: datetime) -> None:
@@ -183,7 +177,6 @@ def _check_moves(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, 
 
 
 def _check_agreement(day: EpssDay, used: EpssDay, rows: Rows, by_year: Mapping[int, Rows]) -> None:
-    """Another model moves all scores, and keeps much of their order."""
     for part in (rows, *by_year.values()):
         try:
             agreement = correlation(picked(used.scores.percentiles, part.before), picked(day.scores.percentiles, part.now))
@@ -201,7 +194,6 @@ def _moves(used: EpssDay, day: EpssDay, rows: Rows) -> Iterator[float]:
 
 
 def _common_rows(before: Scores, now: Scores) -> Rows:
-    """The rows of CVEs that both have; each column of numbers ascends."""
     rows = Rows(array("I"), array("I"))
     place = 0
     numbers = before.numbers

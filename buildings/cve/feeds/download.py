@@ -17,14 +17,11 @@ from campus.observability import origin_of
 GZIP = b"\x1f\x8b"
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 BLOCK = 1 << 18
-MAX_UNPACKED_BYTES = 96 << 20
-"""Ten times the largest feed, unpacked."""
+MAX_UNPACKED_BYTES = 96 << 20  # Ten times the largest feed, unpacked.
 
-GZIP_LAYERS = 2
-"""A gzip file may be sent with Content-Encoding: gzip around it."""
+GZIP_LAYERS = 2  # A gzip file may be sent with Content-Encoding: gzip around it.
 
-GZIP_MEMBERS = 64
-"""The most streams in a gzip file. Published ones have one; each costs a copy of what follows it."""
+GZIP_MEMBERS = 64  # The most streams in a gzip file. Published ones have one; each costs a copy of what follows it.
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -80,8 +77,7 @@ def _gunzipped(blocks: Iterable[bytes], *, feed: str, max_bytes: int) -> Iterato
         raise FeedRefused(feed, f"the gzip stream ends early, after {total:,} unpacked bytes")
 
 
-RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses that may pass, so that the request is sent again."""
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})  # Statuses that may pass, so that the request is sent again.
 
 CONDITIONS = frozenset({"if-none-match", "if-modified-since"})
 
@@ -202,7 +198,6 @@ class Fetcher:
 
 
 def answer_of(url: str, status: int) -> str:
-    """The status of a refusal in words; a file of this machine has none."""
     if url.startswith("file:"):
         return f"{origin_of(url)} {'does not exist' if status == HTTPStatus.NOT_FOUND else 'cannot be read by this user'}"
     return f"{origin_of(url)} answered {status}"

@@ -17,8 +17,7 @@ FEED = "EPSS"
 ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")
 COLUMNS = b"cve,epss,percentile"
 LONGEST_LINE = 4096
-MOST_UNREADABLE = 20
-"""Lines that cannot be read; a file with more is refused."""
+MOST_UNREADABLE = 20  # Lines that cannot be read; a file with more is refused.
 NUMBER = rb"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 CVE = rb"^CVE-([0-9]{4})-([0-9]{4}|[1-9][0-9]{4,11}),"
 ROW = re.compile(CVE + NUMBER + b"," + NUMBER + rb"\r?$", re.MULTILINE)
@@ -108,7 +107,6 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _scores(blocks: Iterable[bytes], row: re.Pattern[bytes], unreadable: list[str]) -> Scores:
-    """The rows of all blocks; lines that are none go to `unreadable`."""
     numbers = array("q")
     epss = array("d")
     percentiles = array("d")
@@ -145,7 +143,6 @@ def _check_count(unreadable: Sequence[str]) -> None:
 
 
 def _plausible(scores: Scores, unreadable: list[str]) -> Scores:
-    """The rows without second ones of a CVE, and without values that are not between 0 and 1; these go to `unreadable`."""
     numbers, epss, percentiles = scores.numbers, scores.epss, scores.percentiles
     odd = {row for row, (before, number) in enumerate(pairwise(numbers), 1) if before == number}
     if max(epss) > 1 or max(percentiles) > 1:

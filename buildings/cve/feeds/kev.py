@@ -31,10 +31,8 @@ from buildings.cve.feeds.issue import Issue
 from buildings.cve.ranking.enrichment import says_end_of_life
 
 FEED = "KEV"
-MOST_NAMELESS = 10
-"""Entries whose CVE cannot be read; a release with more is refused."""
-MOST_NAMED = 20
-"""So many of the things that cannot be read are named, those of new entries first."""
+MOST_NAMELESS = 10  # Entries whose CVE cannot be read; a release with more is refused.
+MOST_NAMED = 20  # So many of the things that cannot be read are named, those of new entries first.
 FIRST_LISTING = date(2021, 11, 3)
 """KEV began then: an earlier day of listing is misspelled, and so is one that is more than a day after the release."""
 LATER = timedelta(days=1)
@@ -66,8 +64,7 @@ class KevEntry:
     name: str = ""
     description: str = ""
     required_action: str = ""
-    links: tuple[str, ...] = ()
-    """The pages that CISA names in its notes, such as the vendor's."""
+    links: tuple[str, ...] = ()  # The pages that CISA names in its notes, such as the vendor's.
     first_release: date | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -165,8 +162,6 @@ class Published(BaseModel):
 
 
 class PublishedEntry(Published):
-    """One of the catalog's `vulnerabilities`, without the members that cannot be read."""
-
     cve_id: Annotated[str, StringConstraints(pattern=PATTERN, to_upper=True), Field(validation_alias="cveID")]
     date_added: Annotated[PublishedDate, AfterValidator(_possible)] | None = None
     vendor_project: str = ""
@@ -180,8 +175,6 @@ class PublishedEntry(Published):
 
 
 class PublishedCatalog(Published):
-    """The file."""
-
     catalog_version: str
     date_released: Annotated[AwareDatetime, BeforeValidator(_as_written)]
     count: int
@@ -245,7 +238,6 @@ def _read(place: int, published: Any, released: date) -> tuple[KevEntry | None, 
 
 
 def _cve_of(members: Mapping[str, Any]) -> str | None:
-    """The CVE of an entry: as its member names it, however that is spelled, else as the link to NVD in its notes does."""
     if oddly_spelled := ODDLY_SPELLED.fullmatch(str(members.get("cveID"))):
         return canonical("CVE-{}-{}".format(*oddly_spelled.groups()))
     linked = {canonical(cve_id) for cve_id in NVD_LINK.findall(str(members.get("notes")))}
@@ -253,7 +245,6 @@ def _cve_of(members: Mapping[str, Any]) -> str | None:
 
 
 def _unreadable(members: Mapping[str, Any], released: date) -> tuple[str, ...]:
-    """The names of the members that cannot be read, and of a missing day of listing."""
     odd = dict.fromkeys([] if members.get("dateAdded") else ["dateAdded"])
     try:
         PublishedEntry.model_validate(members, context=released)

@@ -20,10 +20,8 @@ FEED = "NVD"
 
 MAX_AFFECTED = 20
 MAX_CWES = 10
-MAX_TEXT = 400
-"""Longer links, vectors and names are left out or cut: a record takes some hundred bytes."""
-MAX_DESCRIPTION = 800
-"""Longer descriptions are cut: they go on with versions, or with the trace of a kernel."""
+MAX_TEXT = 400  # Longer links, vectors and names are left out or cut: a record takes some hundred bytes.
+MAX_DESCRIPTION = 800  # Longer descriptions are cut: they go on with versions, or with the trace of a kernel.
 
 CWE = re.compile(r"CWE-[0-9]{1,5}")
 NOT_DEFINED = re.compile(r"/[A-Z]{1,3}:X(?=/|$)")
@@ -48,8 +46,6 @@ class Published(BaseModel):
 
 
 class CvssData(Published):
-    """The assessment itself."""
-
     version: str = Field(pattern=r"^[0-9]+\.[0-9]+$")
     base_score: float = Field(ge=0, le=10)
     base_severity: str = ""
@@ -85,15 +81,11 @@ class Assessments(BaseModel):
 
 
 class PublishedReference(Published):
-    """A link with NVD's tags."""
-
     url: str
     tags: list[str] = []
 
 
 class CpeMatch(Published):
-    """A product with a range of its versions, and whether it is the vulnerable one."""
-
     vulnerable: bool
     criteria: str = Field(pattern=r"^cpe:2\.3:[aho*-]:[^:]+:[^:]+:")
     version_start_including: str = ""
@@ -114,33 +106,23 @@ class CpeMatch(Published):
 
 
 class ProductGroup(Published):
-    """A group of products."""
-
     cpe_match: list[CpeMatch] = []
 
 
 class Configuration(Published):
-    """A combination of groups."""
-
     nodes: list[ProductGroup] = []
 
 
 class LanguageText(Published):
-    """A text in one language: a description, or the name of a weakness."""
-
     lang: str = ""
     value: str
 
 
 class Weakness(Published):
-    """A weakness that the CVE is an instance of."""
-
     description: list[LanguageText] = []
 
 
 class PublishedRecord(Published):
-    """One CVE."""
-
     id: str
     source_identifier: str = ""
     vuln_status: str = ""
@@ -225,8 +207,6 @@ class Item(Published):
 
 
 class PublishedPage(Published):
-    """A page of the API, or a whole file."""
-
     start_index: int = Field(ge=0)
     total_results: int = Field(ge=0)
     format: str = Field(pattern="^NVD_CVE$")

@@ -15,14 +15,12 @@ from buildings.cve.feeds.download import Copy, Fetcher
 from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.nvd import FEED, NvdPage, parse_nvd
 
-PAGE = 2_000
-"""The most records that NVD sends in one page."""
+PAGE = 2_000  # The most records that NVD sends in one page.
 
 WINDOW_SECONDS = 30.0
 REQUESTS_PER_WINDOW, REQUESTS_WITH_KEY = 5, 50
 
-LONGEST_SPAN = timedelta(days=119)
-"""NVD answers about the changes of at most 120 days."""
+LONGEST_SPAN = timedelta(days=119)  # NVD answers about the changes of at most 120 days.
 
 OVERLAP = timedelta(hours=2)
 """How far a span of changes reaches back into the last one, for clocks that differ and changes that NVD shows late."""

@@ -23,8 +23,7 @@ from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import BRIEF_LENGTH, UNSCORED, RankedSet, factors_of, logit, row_of
 
 FORECAST_LENGTH = 100
-GRADED_LENGTH = 1_000
-"""This many ranks are graded; the first 100 are published."""
+GRADED_LENGTH = 1_000  # This many ranks are graded; the first 100 are published.
 WINDOW_DAYS = 30
 
 EPSS_WEIGHT = 0.5
@@ -116,7 +115,6 @@ class Forecaster:
         return Forecast(self._edition.day, first, self._total, self._earlier.day if self._earlier else None)
 
     def orders(self, forecast: Forecast) -> list[Order]:
-        """The rankings of the day that are graded: the forecast and the brief, EPSS alone, and the two candidates."""
         edition = self._edition
         day = edition.day
         outside = {
@@ -131,12 +129,10 @@ class Forecaster:
         ]
 
     def standings(self, numbers: Iterable[int]) -> dict[str, Standings]:
-        """Where CVEs stand among all others by the forecast and by EPSS alone; those that are not ranked are left out."""
         rows = {number: row for number in numbers if (row := row_of(number, self._ranked.numbers)) is not None}
         return {"next_in_kev": _standings(rows, self._scores), "epss": _standings(rows, self._masked_epss())}
 
     def _scored(self) -> "array[float]":
-        """The score of each row; EXCLUDED for what KEV lists, EPSS has not scored or NVD rejects."""
         scores = array("d")
         logits = dict[float, float]()  # there are few different scores
         changed = self._earlier.changed if self._earlier else {}
@@ -199,7 +195,6 @@ def _standings(rows: Mapping[int, int], scores: Sequence[float]) -> Standings:
     others = len(everyone) - len(events)
 
     def below(score: float) -> float:
-        """How many of the others have a lower score; an equal one counts half."""
         return sum(cut(everyone, score) - cut(events, score) for cut in (bisect_left, bisect_right)) / 2
 
     return tuple((number, below(score) / others) for number, score in sorted(found.items())) if others else ()
@@ -210,7 +205,6 @@ def _rise(likely: float, before: float) -> float:
 
 
 def _ages(ranked: RankedSet, day: date) -> "array[float]":
-    """The age of every row in years. It is not used for rows without a score."""
     numbers = ranked.numbers
     ages = array("d")
     start = 0
@@ -273,11 +267,9 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
 
 
 def _listings_by_vendor(edition: Edition, *, tied_to_ransomware: bool = False) -> Counter[str]:
-    """How many KEV entries each vendor has; or of how many CISA reports a use in ransomware campaigns."""
     listings = edition.facts.kev.values()
     return Counter(vendor_key(listing.vendor) for listing in listings if listing.ransomware or not tied_to_ransomware)
 
 
 def window_of(day: date) -> tuple[date, date]:
-    """The first and the last day on which an event counts for the list of `day`."""
     return day + timedelta(days=1), day + timedelta(days=WINDOW_DAYS)

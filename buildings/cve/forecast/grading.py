@@ -14,10 +14,8 @@ from buildings.cve.ranking.edition import Edition
 DEPTHS = (25, 100, 1_000)
 SHOWN_HITS = 100
 SHOWN_LISTS = 60
-DEVIATIONS = 1.959964
-"""Intervals of 95 % reach so many standard deviations from the middle."""
-PUBLISHED, BASELINE = "next_in_kev", "epss"
-"""The ranking whose names and hits are published."""
+DEVIATIONS = 1.959964  # Intervals of 95 % reach so many standard deviations from the middle.
+PUBLISHED, BASELINE = "next_in_kev", "epss"  # The ranking whose names and hits are published.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,7 @@ class Grade:
     is_backfilled: bool = False
 
 
-Names = Mapping[tuple[date, str], Sequence[int]]
-"""The CVE numbers of the first ranks of graded lists, by day and ranking."""
+Names = Mapping[tuple[date, str], Sequence[int]]  # The CVE numbers of the first ranks of graded lists, by day and ranking.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +87,6 @@ RANKINGS: Mapping[str, GradedRanking] = {
 
 
 def grade_of(order: Order, events: Iterable[Event], *, known_until: date) -> Grade:
-    """Grade one ranking of one day; all events up to and including `known_until` are known."""
     first, last = window_of(order.day)
     came_true = {event.number: event.day for event in events if first <= event.day <= last}
     ranks = [(rank, number, came_true[number]) for rank, number in enumerate(order.numbers, 1) if number in came_true]
@@ -109,14 +105,12 @@ def grade_of(order: Order, events: Iterable[Event], *, known_until: date) -> Gra
 
 
 def listing_events(edition: Edition) -> list[Event]:
-    """Every listing in KEV whose day an edition knows, also of CVEs that CISA removed again."""
     listed = [(cve_id, entry.date_added) for cve_id, entry in edition.facts.kev.items()]
     removed = [(cve_id, removal.date_added) for cve_id, removal in edition.facts.removed.items()]
     return [Event(number_of(cve_id), day) for cve_id, day in (*removed, *listed) if day]
 
 
 def _standings_of(ranks: Sequence[tuple[int, int, date]], length: int) -> Standings:
-    """Where the CVEs with these ranks, which ascend, stand among the others of all `length` ranks."""
     others = length - len(ranks)
     return tuple((number, 1 - (rank - 1 - earlier) / others) for earlier, (rank, number, _) in enumerate(ranks)) if others else ()
 
@@ -145,12 +139,10 @@ def precision_at(grades: Iterable[Grade]) -> tuple[Precision, ...]:
 
 
 def records_of(grades: Sequence[Grade], names: Names) -> tuple[RankingRecord, ...]:
-    """The results of every ranking; `names` are those of the lists that are final."""
     return tuple(_record(ranking, [grade for grade in grades if grade.ranking == ranking.name], names) for ranking in RANKINGS.values())
 
 
 def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
-    """The CVEs named by forecasts made in time that came true, the newest listing first: each once, with the first list that named it."""
     named = defaultdict(list)
     for grade in grades:
         if grade.ranking == PUBLISHED and not grade.is_backfilled:

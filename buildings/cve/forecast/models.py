@@ -100,7 +100,6 @@ class ForecastList(Answer):
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
-        """A row for each CVE; the columns factor_… are the terms of its score."""
         rows = (
             [*(getattr(entry, name) for name in CSV_COLUMNS), *(getattr(entry.factors, name) for name in FACTORS), entry.precision.share]
             for entry in self.entries

@@ -21,7 +21,6 @@ from buildings.cve.ranking.results import DECIMALS, TEASER_LENGTH, about, feeds_
 
 
 def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequence[Precision], today: date) -> ForecastList:
-    """The published list: the first 100, each with the precision that its rank has had so far."""
     first = forecast.first[:FORECAST_LENGTH]
     entries = tuple(_entry(edition, rank, cve, precision[rank - 1]) for rank, cve in enumerate(first, 1))
     return ForecastList(
@@ -61,7 +60,6 @@ def _entry(edition: Edition, rank: int, cve: ForecastCve, precision: Precision) 
 
 
 def forecast_teaser_of(forecast: ForecastList, *, full_list: str, record: str) -> ForecastTeaser:
-    """The first three names; `full_list` says how to get the rest, `record` where past lists are graded."""
     first = tuple(
         ForecastName(rank=entry.rank, cve_id=entry.cve_id, vendor=entry.vendor, product=entry.product)
         for entry in forecast.entries[:TEASER_LENGTH]
@@ -79,7 +77,6 @@ def forecast_teaser_of(forecast: ForecastList, *, full_list: str, record: str) -
 
 
 def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> ForecastRecord:
-    """The record of all grades, which were made from an edition's KEV; `names` are those of the lists that are final."""
     in_time = [grade for grade in grades if not grade.is_backfilled]
     late = [grade for grade in grades if grade.is_backfilled]
     return ForecastRecord(
@@ -96,5 +93,4 @@ def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> Foreca
 
 
 def sample_forecast(edition: Edition) -> ForecastList:
-    """The forecast of the shipped sample, whose rankings have no record."""
     return forecast_list_of(edition, Forecaster(edition, None).forecast(), precision=precision_at(()), today=edition.day)

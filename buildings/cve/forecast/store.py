@@ -29,12 +29,10 @@ from campus.storage import Storage
 
 log = logging.getLogger(__name__)
 
-CORRECTABLE_DAYS = 30
-"""For so long after its day a list can be corrected, and the grades that depend on it."""
+CORRECTABLE_DAYS = 30  # For so long after its day a list can be corrected, and the grades that depend on it.
 GRADE: TypeAdapter[Grade] = TypeAdapter(Grade)
 COMPLETE = frozenset(name for name, ranking in RANKINGS.items() if ranking.is_complete)
-LONGEST_NAMES = 1024
-"""Bytes that the packed names of a complete order have at most; whole orders have more."""
+LONGEST_NAMES = 1024  # Bytes that the packed names of a complete order have at most; whole orders have more.
 STANDINGS_KEPT = ("next_in_kev", "epss")
 """Only the first ranks of these are stored; where an event stood among all CVEs follows from the archives of EPSS and KEV."""
 
@@ -73,7 +71,6 @@ def _outlook(edition: Edition, last: Edition | None, earlier: EarlierScores | No
 
 
 def flips(kev: Mapping[str, KevEntry], before: Mapping[str, KevEntry], *, day: date) -> list[RansomwareFlip]:
-    """The CVEs that KEV listed before and ties to ransomware only now."""
     tied = [cve_id for cve_id, now in kev.items() if now.ransomware and (was := before.get(cve_id)) and was.ransomware is False]
     return [RansomwareFlip(cve_id=cve_id, day=day) for cve_id in tied]
 
@@ -95,7 +92,6 @@ def _unpacked(block: bytes) -> Sequence[int]:
 
 
 async def load_forecast(storage: Storage, day: date | None = None) -> ForecastList | None:
-    """The archived forecast of a day, as it was published; by default the newest."""
     chosen = select(ArchivedForecast).order_by(col(ArchivedForecast.day).desc()).limit(1)
     async with storage.read() as session:
         row = (await session.exec(chosen if day is None else chosen.where(col(ArchivedForecast.day) == day))).first()
@@ -133,7 +129,6 @@ async def load_grades(storage: Storage) -> list[Grade]:
 
 
 async def load_flips(storage: Storage) -> list[Event]:
-    """When KEV tied which CVE to ransomware after it had listed it."""
     async with storage.read() as session:
         rows = await session.exec(select(RansomwareFlip).order_by(col(RansomwareFlip.day)))
         return [Event(number_of(row.cve_id), row.day) for row in rows]
@@ -145,7 +140,6 @@ async def load_flips_of(storage: Storage, cve_id: str) -> list[date]:
 
 
 async def grade_lists(storage: Storage, edition: Edition) -> None:
-    """Grade every past day's rankings against what an edition shows, and store the public record."""
     known_until = min(edition.facts.issues.kev.issued.date(), edition.day)
     listings = listing_events(edition)
     tied = await load_flips(storage)
@@ -173,12 +167,10 @@ async def grade_lists(storage: Storage, edition: Edition) -> None:
 
 
 def _named(graded: Grade | RankingOrder, numbers: Sequence[int]) -> Sequence[int]:
-    """The names that are kept: those that the record counts."""
     return numbers[: graded.leading] if graded.ranking in COMPLETE else numbers
 
 
 async def _standings_on(storage: Storage, latest: Edition, day: date, events: Iterable[int]) -> Mapping[str, Standings]:
-    """Where the events of a past list stood among all CVEs, by the archives of EPSS and KEV; none if these do not lead to the list."""
     published = await load_forecast(storage, day)
     archived = await load_leading(storage, day, edition=1)
     feed = published.feeds.epss if published else None
@@ -210,7 +202,6 @@ async def _standings_on(storage: Storage, latest: Edition, day: date, events: It
 
 
 async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, record: ForecastRecord) -> None:
-    """Store grades and the record of all. Of an order only the names that count are kept, once no correction can change its grade."""
     async with storage.write() as session:
         for grade in grades:
             row = await session.get(RankingOrder, (grade.day, grade.ranking))

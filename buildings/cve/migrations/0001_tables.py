@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
     _create_lists()
     _create_feeds()
     _create_forecasts()

@@ -46,12 +46,10 @@ SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
 }
 """How the list can be sorted, each with its label; the first is the default."""
-Rows = tuple[tuple[Entry, Course], ...]
-"""Entries, each with the course of its EPSS; none for a past list."""
+Rows = tuple[tuple[Entry, Course], ...]  # Entries, each with the course of its EPSS; none for a past list.
 
 
 async def top_three(site: CveSite) -> str:
-    """Today's first three, for the start page; nothing if the operator sells them."""
     if not is_free(site, "brief_teaser"):
         return ""
     teaser = await tools.brief_teaser(site=site)
@@ -59,13 +57,11 @@ async def top_three(site: CveSite) -> str:
 
 
 async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
-    """What public sources say of the first three; of each None if the operator sells that."""
     free = is_free(site, "cve_facts")
     return tuple([await tools.cve_facts(entry.cve_id, site=site) if free else None for entry in teaser.teaser])
 
 
 async def daily_list(request: Request, site: CveSite) -> Response:
-    """The teaser, and with a key the 25 of today or of a past day with what changed. `?id=` leads to the page of a CVE."""
     looked_up = request.query_params.get("id", "").strip()[:LONGEST_SEARCH]
     if cve_id := canonical(looked_up) or canonical(f"CVE-{looked_up}"):
         return Response(status_code=303, headers={"Location": f"{LIST}/{cve_id}"})
@@ -134,7 +130,6 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 
 
 async def verdict(request: Request, site: CveSite) -> Response:
-    """One CVE: what public sources say of it, and with a key its verdict and history."""
     cve_id = read_cve_id(request.path_params["cve_id"])
     facts = await _answer(request, site, tools.cve_facts, cve_id)
     found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
@@ -158,7 +153,6 @@ async def verdict(request: Request, site: CveSite) -> Response:
 
 
 async def forecast(request: Request, site: CveSite) -> Response:
-    """The forecast: its first three names, with a key all 100, today's or those of a past day; and the record of all."""
     teaser = await _answer(request, site, tools.next_teaser)
     record = await _answer(request, site, tools.next_record)
     day = request.query_params.get("day", "").strip()
@@ -183,7 +177,6 @@ async def forecast(request: Request, site: CveSite) -> Response:
 
 
 def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float, float], ...]:
-    """The shares of names that came true, of the forecast and of EPSS alone, with their intervals, as the chart takes them."""
     graded = {one.ranking: one.depths for one in record.rankings}
     names = {"next_in_kev": "Forecast", "epss": "EPSS"}
     depths = [(name, number, depth) for number, name in enumerate(names, start=1) for depth in graded.get(name, ())]
@@ -195,7 +188,6 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 
 
 async def report(request: Request, site: CveSite) -> Response:
-    """A box for a scanner's report, or a list of CVEs, and their verdicts, also as a file; without a key a sample of them."""
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
     found, refusal = None, None
@@ -231,7 +223,6 @@ def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[Batch
 
 
 def _looked_up(found: Verdicts) -> Iterator[str]:
-    """What a form sends to get the same verdicts as a file: a report is not stored."""
     yield from (one.cve_id for one in found.verdicts)
     yield from (one.cve_id for one in found.misses)
     yield from (*found.malformed, *found.not_looked_up)
@@ -254,13 +245,11 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 @cache
 def sample_verdicts() -> Verdicts:
-    """What the page of reports shows without a key: verdicts on a few CVEs of the shipped sample."""
     edition = sample_edition()
     return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:
-    """How the list and the forecast are made and graded, with evidence and limits, for everyone."""
     data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
     return site.page(
         "methodology.html",
@@ -288,7 +277,6 @@ async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable
 async def _asked(
     request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object
 ) -> tuple[ResultT | None, Problem | None]:
-    """What a tool returns if the visitor may call it, else the refusal."""
     try:
         return await _answer(request, site, tool, *sent, **named), None
     except Problem as refusal:

@@ -180,7 +180,6 @@ WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_
 
 
 async def public_feed(request: Request, site: CveSite) -> Response:
-    """The free feeds: teaser.json, teaser.atom, kev.json and kev.atom."""
     name = request.path_params["name"]
     subject, _, kind = name.rpartition(".")
     if subject not in ("teaser", "kev") or kind not in WRITERS:

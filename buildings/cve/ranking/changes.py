@@ -119,8 +119,7 @@ class Changes(Comparison):
             yield from ((what, one) for one in getattr(self, what))
 
 
-Key = tuple[float, float, int, int]
-"""By which CVEs are ordered, the highest first: score, EPSS, day of listing, number."""
+Key = tuple[float, float, int, int]  # By which CVEs are ordered, the highest first: score, EPSS, day of listing, number.
 
 
 @dataclass(frozen=True)
@@ -316,7 +315,6 @@ def _points(old: _State, new: _State) -> Factors:
 
 
 def _own_reasons(old: _State | None, new: _State | None) -> list[Reason]:
-    """What happened to the CVE itself, the weightiest first."""
     was = old.listing if old else None
     now = new.listing if new else None
     found: list[tuple[float, Reason]] = []

@@ -49,8 +49,6 @@ class Issues:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known about CVEs, by identifier, and about the feeds."""
-
     kev: Mapping[str, KevEntry]
     removed: Mapping[str, Removal]
     issues: Issues
@@ -58,8 +56,6 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Edition:
-    """The list of one day: every ranked CVE, and the facts behind it."""
-
     day: date
     made_at: datetime
     ranked: RankedSet
@@ -84,7 +80,6 @@ def is_ahead(day: date, *, today: date) -> bool:
 
 
 def age(issued: date, day: date) -> int:
-    """Whole days from the day of an issue to `day`, never below 0."""
     return max((day - issued).days, 0)
 
 

@@ -26,11 +26,9 @@ RECENCY_POINTS = 50.0
 HALF_LIFE_DAYS = 30
 FRESH_DAYS = 7
 BRIEF_LENGTH = 25
-LEAST_EPSS = 0.00001
-"""EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite."""
+LEAST_EPSS = 0.00001  # EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite.
 
-UNSCORED = -1.0
-"""The value in a column for a CVE that EPSS has not scored: below every score, and worth no points."""
+UNSCORED = -1.0  # The value in a column for a CVE that EPSS has not scored: below every score, and worth no points.
 
 TYPES = "qddI"
 HEAD = struct.Struct("<8sQ")
@@ -84,7 +82,6 @@ def logit(epss: float) -> float:
 
 
 def fresh_window(day: date) -> tuple[date, date]:
-    """First and last day of the seven that end with `day`."""
     return day - timedelta(days=FRESH_DAYS - 1), day
 
 
@@ -136,7 +133,6 @@ class RankedSet:
         return [(self.numbers[row], self._cve_at(row)) for _, row in leading]
 
     def scores(self) -> Scores:
-        """The EPSS scores, without the rows of CVEs that only KEV lists."""
         rows = [row for row, likely in enumerate(self.epss) if likely != UNSCORED]
         return Scores(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles)))
 
@@ -170,7 +166,6 @@ class RankedSet:
 
 
 def ranked(scores: Scores, added: Mapping[int, date], *, day: date, left_out: Container[int] = ()) -> RankedSet:
-    """Rank every CVE that EPSS has scored or KEV lists, but those `left_out`; `added` maps KEV's CVE numbers to their day of listing."""
     columns = _with_unscored(scores, added)
     ranks = array("I", bytes(array("I").itemsize * len(columns.numbers)))
     in_order = order(columns.numbers, columns.epss, added, day=day)
@@ -193,7 +188,6 @@ def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
 
 
 def row_of(number: int, numbers: "array[int]") -> int | None:
-    """The row of a CVE number in a column in ascending order; None when it is not there."""
     row = bisect_left(numbers, number)
     return row if row < len(numbers) and numbers[row] == number else None
 
@@ -213,7 +207,6 @@ def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
 
 
 def little_endian(column: "array[Any]") -> "array[Any]":
-    """The column in the byte order in which columns are stored, or back from it."""
     if sys.byteorder == "little":
         return column
     swapped = column[:]

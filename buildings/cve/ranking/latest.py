@@ -34,8 +34,7 @@ from campus.storage import Storage
 CACHED_CHANGES = 8
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
-VERDICTS_AT_ONCE = 50
-"""Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them."""
+VERDICTS_AT_ONCE = 50  # Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them.
 
 
 class Comparisons:
@@ -45,7 +44,6 @@ class Comparisons:
         self.clear()
 
     def clear(self) -> None:
-        """Forget them. What is being loaded or computed now is not kept."""
         self._days: list[Sequence[date]] = []
         self._counts: dict[tuple[date, int, date, int, str], ChangeCounts] = {}
         self._changes: dict[tuple[date, int, date, int], Changes] = {}
@@ -139,7 +137,6 @@ class Latest:
 
     @property
     def real_edition(self) -> Edition | None:
-        """The list that is served, unless it is the sample."""
         return None if self.edition is None or self.edition.is_sample else self.edition
 
     def shown(self) -> Edition:
@@ -174,7 +171,6 @@ class Latest:
             self._version = version  # it cannot be read; do not try again until it changes
 
     def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
-        """Serve a stored list and its forecast, with NVD's records as they were last loaded."""
         self._show(replace(stored.edition, nvd=self.nvd), stored.brief, forecast)
         self._version = stored.version
 
@@ -257,7 +253,6 @@ CveSite = Site[CveSettings, Latest]
 
 @asynccontextmanager
 async def latest(site: Site[CveSettings]) -> AsyncIterator[Latest]:
-    """The building's state: the newest stored list, or the sample."""
     shown = Latest(site.storage, Watching(site))
     await shown.reload()
     if shown.edition is None and site.settings.sample:

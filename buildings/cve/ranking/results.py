@@ -41,7 +41,6 @@ DECIMALS = 3
 
 
 def about(edition: Edition) -> dict[str, Any]:
-    """The members with which each answer about a list begins."""
     return {"ok": True, "day": edition.day, "sample": edition.is_sample}
 
 
@@ -112,7 +111,6 @@ def teaser_of(brief: Brief, *, full_list: str) -> Teaser:
 
 
 def fresh_of(edition: Edition, *, today: date) -> FreshList:
-    """Every CVE that was added to KEV in the week that ends with the list's day, in rank order."""
     first_day, last_day = fresh_window(edition.day)
     added = [cve_id for cve_id, listing in edition.facts.kev.items() if first_day <= listing.listed_by <= last_day]
     entries = [entry_of(edition, cve_id, cve) for cve_id in added if (cve := edition.ranked.find(cve_id))]
@@ -150,7 +148,6 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
 
 
 def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, today: date) -> CveFacts:
-    """What KEV, EPSS and NVD say of a CVE; `verdict` says how to get what is made of it, where anything is."""
     cve = edition.ranked.find(cve_id)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
@@ -189,7 +186,6 @@ def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | No
 
 
 def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
-    """The pages about a CVE: those of NVD, CVE.org and CISA, and those that CISA names, several of one host by how they end."""
     listing = edition.facts.kev.get(cve_id)
     pages = {"NVD": f"https://nvd.nist.gov/vuln/detail/{cve_id}", "CVE.org": f"https://www.cve.org/CVERecord?id={cve_id}"}
     if listing:

@@ -13,7 +13,6 @@ FOLDER = Path(__file__).parent
 
 
 def sample_edition() -> Edition:
-    """The list of the sample's own day, marked as one."""
     kev = parse_kev((FOLDER / "kev.json").read_bytes())
     nvd = _nvd()
     edition = make_edition(

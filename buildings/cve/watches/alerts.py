@@ -19,10 +19,8 @@ from campus.observability import utc_text
 
 NEWS, PAUSED = "news", "paused"
 EMAIL_PAGES = "/v1/watches/email"
-LONGEST_WAIT = 5.0
-"""Most seconds between two readings of the outbox: the refresh, which fills it, is another process."""
-LINES = 20
-"""CVEs in the text of a message for people."""
+LONGEST_WAIT = 5.0  # Most seconds between two readings of the outbox: the refresh, which fills it, is another process.
+LINES = 20  # CVEs in the text of a message for people.
 QUESTION = 'Someone, probably you, asked for news of the watch "{name}" at this address: CVEs that newly fit it, after each daily list.'
 ENTRIES: TypeAdapter[tuple[NewsEntry, ...]] = TypeAdapter(tuple[NewsEntry, ...])
 
@@ -86,7 +84,6 @@ class WatchAlerts(AlertContents):
         self._url = url
 
     def joined(self, waiting: FromClause) -> FromClause:
-        """Joined with the owner of the target, and with the watch and its news if the alert is about them."""
         owned = waiting.join(WATCH_OWNERS, TARGETS.c.owner == WATCH_OWNERS.c.lineage)
         return owned.outerjoin(WATCHES, ALERTS.c.watch_id == WATCHES.c.id).outerjoin(WATCH_NEWS, ALERTS.c.news == WATCH_NEWS.c.number)
 

@@ -25,19 +25,15 @@ from buildings.cve.ranking.formula import EPSS_POINTS, UNSCORED, factors_of, lit
 from buildings.cve.ranking.results import DECIMALS, entry_of
 from buildings.cve.watches.models import NewsEntry
 
-IN_KEV = 25.0
-"""The lowest score of a CVE in KEV."""
+IN_KEV = 25.0  # The lowest score of a CVE in KEV.
 HIGHEST_OUTSIDE_KEV = IN_KEV - 10**-DECIMALS
 """The highest score outside KEV, 25 times EPSS: one that is rounded to 25 still counts as lower."""
-MOST_NEWS = 1_000
-"""CVEs in the news of one watch about one list. What else fits is news with the next list."""
-MARK = b"\x01"
-"""Begins the CVEs that a watch knows, as they are stored. A block without it has no digest."""
+MOST_NEWS = 1_000  # CVEs in the news of one watch about one list. What else fits is news with the next list.
+MARK = b"\x01"  # Begins the CVEs that a watch knows, as they are stored. A block without it has no digest.
 DIGEST_SIZE = 16
 NO_DIGEST = bytes(DIGEST_SIZE)
 ONE_COLON = re.compile("(?<!:):(?!:)")
-EVERY_CVE = ""
-"""The key of all CVEs, for a watch that names none."""
+EVERY_CVE = ""  # The key of all CVEs, for a watch that names none.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +76,6 @@ def pack_known(numbers: Collection[int], digest: bytes) -> bytes:
 
 
 def unpack_known(block: bytes) -> set[int]:
-    """The CVE numbers in a block that `pack_known` or `with_digest` returned; none in an empty one."""
     found: set[int] = set()
     packed = block[_end_of_digest(block) :]
     while packed:
@@ -112,7 +107,6 @@ def _end_of_digest(block: bytes) -> int:
 
 
 def scores_of(edition: Edition, least: float) -> dict[int, float]:
-    """The scores of an edition's CVEs that have at least this one, by CVE number, rounded as answers show them."""
     ranked = edition.ranked
     lowest = (least - 10**-DECIMALS) / EPSS_POINTS
     rows = zip(ranked.numbers, ranked.epss, ranked.ranks, strict=True)
@@ -160,7 +154,6 @@ class Ranking:
         return [number for number in numbers if self._scores[number] >= criteria.least_score]
 
     def _reaching(self, key: str, least: float) -> tuple[Sequence[int], int]:
-        """The list of a key, and how many of its CVEs have at least this score."""
         found = self._lists.get(key)
         if found is None:
             named = self._scores if key == EVERY_CVE else (number for number in self._named.get(key, ()) if number in self._scores)
@@ -200,7 +193,6 @@ class Matcher:
         self._before = Ranking(earlier, self._named)
 
     def digest(self, criteria: Criteria) -> bytes:
-        """A digest of what fits. A watch that knows all that has this digest has no news."""
         self.prepare(criteria.least_score)
         return self._now.digest(_keys(criteria), criteria)
 
@@ -220,7 +212,6 @@ class Matcher:
         return chosen, len(chosen) == len(new)
 
     def entries(self, numbers: Iterable[int], criteria: Criteria) -> Iterator[NewsEntry]:
-        """CVEs as news show them, each with what of the watch it fits."""
         vendors = [(f"vendor {name}", key) for name, key in zip(criteria.vendors, _vendor_keys(criteria), strict=True)]
         products = [(f"product {name}", key) for name, key in zip(criteria.products, _product_keys(criteria), strict=True)]
         for number in numbers:
@@ -243,7 +234,6 @@ class Matcher:
         return self.edition.ranked.ranks[row]
 
     def _names(self, numbers: Iterable[int]) -> Mapping[str, Collection[int]]:
-        """CVE numbers by the keys of the vendors and products that KEV or NVD names for them."""
         found: dict[str, set[int]] = defaultdict(set)
         plain: dict[str, str] = {}
         for number, names in self.edition.nvd.products(sorted(numbers)):
@@ -260,7 +250,6 @@ NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name != "fits")
 
 
 def _keys(criteria: Criteria) -> list[str]:
-    """The keys of the names; that of all CVEs if it names none."""
     return [*_vendor_keys(criteria), *_product_keys(criteria)] if criteria.names_cves else [EVERY_CVE]
 
 

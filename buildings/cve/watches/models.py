@@ -15,8 +15,7 @@ MOST_WATCHES = 20
 MOST_NAMES = 50
 MOST_CVE_IDS = 1_000
 LONGEST_NAME = 100
-SHOWN_ENTRIES = 50
-"""CVEs in one message; the news that are polled have all."""
+SHOWN_ENTRIES = 50  # CVEs in one message; the news that are polled have all.
 
 Line = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
 WatchName = Annotated[

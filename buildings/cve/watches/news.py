@@ -24,13 +24,11 @@ from buildings.cve.watches.store import owned_watch, targets_of, watches_with_ow
 from campus.storage import Storage, among, in_snapshot, in_transaction
 
 NEWS_RETENTION = timedelta(days=90)
-MOST_POLLED = 1_000
-"""CVEs in one answer of a poll, unless the first item alone has more."""
+MOST_POLLED = 1_000  # CVEs in one answer of a poll, unless the first item alone has more.
 ITEMS_PER_READ = 50
 WATCHES_PER_READ = 250
 OWNERS_PER_READ = 200
-PACKED_ANEW_AFTER = 100
-"""After so many CVEs that a watch was told of, all that it knows are packed as one again."""
+PACKED_ANEW_AFTER = 100  # After so many CVEs that a watch was told of, all that it knows are packed as one again.
 CHANGED = (WATCHES.c.known, WATCHES.c.nvd_complete, WATCHES.c.told, WATCHES.c.last_news_at)
 CHANGE = (
     update(WATCHES)
@@ -65,8 +63,6 @@ def latest_news(connection: Connection, lineage: str, *, most: int) -> list[News
 
 @dataclass(frozen=True, kw_only=True)
 class WatchChange:
-    """What a list changes about one watch: the values of its columns, and its news, if any."""
-
     row: Row[Any]
     values: Mapping[str, Any]
     new: int
@@ -94,7 +90,6 @@ class ListMatching:
         return sum(bool(change.new) for change in changes)
 
     def _change(self, row: Row[Any]) -> WatchChange | None:
-        """What becomes of a watch. None if it stays as it is."""
         criteria = CRITERIA.validate_json(row.criteria)
         is_complete = self.matcher.edition.nvd.is_complete
         # names that NVD's first reading brought late are no news of CVEs that reached the score before
@@ -133,7 +128,6 @@ class ListMatching:
 
 
 async def list_matching(storage: Storage, edition: Edition, last: Edition | None, *, now: datetime) -> ListMatching:
-    """The matching of a list, prepared outside of the transaction as far as possible; `last` is the list that was served before."""
     lowest = await in_snapshot(storage, lambda connection: connection.scalar(select(func.min(WATCHES.c.least_score))))
     matcher = Matcher(edition, last)
     if lowest is not None:
@@ -148,7 +142,6 @@ def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
 
 
 def makers_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
-    """The ids of the makers of watches that have not stopped, in parts."""
     maker = WATCHES.c.made_by
     return _in_parts(storage, maker, select(maker).where(WATCHES.c.stopped_at.is_(None)).group_by(maker))
 
@@ -189,7 +182,6 @@ async def follow_owners(storage: Storage, ends: Mapping[str, datetime], owners: 
 def _changed_owners(
     connection: Connection, owners: Sequence[str], ends: Mapping[str, datetime], now: datetime
 ) -> list[tuple[Row[Any], datetime]]:
-    """The owners for whom something else is stored than when their key ends, each with that."""
     owner = WATCH_OWNERS.c
     stored: Select[Any] = select(owner.lineage, owner.ends_at, owner.paused_at).where(among(connection, owner.lineage, owners))
     found = [(row, ends.get(row.lineage, min(row.ends_at, now))) for row in connection.execute(stored)]
@@ -212,7 +204,6 @@ def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datet
 
 
 def _active(connection: Connection, *, now: datetime) -> Iterator[Sequence[Row[Any]]]:
-    """The watches whose key and maker have not ended, in parts."""
     last = ""
     while True:
         lasting = WATCHES.c.stopped_at.is_(None), WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > now

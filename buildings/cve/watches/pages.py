@@ -26,7 +26,6 @@ SHOWN_NEWS = 20
 
 
 async def show_watches(request: Request, site: CveSite) -> Response:
-    """The watches of the visitor's key with a form that makes one; without a key, what there is to see with one."""
     if request.method == "POST":
         return await _make(request, site)
     return await _page(request, site)
@@ -48,7 +47,6 @@ async def watches_used(site: CveSite, key: Key) -> str:
 
 
 async def _make(request: Request, site: CveSite) -> Response:
-    """Make a watch from the form; the secret that signs its messages is on the page that answers."""
     form = await request.form()
     given = {name: text.strip() for name in FIELDS if isinstance(text := form.get(name), str) and text.strip()}
     await site.admit(request, "list_watches")

@@ -28,7 +28,6 @@ class Wanted:
     email: Address | None
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
-        """Whether a watch is this one; `addresses` are those of its targets, by their ids."""
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
         return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))
@@ -36,8 +35,6 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a watch is: a key; and the id of its maker, which is the key's own or that of a client."""
-
     key: Key
     maker: str
 
@@ -112,12 +109,10 @@ def list_watches(connection: Connection, lineage: str) -> WatchList:
 
 
 def watches_with_owner() -> Select[Any]:
-    """The rows of watches, each with when it was paused, if it is."""
     return select(WATCHES, WATCH_OWNERS.c.paused_at).select_from(WATCHES.join(WATCH_OWNERS))
 
 
 def _note_owner(connection: Connection, key: Key) -> None:
-    """Store the owner of a first watch; later the job `pause_watches` follows the key."""
     if connection.scalar(select(WATCH_OWNERS.c.lineage).where(WATCH_OWNERS.c.lineage == key.lineage)) is None:
         connection.execute(insert(WATCH_OWNERS).values(lineage=key.lineage, ends_at=key.expires_at))
 
@@ -145,7 +140,6 @@ def targets_of(row: Row[Any]) -> list[str]:
 
 
 def _store_targets(connection: Connection, watch_id: str, wanted: Wanted, key: Key, *, now: datetime, entropy: Entropy) -> StoredWatch:
-    """Claim the targets, link them to the watch, and ask the owner of a new e-mail address to confirm it."""
     by = Registrant(key.lineage, sender_of(key.lineage, ""), per_host=0, shared_hosts=frozenset())
 
     def claimed(address: Address | None) -> ClaimedTarget | None:

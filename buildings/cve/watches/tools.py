@@ -136,7 +136,6 @@ async def watch_news(
 
 
 async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, site: CveSite, caller: Caller) -> WatchMade:
-    """Store a new watch, or the change of one, and return it with what its owner should know."""
     assert caller.key is not None, "the paywall admits keys only"
     work = partial(watches.make_watch if watch_id is None else partial(watches.change_watch, watch_id=watch_id), wanted=wanted)
     owner = Owner(caller.key, maker_of(caller))
@@ -147,7 +146,6 @@ async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, sit
 
 
 async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
-    """The watches with who made each; those stop whose maker has ended."""
     makers = await site.keys.makers({one.made_by.id for one in listed})
     shown = [(one, makers[one.made_by.id].shown) for one in listed]
     return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
@@ -167,7 +165,6 @@ def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str], site: Cv
 
 
 def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
-    """A note about each name that KEV does not have, with those that are spelled alike."""
     if (edition := site.state.edition) is None:
         return []
     listings = edition.facts.kev.values()

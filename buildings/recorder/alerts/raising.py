@@ -10,8 +10,7 @@ from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus.storage import Moment, among
 
-TEST = "test"
-"""The kind of an alert that was asked for: nothing happened."""
+TEST = "test"  # The kind of an alert that was asked for: nothing happened.
 
 
 class Notice(NamedTuple):
@@ -45,7 +44,6 @@ def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: date
 
 
 def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """The ids of monitors' targets, in their order."""
     if not monitor_ids:
         return {}
     found: dict[str, list[str]] = {}
@@ -80,7 +78,6 @@ def raise_test(connection: Connection, row: Row[Any], *, now: datetime) -> int:
 
 
 def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequence[Row[Any]]:
-    """The latest alerts of a monitor that were delivered, with the kind and address of their targets, the latest first."""
     joined = DELIVERIES.join(TARGETS, TARGETS.c.id == DELIVERIES.c.target_id)
     shown = select(DELIVERIES, TARGETS.c.kind.label("channel"), TARGETS.c.address).select_from(joined)
     mine = shown.where(DELIVERIES.c.monitor_id == monitor_id).order_by(DELIVERIES.c.delivered_at.desc(), DELIVERIES.c.id.desc())

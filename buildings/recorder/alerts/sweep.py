@@ -18,10 +18,8 @@ from buildings.recorder.monitors.state_machine import LEAST_GRACE, LONGEST_GAP, 
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, OUTAGES, TARGETS, TICKS
 from campus.storage import Moment, Span, among
 
-MONITORS_PER_TRANSACTION = 1_000
-"""A sweep blocks beats for no longer than this many monitors take."""
-TICK_TOLERANCE = timedelta(seconds=1)
-"""A tick this soon after a jump may still show the time before it."""
+MONITORS_PER_TRANSACTION = 1_000  # A sweep blocks beats for no longer than this many monitors take.
+TICK_TOLERANCE = timedelta(seconds=1)  # A tick this soon after a jump may still show the time before it.
 MONITORS_PER_PART = 2_000
 TARGETS_PER_PART = 2_000
 """While so many targets are due, the next part waits: an alert of a death queues behind no more news of an outage than that."""
@@ -44,8 +42,6 @@ class SweepResult(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """How many monitors died, and whether more may be due."""
-
     died: int
     more: bool
 

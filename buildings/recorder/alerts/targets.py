@@ -34,7 +34,6 @@ async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Call
 
 
 def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:
-    """Who registers the targets of a monitor: its owner, or without one the network of the caller."""
     settings = site.settings
     return Registrant(owner, sender_of(owner, caller.network), settings.monitors_per_host, settings.everyones_hosts)
 
@@ -124,7 +123,6 @@ def ask_recipient(connection: Connection, target: ClaimedTarget, *, monitor_id: 
 
 
 def release(connection: Connection, target_ids: Sequence[str]) -> None:
-    """Delete the targets that no monitor uses any more."""
     for target_id in target_ids:
         users = select(MONITOR_TARGETS.c.monitor_id).where(MONITOR_TARGETS.c.target_id == target_id).limit(1)
         if connection.execute(users).first() is None:

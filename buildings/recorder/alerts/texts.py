@@ -14,13 +14,11 @@ from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Q
 from campus.observability import in_words
 from campus.storage import among
 
-WATCHED_AFTER_EXPIRY = timedelta(days=7)
-"""How long the monitors of an expired key still send alerts to webhooks."""
+WATCHED_AFTER_EXPIRY = timedelta(days=7)  # How long the monitors of an expired key still send alerts to webhooks.
 EventType = Literal[
     "monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "monitor.test", "recorder.blind", "monitor.digest"
 ]
-PREVIEWED_BYTES = 1_000
-"""How much of a capsule is read for its preview."""
+PREVIEWED_BYTES = 1_000  # How much of a capsule is read for its preview.
 SEVERITIES: dict[str | None, Literal["problem", "recovery"]] = {"dead": "problem", "alive": "recovery"}
 """Of an alert, by the new state of its monitor; a notice without one."""
 QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
@@ -154,12 +152,10 @@ class MonitorAlerts(AlertContents):
         self._url = url
 
     def joined(self, waiting: FromClause) -> FromClause:
-        """Joined with the owner of the target, and with the monitor if the alert is about one."""
         owned = waiting.outerjoin(OWNERS, TARGETS.c.owner == OWNERS.c.lineage)
         return owned.outerjoin(MONITORS, ALERTS.c.monitor_id == MONITORS.c.id)
 
     def load(self, connection: Connection, rows: Sequence[Row[Any]]) -> Sequence[MonitorAlert]:
-        """Each alert with the capsule that was the last one when it was raised."""
         capsules = _capsules(connection, {row.monitor_id for row in rows if row.owner})
         return [MonitorAlert(row, _last(capsules, row)) for row in rows]
 

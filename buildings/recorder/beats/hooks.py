@@ -50,10 +50,8 @@ WITH_CAPSULE = frozenset(("SessionStart", "Stop", "StopFailure", "AfterAgent"))
 """Events whose texts are stored. Those of other events would replace the last words of a turn."""
 END = "SessionEnd"
 """A session that ended as it should is not dead: its monitor is paused until the next beat. After a failure it stays dead."""
-COMPACTED = "compact"
-"""The source of a SessionStart in the middle of a session."""
-SHORT, LONG = 500, 4_000
-"""The most characters of a text that are stored."""
+COMPACTED = "compact"  # The source of a SessionStart in the middle of a session.
+SHORT, LONG = 500, 4_000  # The most characters of a text that are stored.
 TEXTS = {
     "session_id": SHORT,
     "hook_event_name": SHORT,
@@ -66,8 +64,7 @@ TEXTS = {
     "prompt_response": LONG,
 }
 """The members that are stored, if they are texts: of Claude Code and Codex CLI, and the last one of Gemini CLI."""
-IDENTIFIER = re.compile(r"[0-9A-Za-z_]{1,128}")
-"""Of what monitor ids and secrets consist; anything else is not looked for."""
+IDENTIFIER = re.compile(r"[0-9A-Za-z_]{1,128}")  # Of what monitor ids and secrets consist; anything else is not looked for.
 RESULT = "X-Beat"
 MINUTES = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?")
 STOP = to_json(
@@ -82,8 +79,6 @@ STOP = to_json(
 
 @dataclass(frozen=True)
 class HostEvent:
-    """What a host's hook reported: the event's name, the status of its beat, the texts to store, and how long it may be idle."""
-
     name: str
     status: Status
     texts: Mapping[str, str]

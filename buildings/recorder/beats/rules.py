@@ -46,8 +46,7 @@ MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
-OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)
-"""How much of a full history stays when a beat is added."""
+OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)  # How much of a full history stays when a beat is added.
 NO_RUN, LONGEST_RUN = -1, 2**31 - 1
 
 
@@ -116,7 +115,6 @@ class LoadedMonitor:
 
 
 def minute_of(beat: Beat) -> int:
-    """The minute in which a beat arrived, as a number since 1970: the limit counts by it."""
     return int(beat.at.timestamp()) // 60
 
 
@@ -207,7 +205,6 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
 
 
 def capsule_json(capsule: Any) -> bytes | Unstored:
-    """The capsule as compact JSON in UTF-8, or why it cannot be stored."""
     if reason := unstorable_reason(capsule):
         return Unstored(reason)
     text = to_json(capsule)
@@ -217,7 +214,6 @@ def capsule_json(capsule: Any) -> bytes | Unstored:
 
 
 def is_same(text: bytes, other: bytes) -> bool:
-    """Whether two capsules are the same JSON value, whatever the order of an object's members."""
     return text == other or _canonical(text) == _canonical(other)
 
 
@@ -241,8 +237,6 @@ def is_new(seq: int | None, last_seq: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PastBeat:
-    """A beat in the history: when it arrived, its status, and the duration of the run that it ended."""
-
     at: datetime
     status: Status
     run: timedelta | None

@@ -185,7 +185,6 @@ def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, Loade
 def _bodies(
     connection: Connection, query: str, monitors: Mapping[str, LoadedMonitor], beats: Iterable[Beat]
 ) -> list[tuple[LoadedMonitor, bytes | None]]:
-    """The monitors of these beats, each with the capsule that a query finds."""
     names = list({beat.monitor_id for beat in beats} & monitors.keys())
     if not names:
         return []
@@ -194,7 +193,6 @@ def _bodies(
 
 
 def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence[Any]:
-    """The rows of a query that ends with the column of a monitor's id, for these ids."""
     if is_postgres(connection):
         return connection.exec_driver_sql(query + "= ANY($1)", (names,)).fetchall()
     return connection.exec_driver_sql(query + IN_JSON, (json.dumps(names),)).fetchall()

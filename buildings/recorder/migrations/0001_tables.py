@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the eleven tables."""
     _make_independent_tables()
     _make_targets()
     _make_monitors()
@@ -17,7 +16,6 @@ def upgrade() -> None:
 
 
 def _make_independent_tables() -> None:
-    """Owners, stored answers to registrations, the time of the last sweep, and the outages that are not handled to the end."""
     op.create_table(
         "owner",
         sa.Column("lineage", sa.String(), nullable=False),
@@ -134,7 +132,6 @@ def _make_monitors() -> None:
 
 
 def _make_tables_of_monitors() -> None:
-    """Which targets a monitor's alerts go to, its last capsules, and the secrets that a takeover retired."""
     op.create_table(
         "monitor_target",
         sa.Column("monitor_id", sa.String(), nullable=False),
@@ -166,7 +163,6 @@ def _make_tables_of_monitors() -> None:
 
 
 def _make_alerts() -> None:
-    """The outbox of alerts, and those that were delivered."""
     op.create_table(
         "alert",
         sa.Column("id", sa.Integer(), nullable=False),

@@ -11,8 +11,7 @@ from campus import Caller
 from campus.secrets import Entropy, random_base62
 
 SECRET_LENGTH = 32
-NO_DIGEST = bytes(32)
-"""Replaces the digest of a monitor that does not exist, so that the comparison takes the same time."""
+NO_DIGEST = bytes(32)  # Replaces the digest of a monitor that does not exist, so that the comparison takes the same time.
 CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
 RETRIES = "curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null"
@@ -56,15 +55,12 @@ def digest_matches(digest: bytes | None, given: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What authorizes a caller for a monitor: the monitor's secret, the lineage of the caller's key, or both."""
-
     monitor_id: str
     lineage: str | None
     secret: str | None
 
 
 def lineage_of(caller: Caller) -> str | None:
-    """The lineage under which a caller's monitors are stored; None without a key."""
     return caller.key.lineage if caller.key else None
 
 
@@ -80,7 +76,6 @@ class MonitorUrls:
         return f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}"
 
     def cron(self, secret: str) -> str:
-        """A shell command that sends a beat and retries for two minutes, also after a refused connection."""
         return f"{RETRIES} {self.beat(secret)}"
 
     @property

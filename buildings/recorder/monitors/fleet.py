@@ -40,8 +40,6 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True)
 class Related:
-    """The rows of other tables for one page of monitors: targets, last capsules, undelivered alerts by monitor and target."""
-
     targets: Mapping[str, Sequence[Row[Any]]]
     capsules: Mapping[str, Row[Any]]
     undelivered: Mapping[tuple[str, str], int]
@@ -66,7 +64,6 @@ def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, no
 
 
 async def with_makers(monitors: Sequence[Entry], site: RecorderSite) -> tuple[Entry, ...]:
-    """The monitors with who made each, and whether that maker has ended."""
     makers = await site.keys.makers({monitor.made_by.id for monitor in monitors})
     return tuple(monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in monitors)
 
@@ -137,7 +134,6 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
 
 
 async def badge(request: Request, site: RecorderSite) -> Response:
-    """The badge with this id. Ids cannot be guessed."""
     row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
     if row is None:
         raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")

@@ -28,13 +28,10 @@ SORTS: Mapping[str, Sequence[ColumnElement[Any]]] = {
     "name": (func.lower(MONITORS.c.name), MONITORS.c.id),
     "beat": (MONITORS.c.last_beat_at.is_(None), MONITORS.c.last_beat_at.desc(), MONITORS.c.id),
 }
-CHANGES_READ = 2_000
-"""Stored alerts that one page reads, the latest first."""
+CHANGES_READ = 2_000  # Stored alerts that one page reads, the latest first.
 
 
 class StoredChange(NamedTuple):
-    """What an alert reported: that the monitor was dead, failed or recovered."""
-
     at: datetime
     kind: str
 
@@ -47,8 +44,6 @@ class Slot(NamedTuple):
 
 
 class DayUptime(NamedTuple):
-    """One UTC day: how many outages began, how long it was down, how long it was watched in all, and the share of that it was up."""
-
     day: date
     outages: int
     down: timedelta
@@ -56,7 +51,6 @@ class DayUptime(NamedTuple):
 
     @property
     def up(self) -> float:
-        """Percent of the watched time."""
         return 100 - self.down / self.watched * 100
 
 
@@ -102,7 +96,6 @@ class History:
         return "warn" if entry.state == "late" and end == now else "good"
 
     def days(self, now: datetime) -> list[DayUptime]:
-        """The last 30 UTC days on which it was watched, the oldest first."""
         return [one for one in self._days(now) if one.watched > timedelta(0)]
 
     def _days(self, now: datetime) -> Iterator[DayUptime]:
@@ -136,8 +129,6 @@ class FleetQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class FleetPage:
-    """One page: how many monitors the key owns in all, how many fit the text by state, and those of this page with their past."""
-
     count: int
     states: Mapping[str, int]
     found: int
@@ -161,7 +152,6 @@ def state_in_sql(now: datetime) -> ColumnElement[str]:
 
 
 def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: str, now: datetime) -> FleetPage:
-    """A page of a key's monitors, in a number of statements that does not grow with them. A page beyond the last is the last."""
     mine = MONITORS.c.owner == lineage
     word = state_in_sql(now)
     matching = mine & func.lower(MONITORS.c.name).contains(query.text.lower(), autoescape=True) if query.text else mine
@@ -194,7 +184,6 @@ def read_one(
 
 
 def _histories(connection: Connection, rows: Sequence[Row[Any]], monitors: Sequence[Entry], *, since: datetime) -> dict[str, History]:
-    """The past of monitors, from what their alerts reported since then, delivered or not."""
     changes = [
         select(one.c.monitor_id, one.c.at, one.c.kind).where(
             among(connection, one.c.monitor_id, [row.id for row in rows]),

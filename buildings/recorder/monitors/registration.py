@@ -42,8 +42,6 @@ WITHOUT_KEY = (
 
 @dataclass(frozen=True)
 class RegistrationRequest:
-    """A monitor to register; its addresses are checked."""
-
     name: str
     schedule: Schedule
     addresses: Addresses
@@ -161,7 +159,6 @@ class IdempotentRequest:
 
     @property
     def secret(self) -> str:
-        """The secret under which the answer is encrypted."""
         return f"{self.sender}\n{self.key}"
 
     @property
@@ -192,7 +189,6 @@ def stored_answer(connection: Connection, request: IdempotentRequest | None, *, 
 def answer_once(
     connection: Connection, request: IdempotentRequest | None, work: Callable[[], bytes], *, now: datetime, entropy: Entropy
 ) -> bytes:
-    """Run the work and store its answer; or return the stored answer to the same request."""
     if request is None:
         return work()
     if (before := stored_answer(connection, request, now=now)) is not None:

@@ -82,7 +82,6 @@ def delete(connection: Connection, credentials: Credentials) -> None:
 
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
-    """Delete monitors with their capsules, retired secrets, alerts, and targets that no other monitor uses."""
     targets = targets_of(connection, [row.id for row in rows])
     for row in rows:
         # the question for confirmation is about the mailbox, which other monitors may use too
@@ -109,7 +108,6 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
-    """Store a monitor's new state, and `more` columns; returns the state."""
     values = {**change.state._asdict(), "due_at": change.state.deadline_at, **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
@@ -179,7 +177,6 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
 def _replace_targets(
     connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The secret that signs the alerts to a new webhook, and notes."""
     webhook = email = None
     to_web, to_mail = targets.addresses.webhook, targets.addresses.email
     if to_web is not None:

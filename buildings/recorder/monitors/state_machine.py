@@ -29,8 +29,7 @@ from typing import Literal, NamedTuple
 Mode = Literal["up", "idle", "missed", "failed", "paused", "asleep"]
 Event = Literal["ok", "start", "idle", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
 Word = Literal["ok", "start", "idle", "fail"]
-Status = Word | int
-"""What a beat reports: a word, or an exit code from 0 to 255."""
+Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255.
 Kind = Literal["dead", "failed", "recovered"]
 ShownState = Literal["alive", "late", "dead"]
 
@@ -97,12 +96,9 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
 }
 """A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
 
-TICK_EVERY = timedelta(seconds=5)
-"""How often the sweep writes a tick, the proof that the recorder is running."""
-LONGEST_GAP = 3 * TICK_EVERY
-"""The longest time between two ticks of a busy recorder; a longer time is an outage."""
-SHORT_OUTAGE = timedelta(seconds=120)
-"""The longest outage that the retries of the cron command outlast."""
+TICK_EVERY = timedelta(seconds=5)  # How often the sweep writes a tick, the proof that the recorder is running.
+LONGEST_GAP = 3 * TICK_EVERY  # The longest time between two ticks of a busy recorder; a longer time is an outage.
+SHORT_OUTAGE = timedelta(seconds=120)  # The longest outage that the retries of the cron command outlast.
 LEAST_GRACE = timedelta(seconds=30)
 """The least time that an agent has for its beat after a short outage, or after its schedule was changed."""
 
@@ -136,15 +132,12 @@ class MonitorState(NamedTuple):
 
 
 class AppliedEvent(NamedTuple):
-    """What an event did: the new state, the alert that it raises, and the duration of the run that it ended."""
-
     state: MonitorState
     alert: Kind | None = None
     run: timedelta | None = None
 
 
 def event_of(status: Status) -> Event:
-    """The event of a status: exit code 0 is ok, any other fail."""
     return status if isinstance(status, str) else "ok" if status == 0 else "fail"
 
 

@@ -48,7 +48,6 @@ AFTER_TAKEOVER = (
 
 
 def read_capsules(connection: Connection, credentials: Credentials, *, url: str, now: datetime) -> CapsuleAnswer:
-    """The stored capsules of a monitor, for the key that owns it, and how to continue from the last one."""
     row = authorized_monitor(connection, credentials, key_only=True)
     boundary, capsules = _capsules(connection, row)
     state = shown_state(stored_state(row), now)
@@ -110,7 +109,6 @@ def _raise_alert(
 
 
 def _capsules(connection: Connection, row: Row[Any]) -> tuple[str, tuple[CapsuleView, ...]]:
-    """The boundary around the stored capsules of a monitor, and the capsules, the latest first."""
     found: Sequence[Row[Any]] = connection.execute(
         select(CAPSULES).where(CAPSULES.c.monitor_id == row.id).order_by(CAPSULES.c.number.desc())
     ).all()

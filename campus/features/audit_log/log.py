@@ -16,14 +16,15 @@ from campus.storage import Storage, UtcDateTime
 from campus.storage.buffers import Buffer
 from campus.storage.tables import CoreTables
 
+__all__ = ["OPERATOR", "AuditLog", "AuditRow", "audit_entries", "last_acts"]
+
 ROWS_PER_TRANSACTION = 1_000
 ROWS_PER_PAGE = 5_000
 MOST_WAITING = 100_000
 """Entries that wait for a database that cannot be written, about 30 MB; further ones are lost, and the log says how many."""
 ENTRIES = Tables.metadata.tables["audit_log"]
 KEY_EVENTS = CoreTables.metadata.tables["key_events"]
-OPERATOR = "operator"
-"""The building of the entries of the operator's pages."""
+OPERATOR = "operator"  # The building of the entries of the operator's pages.
 STORE = text(
     "INSERT INTO audit_log (id, at, who, frame, building, tool, outcome, amount, request_id)"
     " VALUES (:id, :at, :who, :frame, :building, :tool, :outcome, :amount, :request_id) ON CONFLICT (id) DO NOTHING"
@@ -66,7 +67,6 @@ class AuditLog:
             await (await session.connection()).execute(STORE, list(entries.values()))
 
     async def delete_old(self) -> None:
-        """Delete the entries that have been kept for long enough, so many at a time that no call waits long for it."""
         old = select(ENTRIES.c.id).where(ENTRIES.c.at < self._now() - self._kept).limit(ROWS_PER_TRANSACTION)
         deleted = ROWS_PER_TRANSACTION
         while deleted == ROWS_PER_TRANSACTION:
@@ -85,11 +85,9 @@ CHANGES_OF_KEYS = (
     null().label("amount"),
     null().label("request_id"),
 )
-"""The changes of keys as entries."""
 
 
 async def last_acts(storage: Storage, *, since: datetime, limit: int) -> list[AuditRow]:
-    """What was done on the operator's pages, and to keys by anybody, since then: the latest first."""
     pages = select(*ENTRIES.c).where(ENTRIES.c.building == OPERATOR, ENTRIES.c.at >= since).order_by(ENTRIES.c.at.desc()).limit(limit)
     keys = select(*CHANGES_OF_KEYS).where(KEY_EVENTS.c.at >= since).order_by(KEY_EVENTS.c.id.desc()).limit(limit)
     async with storage.read() as session:

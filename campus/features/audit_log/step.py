@@ -12,15 +12,12 @@ from campus.features.audit_log.feature import AuditLogTable
 from campus.features.audit_log.log import AuditLog
 from campus.steps import PAID, GatedCall, Step
 
-FLUSH = timedelta(seconds=10)
-"""What a crash may lose."""
+FLUSH = timedelta(seconds=10)  # What a crash may lose.
 DELETED_AT = "03:40"
 LogSite = FeatureSite[AuditLogTable, AuditLog]
 
 
 class Noted(Step):
-    """The step `audit_log`, which follows all that know more of a call."""
-
     name = "audit_log"
     after = ("limits", "quota", "sale")
 
@@ -28,13 +25,11 @@ class Noted(Step):
         self._log = log
 
     def ended(self, call: GatedCall[Any], context: Context, outcome: str) -> None:
-        """See Step."""
         amount, request_id = PAID.of(context), call.scope.get("request_id")
         self._log.note(actor_of(context), context.site.name, call.tool, outcome, frame=call.frame, amount=amount, request_id=request_id)
 
 
 def actor_of(context: Context) -> str | None:
-    """Who calls: the payer, or the id of the key that was sent, valid or not; None without either."""
     if context.caller is not None and context.caller.payer is not None:
         return context.caller.payer
     key = context.credential and context.credential.key
@@ -43,19 +38,16 @@ def actor_of(context: Context) -> str | None:
 
 @asynccontextmanager
 async def opened(site: LogSite) -> AsyncIterator[AuditLog]:
-    """The log of one process."""
     log = AuditLog(site.storage, now=site.clock, kept=timedelta(days=site.settings.days))
     yield log
     await log.flush()
 
 
 async def flush(site: LogSite) -> None:
-    """Store what was noted."""
     await site.state.flush()
 
 
 async def delete_old(site: LogSite) -> None:
-    """Delete what was kept for long enough."""
     await site.state.delete_old()
 
 

@@ -22,7 +22,7 @@ from campus.features.connect.connected import Consent
 from campus.features.connect.provider import ConnectRequest, Provider
 from campus.features.connect.server import authorization_fault, described, repeated
 from campus.keys.keyring import KeyRing
-from campus.keys.sign_ins import KEY_PAGE, WHY_NOT, SignInLimit
+from campus.keys.sign_ins import WHY_NOT, SignInLimit
 from campus.layout.forms import checked_form
 from campus.layout.renderer import CONTENT_POLICY, Pages
 from campus.shares import TokenBuckets
@@ -131,7 +131,7 @@ class ConsentPages:
             asked=asked,
             title=building.title,
             holdings=building.holdings,
-            keys_url=f"{self._directory.url}{KEY_PAGE}",
+            keys_url=f"{self._directory.url}{self._pages.layout.place('sign_in')}",
             why=why,
             action=f"{self._provider.addresses.path('consent')}?{urlencode({'request': request.query_params.get('request', '')})}",
             products=[product for product in self._directory.products if building.is_opened_by(product.scope)],

@@ -28,5 +28,6 @@ feature = Feature(
             "List the connected clients, such as chat apps, that a key or one of its rotations let in.",
         )
     ],
+    paths=["/connect/"],
     delegates="campus.features.connect.let_in:delegates",
 )

@@ -19,8 +19,6 @@ CLIENTS = Tables.metadata.tables["connect_clients"].c
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client that was let in, as the key's holder sees it."""
-
     id: str
     building: str
     name: str

@@ -71,7 +71,7 @@ class ConnectedMcp:
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"authorization"]  # no tool sees the token
             context = context_of(scope)
             context.credential = credential
-            context.is_connected = True
+            context.is_delegated = True
             await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Scope, send: Send, code: str, detail: str, *more: str) -> None:

@@ -38,8 +38,7 @@ from campus.keys.keyring import KeyRing
 from campus.keys.sales import Product, Term
 from campus.observability.logs import LogLevel, log_to_stderr
 
-WATCHED = (".toml", ".html", ".css")
-"""Besides Python's files. What a tool writes, such as JSON or a database, is no new version."""
+WATCHED = (".toml", ".html", ".css")  # Besides Python's files. What a tool writes, such as JSON or a database, is no new version.
 KEY = Product("dev", "all", "0", Term(1, "day"))
 MODULE_SOUGHT_SECONDS = 1.0
 INSPECTOR = "@modelcontextprotocol/inspector@2"
@@ -176,8 +175,6 @@ def is_installed(module: str) -> bool:
 
 
 class Versions:
-    """The version that is served, and those that end."""
-
     def __init__(self, orders: socket.socket, tasks: TaskGroup) -> None:
         self._orders = orders
         self._tasks = tasks
@@ -199,7 +196,6 @@ class Versions:
                         tasks.start_soon(version.stop)
 
     async def _load(self) -> None:
-        """Serve a new version in place of the one that is served; say why if it cannot be opened."""
         self._loading = loading = anyio.CancelScope()
         version = await Version.forked(self._orders)
         self._running.add(version)
@@ -236,7 +232,6 @@ class Versions:
         self._running.discard(version)
 
     async def _watch(self, version: "Version") -> None:
-        """Say so when the version that is served ends by itself."""
         await version.ended()
         if version is self._served:
             self._served = None
@@ -244,11 +239,8 @@ class Versions:
 
 
 class Version(ServingProcess):
-    """A process that loads the author's code and serves it."""
-
     @classmethod
     async def forked(cls, orders: socket.socket) -> "Version":
-        """A new process, which begins to load."""
         ours, its = socket.socketpair()
         with its:
             socket.send_fds(orders, [b"."], [its.fileno()])

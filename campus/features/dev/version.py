@@ -72,7 +72,6 @@ def _serve(place: Path, listener: socket.socket, reports: socket.socket, *, host
 
 
 def _report(reports: socket.socket, campus: Campus) -> None:
-    """Tell what is served, and show each call from now on."""
     access = logging.getLogger("campus.access")
     access.handlers, access.propagate = [CallLines(campus.plan.opened)], False
     url = campus.plan.config.url
@@ -82,14 +81,11 @@ def _report(reports: socket.socket, campus: Campus) -> None:
 
 
 class AuthorsLinesFirst(OneLine):
-    """Begins a traceback with the error and the author's own lines, which stand among dozens of campus's and of libraries."""
-
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__()
         self._folders = folders
 
     def formatException(self, ei: Any) -> str:
-        """The outermost error that the author's code raised or passed on, with its lines, and then the whole traceback."""
         whole, error = super().formatException(ei), ei[1]
         while error:
             if own := [frame for frame in extract_tb(error.__traceback__) if self._is_authors(frame.filename)]:
@@ -103,8 +99,6 @@ class AuthorsLinesFirst(OneLine):
 
 
 class CallLines(logging.Handler):
-    """Writes a line for each answered request: the tool, the protocol, the key or address, the price, the time and the outcome."""
-
     def __init__(self, opened: tuple[OpenBuilding, ...]) -> None:
         super().__init__()
         self._tools: dict[str, tuple[str, str, Offer]] = {}
@@ -115,7 +109,6 @@ class CallLines(logging.Handler):
                     self._tools[f"{method} {operation.path}"] = f"{one.name}.{name}", "http", one.offers[name]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line of one request; a connection from which none was read has none."""
         data = vars(record)
         if "route" not in data:
             return
@@ -129,7 +122,6 @@ class CallLines(logging.Handler):
 
 
 def price_of(offer: Offer) -> str:
-    """What a call costs, in a word."""
     if offer.access.is_free:
         return "free"
     return "key" if offer.price is None else f"${offer.price}"

@@ -65,11 +65,13 @@ class Listing:
         return {"type": "streamable-http", "url": self.entry.mcp, **headers}
 
 
-def listings_of(config: Config, opened: Iterable[OpenBuilding], entries: Mapping[str, BuildingEntry]) -> tuple[Listing, ...]:
+def listings_of(
+    config: Config, opened: Iterable[OpenBuilding], entries: Mapping[str, BuildingEntry], *, namespace: str | None
+) -> tuple[Listing, ...]:
     """Every open server. Where its author gives no icon, it has the service's."""
     host = urlsplit(config.url).hostname or ""
     domain = host if re.fullmatch(r"[a-z0-9.-]+", host) else "localhost"
-    namespace = config.discovery.namespace or ".".join(reversed(domain.split(".")))
+    namespace = namespace or ".".join(reversed(domain.split(".")))
     return tuple(
         Listing(
             entry=entries[one.name],

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 
 from campus.config import Config
 from campus.directory import BuildingEntry, Directory, ToolEntry
+from campus.features.discovery.feature import DiscoveryTable
 
 AI_CRAWLERS = (
     *("Amazonbot", "Applebot-Extended", "Bytespider", "CCBot", "ChatGPT-User", "Claude-SearchBot", "Claude-User", "Claude-Web"),
@@ -24,16 +25,15 @@ LINKSET_TYPE = 'application/linkset+json; profile="https://www.rfc-editor.org/in
 EXPIRES_AFTER_MONTHS = 6
 
 
-def robots_txt(config: Config) -> str:
+def robots_txt(url: str, table: DiscoveryTable) -> str:
     """One group of rules for all robots, which also names those of AI companies, and a Content-Signal: how the content may be used."""
-    table = config.discovery
     signals = {"search": table.indexed, "ai-input": table.indexed, "ai-train": table.indexed and table.ai_training}
     said = ", ".join(f"{name}={'yes' if allowed else 'no'}" for name, allowed in signals.items())
     rules = (
         [*(f"Disallow: {path}" for path in PRIVATE_PATHS), "Allow: /"] if table.indexed else ["Disallow: /"]
     )  # old readers apply the first rule that matches
     agents = [f"User-agent: {name}" for name in ("*", *AI_CRAWLERS)]
-    sitemap = ["", f"Sitemap: {config.url}/sitemap.xml"] if table.indexed else []
+    sitemap = ["", f"Sitemap: {url}/sitemap.xml"] if table.indexed else []
     return _lines([*agents, f"Content-Signal: {said}", *rules, *sitemap])
 
 

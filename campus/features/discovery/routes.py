@@ -1,13 +1,16 @@
 """The routes of the documents for registries, crawlers and agents, and the Link header that leads to them from every page."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.building import Building
+from campus.catalog.parts import PlanPart
 from campus.catalog.plan import Plan
+from campus.catalog.server import OpenBuilding
+from campus.config import Config
 from campus.features.discovery.cards import CARD_TYPE, CATALOG_TYPE, ai_catalog, listings_of, server_card, server_json, site_card
 from campus.features.discovery.crawlers import (
     LINKSET_TYPE,
@@ -21,6 +24,7 @@ from campus.features.discovery.crawlers import (
     skill_md,
     skills_index,
 )
+from campus.features.discovery.feature import DiscoveryTable
 from campus.http.service_routes import Document
 from campus.http_parts import HttpPart
 from twins import ANY, RouteEntry
@@ -49,13 +53,13 @@ class Discovery(HttpPart):
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
         """See HttpPart."""
-        return discovery_entries(plan, now=self.campus.core.now)
+        return discovery_entries(plan, self.site.settings, now=self.campus.core.now)
 
 
-def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteEntry]:
-    documents = {**_of_servers(plan), **_of_service(plan), **_of_operator(plan)}
+def discovery_entries(plan: Plan, table: DiscoveryTable, *, now: Callable[[], datetime]) -> list[RouteEntry]:
+    documents = {**_of_servers(plan, table), **_of_service(plan, table), **_of_operator(table)}
     entries = [document.route(path) for path, document in documents.items()]
-    if (contact := plan.config.discovery.contact) is not None:
+    if (contact := table.contact) is not None:
 
         def security(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
             return Document.text(security_txt(plan.config, contact, now()))(scope, receive, send)  # made anew, for it has a date
@@ -64,9 +68,9 @@ def discovery_entries(plan: Plan, *, now: Callable[[], datetime]) -> list[RouteE
     return entries
 
 
-def _of_servers(plan: Plan) -> Mapping[str, Document]:
+def _of_servers(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     config = plan.config
-    servers = listings_of(config, plan.opened, {one.name: one for one in plan.directory.buildings()})
+    servers = listings_of(config, plan.opened, {one.name: one for one in plan.directory.buildings()}, namespace=table.namespace)
     documents: dict[str, Document] = {}
     for one, opened in zip(servers, plan.opened, strict=True):
         documents[f"{opened.mcp_path}/server-card"] = Document.json(server_card(one), CARD_TYPE)
@@ -78,7 +82,7 @@ def _of_servers(plan: Plan) -> Mapping[str, Document]:
     return documents
 
 
-def _of_service(plan: Plan) -> Mapping[str, Document]:
+def _of_service(plan: Plan, table: DiscoveryTable) -> Mapping[str, Document]:
     directory = plan.directory
     pages = [page for one in plan.opened for page in one.loaded.building.pages]
     paths = {page.path for page in pages if "GET" in page.methods}
@@ -87,7 +91,7 @@ def _of_service(plan: Plan) -> Mapping[str, Document]:
     skill = skill_md(directory, connect=connect)
     catalog_link = {"Link": f'<{API_CATALOG}>; rel="api-catalog"'}
     return {
-        "/robots.txt": Document.text(robots_txt(plan.config)),
+        "/robots.txt": Document.text(robots_txt(plan.config.url, table)),
         "/sitemap.xml": Document.text(sitemap_xml(directory.url, pages_in(directory, labelled, has_start="/" in paths)), XML),
         "/llms.txt": Document.text(llms_txt(directory, connect=connect)),
         API_CATALOG: Document.json(api_catalog(directory), LINKSET_TYPE, **catalog_link),
@@ -96,9 +100,8 @@ def _of_service(plan: Plan) -> Mapping[str, Document]:
     }
 
 
-def _of_operator(plan: Plan) -> Mapping[str, Document]:
+def _of_operator(table: DiscoveryTable) -> Mapping[str, Document]:
     """Proofs towards registries that the service is the operator's, which campus.toml has."""
-    table = plan.config.discovery
     found = {}
     if table.registry_proof is not None:
         found["/.well-known/mcp-registry-auth"] = Document.text(table.registry_proof)
@@ -108,4 +111,11 @@ def _of_operator(plan: Plan) -> Mapping[str, Document]:
     return found
 
 
-building = Building(http=Discovery)
+class DiscoveryPlan(PlanPart):
+    """Its part of the plan."""
+
+    def __init__(self, config: Config, settings: DiscoveryTable, opened: Sequence[OpenBuilding]) -> None:
+        self.contact = settings.contact
+
+
+building = Building(http=Discovery, plans=DiscoveryPlan)

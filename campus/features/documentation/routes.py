@@ -34,7 +34,6 @@ CODE = Markup(
     '<button type="button" class="copy" data-copy hidden aria-label="Copy: {label}">Copy</button></div>\n'
     '<pre tabindex="0"><code>{text}</code></pre>\n</div>\n'
 )
-"""As the macro `code` writes it."""
 TITLED = re.compile(r'title="([^"]+)"')
 
 
@@ -49,9 +48,9 @@ class DocumentPages(HttpPart):
     """The pages below /docs. Those of tools, at /docs/api, are another's."""
 
     notices = True
+    places: Mapping[str, str] = {"documentation": PATH}
 
     async def show(self, request: Request) -> Response:
-        """One document; /docs itself is the list of all."""
         name = request.path_params.get("name", "index")
         if name not in NAMES:
             raise not_found(self.directory)
@@ -60,7 +59,6 @@ class DocumentPages(HttpPart):
         return self.pages.page("document.html", request, title=found.title, about=found.about, html=found.html, contents=contents)
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart."""
         pictures = [asset.route for asset in read_assets(FOLDER).values()]
         return [own_page(["GET"], PATH, self.show), own_page(["GET"], f"{PATH}/{{name}}", self.show), *pictures]
 
@@ -85,7 +83,6 @@ def document(name: str) -> Document:
 
 @cache
 def _contents(path: str) -> Markup:
-    """The list of all documents, for the margin of the one at `path`."""
     listed = re.sub(r"</a>: [^<]*</li>", "</a></li>", document("index").html.partition("<h2")[2])
     html = re.sub(r"<(/?)h2[^>]*>", r"<\1p>", f"<h2{listed}").replace(f'href="{path}"', f'href="{path}" aria-current="page"')
     return Markup(html)  # noqa: S704  # as above
@@ -101,7 +98,6 @@ def _plain(inside: Token) -> str:
 
 
 def _lead(token: Token) -> None:
-    """Lead a link to another document, and a picture, to where this service has them."""
     target = str(token.attrGet("href" if token.type == "link_open" else "src") or "")
     page, mark, anchor = target.partition("#")
     if token.type == "link_open" and page.endswith(".md"):

@@ -20,7 +20,7 @@ from campus.catalog.loader import installed_buildings, load
 from campus.catalog.server import OpenBuilding, open_server, summary_of
 from campus.cli.options import CAMPUS_TOML, ConfigFile, show
 from campus.cli.places import building_name
-from campus.config import NAME, RESERVED, config_of
+from campus.config import NAME, config_of, reserved_names
 from campus.errors import CampusError, ConfigError, LoadError, Unreachable
 from campus.features.foreign_servers.environments import FOLDER, Environment, Package, environment_for, locked_in
 from campus.features.foreign_servers.written import append_tables, text_of, toml_key, toml_value
@@ -105,7 +105,7 @@ def read_price(text: str | None, *, is_free: bool) -> str | None:
 
 def check_is_new(building: str, config: Path) -> None:
     """ConfigError if campus.toml has the building, or cannot have one of this name."""
-    if not re.fullmatch(NAME, building) or building in RESERVED:
+    if not re.fullmatch(NAME, building) or building in reserved_names():
         raise ConfigError(f"{building!r} cannot name a building; choose lower-case letters, digits and _, a letter first, with --name")
     if building in tomllib.loads(text_of(config)).get("buildings", {}):
         raise ConfigError(

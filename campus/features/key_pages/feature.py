@@ -2,4 +2,4 @@
 
 from campus.feature import Feature
 
-feature = Feature("campus.features.key_pages.routes:building", always=True)
+feature = Feature("campus.features.key_pages.routes:building", always=True, paths=["/keys"])

@@ -23,7 +23,6 @@ class Owned:
     stops: bool
 
     def call(self, action: str) -> ToolCall | None:
-        """The call of the building's tool for the button `end` or `keep`."""
         return {"end": self.holding.end, "keep": self.holding.keep}.get(action)
 
     @property

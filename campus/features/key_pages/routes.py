@@ -17,28 +17,26 @@ from campus.caller import Key
 from campus.catalog.plan import Plan
 from campus.features.connect.let_in import clients_of, disconnect
 from campus.features.key_pages.holdings import owned_by
-from campus.features.usage.counts import KeyUsage
-from campus.features.usage.tables import UsageRow
+from campus.features.usage.counts import KeyUsage, UsageRow
 from campus.http.service_routes import own_page
 from campus.http_parts import HttpPart
 from campus.keys.quotas import Standing
-from campus.keys.sign_ins import KEY_PAGE as PATH
 from campus.keys.sign_ins import WHY_NOT
 from campus.layout.forms import checked_form, local_path
 from campus.layout.renderer import Link
 from campus.paywall.admission import ALL
 from twins import RouteEntry
 
-USAGE_DAYS = 7
-"""How many days of its calls are shown, today included."""
+PATH = "/keys"
+USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 
 class KeyPages(HttpPart):
+    places: Mapping[str, str] = {"sign_in": PATH}
     navigation = (Link(PATH, "Sign in", "Your key", place=2),)
     notices = True
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart."""
         return [
             own_page(["GET"], PATH, self.show),
             own_page(["POST"], PATH, self.sign_in),
@@ -79,7 +77,6 @@ class KeyPages(HttpPart):
         return response
 
     async def disconnect(self, request: Request) -> Response:
-        """End a client that a key of the visitor's lineage let in."""
         form = await checked_form(request, self.pages.layout.cookies)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
@@ -91,7 +88,6 @@ class KeyPages(HttpPart):
         return _back()
 
     async def change(self, request: Request) -> Response:
-        """End or keep something that the visitor's key owns, by the building's own tool."""
         form = await checked_form(request, self.pages.layout.cookies)
         credential = await self.visitors.credential(request)
         if credential.state == "valid" and credential.key is not None:
@@ -114,7 +110,6 @@ class KeyPages(HttpPart):
         )
 
     async def _called(self, key: Key) -> tuple[Sequence[UsageRow], Standing | None]:
-        """What the key called in the last days, and what it has left of its quota."""
         counts: KeyUsage | None = self.campus.feature("usage")
         if counts is None:
             return (), None

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import NamedTuple
 
-import anyio
-
 from campus.building import Building, Job, Service
 from campus.catalog.parts import FeatureSite
 from campus.features.limits.feature import LimitsTable
@@ -15,14 +13,11 @@ FORGOTTEN_EVERY = timedelta(minutes=10)
 
 
 class Limits(NamedTuple):
-    """The step, and on PostgreSQL what shares it with the other processes."""
-
     step: CallLimits
     shared: SharedLimits | None
 
 
 def opened(site: FeatureSite[LimitsTable]) -> Limits:
-    """The limits of this process, and on PostgreSQL of all that serve."""
     shared = SharedLimits(site.storage, elapsed=site.elapsed) if site.shares else None
     calls = {kind: number for kind in COUNTED if (number := getattr(site.settings, kind)) != "off"}
     buckets = shared.buckets if shared else own_buckets
@@ -30,12 +25,11 @@ def opened(site: FeatureSite[LimitsTable]) -> Limits:
 
 
 async def share_limits(site: FeatureSite[LimitsTable, Limits]) -> None:
-    """Exchange what callers spend with the other processes."""
-    await (site.state.shared.run() if site.state.shared else anyio.sleep_forever())
+    assert site.state.shared is not None
+    await site.state.shared.run()
 
 
 async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
-    """Delete the rows of those who have all of their limit again."""
     if site.state.shared is not None:
         await site.state.shared.forget()
     return site.state.shared is not None
@@ -44,6 +38,6 @@ async def forget_limits(site: FeatureSite[LimitsTable, Limits]) -> bool:
 building = Building(
     state=opened,
     steps=lambda site: [site.state.step],
-    services=[Service(share_limits)],
-    jobs=[Job(forget_limits, every=FORGOTTEN_EVERY)],
+    services=[Service(share_limits, shared=True)],
+    jobs=[Job(forget_limits, every=FORGOTTEN_EVERY, shared=True)],
 )

@@ -21,8 +21,7 @@ EXCHANGE_SECONDS = 0.25
 RETRY_SECONDS = 2.0
 TOLD_SHARE = 20
 """A caller is told of once it has spent one in 20 of its limit in a minute: what 20 processes do not tell is within the limit."""
-ROWS = 500
-"""Callers in one statement; more wait for the next one."""
+ROWS = 500  # Callers in one statement; more wait for the next one.
 # `missing` are the seconds until all is left again, as of `at`; it never lies in the future, where a database's clock was set back
 TELL = """
 INSERT INTO limits_spent AS known (name, missing, at)
@@ -60,8 +59,6 @@ class Untold:
 
 
 class SharedBuckets(TokenBuckets):
-    """The token buckets of one limit, which each name has in all processes together."""
-
     def __init__(self, limit: str, per_minute: int) -> None:
         super().__init__(per_minute)
         self._prefix = f"{limit} "
@@ -71,7 +68,6 @@ class SharedBuckets(TokenBuckets):
         self._due: LatestEntries[str, Untold] = LatestEntries(MAX_NAMES)
 
     def spend(self, name: str, at: float) -> float:
-        """As `TokenBuckets.spend`."""
         left = super().spend(name, at)
         if left >= 0:
             untold = self._untold.get(name)
@@ -83,7 +79,6 @@ class SharedBuckets(TokenBuckets):
         return left
 
     async def exchange(self, tell: Tell, at: float) -> None:
-        """Tell what was spent until now, and take over what is left."""
         due = [(name, untold, untold.calls) for name, untold in islice(self._due.items(), ROWS)]
         if not due:
             return
@@ -98,20 +93,16 @@ class SharedBuckets(TokenBuckets):
 
 
 class SharedLimits:
-    """The limits of [limits] on PostgreSQL."""
-
     def __init__(self, storage: Storage, *, elapsed: Callable[[], float]) -> None:
         self._storage = storage
         self._elapsed = elapsed
         self._limits: list[SharedBuckets] = []
 
     def buckets(self, limit: str, per_minute: int) -> TokenBuckets:
-        """The buckets of one more limit."""
         self._limits.append(SharedBuckets(limit, per_minute))
         return self._limits[-1]
 
     async def run(self) -> None:
-        """Exchange what callers spend with the other processes, until cancelled."""
         async with self._storage.batch(_tell_all, by_row=_tell_all) as tell:
             while True:
                 await anyio.sleep(EXCHANGE_SECONDS)
@@ -123,7 +114,6 @@ class SharedLimits:
                     await anyio.sleep(RETRY_SECONDS)
 
     async def forget(self) -> None:
-        """Delete the rows of those who have all of their limit again."""
         async with self._storage.write() as session:
             await (await session.connection()).execute(FORGET)
 

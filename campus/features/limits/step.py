@@ -33,12 +33,10 @@ FASTER: Mapping[Kind, str] = {
 
 DELAY_SECONDS = 0.25
 """How long a refusal waits, so that a caller who sends the next call at once takes a few refusals a second, not thousands."""
-REFUSALS_PER_SECOND = 200
-"""How many are sent of those that wait: beyond fifty of them each waits longer."""
+REFUSALS_PER_SECOND = 200  # How many are sent of those that wait: beyond fifty of them each waits longer.
 SPREAD = (0.5, 1.5)
 """Each waits for another part of that: those of one caller would otherwise all end at once, and delay the calls of others."""
-DELAYED = 256
-"""How many refusals wait at most, as many as an address may have connections; each is a call that runs."""
+DELAYED = 256  # How many refusals wait at most, as many as an address may have connections; each is a call that runs.
 
 
 class TooManyCalls(Dropped):
@@ -77,7 +75,6 @@ class Limit:
 
 
 def own_buckets(limit: str, per_minute: int) -> TokenBuckets:
-    """The buckets of one limit, of this process alone."""
     return TokenBuckets(per_minute)
 
 
@@ -107,7 +104,6 @@ class CallLimits(Step):
             self.arrived = None  # type: ignore[assignment]
 
     def arrived(self, call: GatedCall[Any], offer: Offer, context: Context) -> None:
-        """Count a call of a building."""
         if self._building and offer.access.is_limited:
             self._building.take(context.site.name, context, self._elapsed())
 
@@ -118,7 +114,6 @@ class CallLimits(Step):
             self._lookups.take(network_of(client[0]), context, self._elapsed())
 
     def admitted(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key | None) -> None:
-        """Count a call that is admitted: of its valid key, else of its address."""
         if not offer.access.is_limited:
             return
         if key is not None:
@@ -128,7 +123,6 @@ class CallLimits(Step):
             self._free.take(network_of(context.caller.address), context, self._elapsed())
 
     def refused(self, call: GatedCall[Any], offer: Offer, context: Context) -> None:
-        """Count a call that no key admits and that brings no payment, of its address."""
         client = call.scope.get("client")
         if client and self._unpaid and offer.access.is_limited:
             self._unpaid.take(network_of(client[0]), context, self._elapsed())

@@ -15,7 +15,7 @@ class Point(NamedTuple):
     text: str
 
 
-def checklist(config: Config, *, backup_note: str | None, is_postgres: bool) -> list[Point]:
+def checklist(config: Config, *, contact: str | None, backup_note: str | None, is_postgres: bool) -> list[Point]:
     """The points, the open ones first. `backup_note` says what is wrong with the last backup, None if nothing is known to be."""
     server, mail = config.server, getattr(config, "mail", None)
     is_https = urlsplit(config.url).scheme == "https"
@@ -36,7 +36,7 @@ def checklist(config: Config, *, backup_note: str | None, is_postgres: bool) -> 
         ),
         _point(
             "Contact",
-            config.discovery.contact,
+            contact,
             "People who find a fault write to {}.",
             'Set `contact = "mailto:…"` in `[discovery]`: it is published in /.well-known/security.txt.',
         ),

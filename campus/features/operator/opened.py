@@ -2,14 +2,17 @@
 
 from typing import Any
 
-from campus.building import Building
+from campus.building import Building, Check
+from campus.catalog.parts import FeatureSite
+from campus.checks import Warned
+from campus.features.operator.feature import PASSWORD, password_of
 from campus.http_parts import HttpPart
 
 
 class Operator(HttpPart):
     def operators(self) -> dict[str, Any]:
         """See HttpPart."""
-        password = self.campus.plan.config.operator_password
+        password = password_of(self.campus.plan.config.secrets)
         if password is None:
             return {}
         from campus.features.operator.routes import operators_pages  # 50 ms
@@ -18,4 +21,11 @@ class Operator(HttpPart):
         return {"pages": pages, "problem_page": layout.problem_page}
 
 
-building = Building(http=Operator)
+async def password(site: FeatureSite[Any, Any]) -> list[Warned]:
+    """Whether it opens anything."""
+    if site.config.server.admin is not None or password_of(site.config.secrets) is None:
+        return []
+    return [Warned(f"{PASSWORD} has no effect: the operator's pages are on the listener admin, which is off; set admin")]
+
+
+building = Building(http=Operator, checks=[Check(password)])

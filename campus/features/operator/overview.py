@@ -18,12 +18,10 @@ from campus.app import Campus
 from campus.checks import Findings
 from campus.durations import in_words
 from campus.errors import CampusError, StorageUnavailable
-from campus.features.audit_log.log import last_acts
-from campus.features.audit_log.tables import AuditRow
+from campus.features.audit_log.log import AuditRow, last_acts
 from campus.features.operator.checklist import Point, checklist
 from campus.features.operator.daily import DAYS_SHOWN, Daily, Income, daily_of, income_of
-from campus.features.payments.feature import payments_table
-from campus.features.payments.ledger import Accounts, Period
+from campus.features.payments.ledger import Accounts, Period, accounts_of
 from campus.jobs import JobStatus, describe_error
 from campus.keys.repository import KeyCounts, count_keys
 from campus.layout.renderer import Pages
@@ -95,7 +93,12 @@ class OverviewPage:
             return await last_acts(core.storage, since=core.now() - ACTS_BACK, limit=ACTS_SHOWN)
 
         async def points() -> Sequence[Point]:
-            return checklist(config, backup_note=core.databases.backup_note(), is_postgres=config.storage.url.startswith("postgresql"))
+            return checklist(
+                config,
+                contact=self._campus.plan.contact,
+                backup_note=core.databases.backup_note(),
+                is_postgres=config.storage.url.startswith("postgresql"),
+            )
 
         calls, income = partial(calls_by_day, self._campus), partial(income_by_day, self._campus)
         sections = await read_sections(acts=acts, points=points, calls=calls, income=income)
@@ -162,8 +165,8 @@ async def calls_by_day(campus: Campus) -> Daily:
 
 async def income_by_day(campus: Campus) -> Sequence[Income]:
     """The income of the last 30 days, without that from the operator's own wallets."""
-    config, today = payments_table(campus.plan.config), campus.core.now().date()
-    accounts = Accounts(campus.core.storage, own_wallets=config.own_wallets if config else ())
+    today = campus.core.now().date()
+    accounts = accounts_of(campus.plan.config, campus.core.storage)
     return income_of(await accounts.revenue(Period(today - timedelta(days=DAYS_SHOWN - 1), today)), today)
 
 

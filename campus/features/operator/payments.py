@@ -13,9 +13,7 @@ from starlette.responses import Response
 from campus.app import Campus
 from campus.errors import CampusError
 from campus.features.operator.overview import done, income_by_day, read_sections, rendered
-from campus.features.payments.feature import payments_table
-from campus.features.payments.ledger import Accounts, Funnel, Period
-from campus.features.payments.setup import Payments
+from campus.features.payments.ledger import Funnel, Period, accounts_of
 from campus.layout.renderer import Pages
 from campus.pricing import Price
 
@@ -32,9 +30,8 @@ class PaymentPages:
 
     async def show(self, request: Request, form: Mapping[str, str], refused: str | None = None, **shown: Any) -> Response:
         """Payments by state, income by day, how often terms are paid, unproven payments, and the newest entries of the ledger."""
-        config = payments_table(self.campus.plan.config)
         service = self.campus.feature("payments")
-        accounts = Accounts(self.campus.core.storage, own_wallets=config.own_wallets if config else ())
+        accounts = accounts_of(self.campus.plan.config, self.campus.core.storage)
         today = self.campus.core.now().date()
 
         async def funnel() -> Sequence[Funnel]:
@@ -75,8 +72,8 @@ class PaymentPages:
             return await self.show(request, {}, late)
         return await self.show(request, {}, refused, reconciled=reconciled)
 
-    def _payment_service(self) -> Payments:
-        found: Payments | None = self.campus.feature("payments")
+    def _payment_service(self) -> Any:
+        found = self.campus.feature("payments")
         if found is None:
             raise CampusError("campus.toml has no table [payments], so there are no payments; add it, or uncomment its lines")
         return found

@@ -59,6 +59,7 @@ class PaymentsTable(Settings):
 feature = Feature(
     "campus.features.payments.opened:building",
     settings=PaymentsTable,
+    tables="campus.features.payments.tables:Tables",
     commands=[
         Command(
             "ledger",
@@ -76,6 +77,8 @@ feature = Feature(
     },
     always=True,
     sells=True,
+    paths=["/pricing"],
+    headers=("PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"),
 )
 
 

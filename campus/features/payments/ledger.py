@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, true
 from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
+from campus.features.payments.feature import payments_table
 from campus.features.payments.tables import LedgerRow, PaymentRow
 from campus.pricing import Price
 from campus.storage import Storage
@@ -150,6 +151,12 @@ class StateTotal(NamedTuple):
     @property
     def usd(self) -> str:
         return str(Price(self.amount))
+
+
+def accounts_of(config: Any, storage: Storage) -> "Accounts":
+    """The ledger of a campus, in which the wallets that its [payments] calls its own do not count."""
+    table = payments_table(config)
+    return Accounts(storage, own_wallets=table.own_wallets if table else ())
 
 
 class Accounts:

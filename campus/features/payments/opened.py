@@ -11,7 +11,9 @@ from campus.building import Building, Check, Job, Service
 from campus.catalog.parts import FeatureSite
 from campus.features.payments.audit import UNCLAIMED_EXPLAINED, report
 from campus.features.payments.feature import PaymentsTable, token_of
+from campus.features.payments.pages import PricingPages
 from campus.features.payments.pricing import PaymentsPlan
+from campus.features.payments.problems import PROBLEMS
 from campus.features.payments.reservations import delete_expired, delete_released
 from campus.features.payments.sale import Sale
 from campus.features.payments.setup import Payments, open_payments
@@ -83,6 +85,8 @@ async def findings(site: PaymentsSite) -> Sequence[str]:
 building = Building(
     state=opened,
     plans=PaymentsPlan,
+    http=PricingPages,
+    problems=PROBLEMS,
     steps=lambda site: [Sale(site)],
     services=[Service(load_what_the_first_payment_needs)],
     jobs=[

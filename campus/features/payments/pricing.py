@@ -17,6 +17,7 @@ from campus.pricing import Offer, Price
 from twins import Operation
 
 NEEDED = ("x402", "web3")
+MOST_NAMED = 3  # tools whose price cannot be paid
 
 
 class PaymentsPlan(PlanPart):
@@ -24,6 +25,7 @@ class PaymentsPlan(PlanPart):
 
     def __init__(self, config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> None:
         self.seller = self.pricing = pricing = open_pricing(config, settings, opened)
+        self.note = unpayable(opened) if pricing is None else None
         self.schemas = {"PaymentRequired": TERMS} if pricing else {}
         self._terms = payment_terms(config.server.name, config.url, pricing) | {"free": free_tools(opened, url=config.url)}
 
@@ -46,6 +48,19 @@ class PaymentsPlan(PlanPart):
     def documents(self) -> Mapping[str, dict[str, Any]]:
         """The payment terms."""
         return {"/.well-known/x402": self._terms}
+
+
+def unpayable(opened: Sequence[OpenBuilding]) -> str | None:
+    """A sentence that names the tools whose price cannot be paid, since campus.toml takes no payments; None if there are none."""
+    priced = [f"{name} (${offer.price})" for one in opened for name, offer in one.offers.items() if offer.price]
+    if not priced:
+        return None
+    more = f" and {len(priced) - MOST_NAMED} more" if len(priced) > MOST_NAMED else ""
+    named = ", ".join(priced[:MOST_NAMED])
+    return (
+        f"campus.toml has no table [payments], so prices per call are neither shown nor taken: {named}{more}; these tools take a key, "
+        "or are closed where they take none. docs/payments.md says how to take payments"
+    )
 
 
 def open_pricing(config: Config, settings: PaymentsTable | None, opened: Sequence[OpenBuilding]) -> Pricing | None:

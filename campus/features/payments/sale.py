@@ -58,13 +58,13 @@ class Sale(Step):
     def opens(self, call: GatedCall[Any], offer: Offer, context: Context, refusal: Problem) -> Opening[Any] | None:
         """See Step."""
         pricing = self._pricing
-        if pricing is None or context.is_connected or not pricing.sells(offer):
+        if pricing is None or context.is_delegated or not pricing.sells(offer):
             return ForKeysAlone(call, refusal, per_call=pricing is not None)
         return SoldCall(call, offer, refusal, payment_of(call), pricing, self._site.state, self._metrics)
 
     def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
         """See Step."""
-        if not offer.is_sold_per_call or way == "connected":
+        if not offer.is_sold_per_call or way == "delegate":
             return None
         price = "the price of the product" if offer.price is None else f"${offer.price}"
         get = "with x402: pay the terms that this call returns when it contains no payment"

@@ -2,13 +2,16 @@
 
 from datetime import datetime
 
-from sqlmodel import BigInteger, Field, UniqueConstraint
+from sqlmodel import BigInteger, Field, SQLModel, UniqueConstraint
 
-from campus.storage import UtcDateTime
-from campus.storage.tables import CoreTables
+from campus.storage import UtcDateTime, registry
 
 
-class PaymentRow(CoreTables, table=True):
+class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated
+    """Base of the feature's tables."""
+
+
+class PaymentRow(Tables, table=True):
     """One authorization, reserved before the tool runs. Its answer is kept as long as it may be asked for again.
 
     `state`: see states.py. `holder` and `lease_until` say which process works on it. Each reservation has its own `id`.
@@ -59,13 +62,13 @@ class PaymentRow(CoreTables, table=True):
     reason: str = ""
 
 
-class LedgerRow(CoreTables, table=True):
+class LedgerRow(Tables, table=True):
     """What happened, when, to which call and payment. Triggers in the database refuse to change or delete a row.
 
     `event` is one of ledger.Event; `quantity` counts events that share a row. `amount` is in the token's smallest unit.
     """
 
-    __tablename__ = "ledger"
+    __tablename__ = "payments_ledger"
 
     id: int | None = Field(default=None, primary_key=True)
     at: datetime = Field(sa_type=UtcDateTime, index=True)

@@ -38,10 +38,8 @@ LOST_SECONDS = 10
 """How long a server may acknowledge nothing, neither what was sent nor a probe while a statement runs, before its connections end."""
 STATEMENT_SECONDS = 30
 """The longest that a statement may take, except for migrations: a server or a proxy before it can acknowledge all and answer nothing."""
-WATCH_SECONDS = 2.0
-"""How often the server that takes writes is asked whether it still does, and how long it may take to answer."""
-IDLE_SECONDS = 300
-"""How long a process that hangs within a transaction can keep the building's lock."""
+WATCH_SECONDS = 2.0  # How often the server that takes writes is asked whether it still does, and how long it may take to answer.
+IDLE_SECONDS = 300  # How long a process that hangs within a transaction can keep the building's lock.
 READING: Mapping[str, Any] = {
     "pool_size": READERS,
     "isolation_level": "REPEATABLE READ",
@@ -105,8 +103,6 @@ class PostgresConnections:
 
 
 class PostgresBackend:
-    """One database, which holds a schema per building."""
-
     is_single_process = False
 
     def __init__(self, url: URL) -> None:
@@ -137,7 +133,6 @@ class PostgresBackend:
 
     @property
     def has_several_servers(self) -> bool:
-        """Whether [storage] names more than one."""
         return len(hosts_of(self._url)) > 1
 
     async def watch(self) -> None:
@@ -186,7 +181,6 @@ class PostgresBackend:
         return found
 
     def _command(self, *words: str) -> str:
-        """One of PostgreSQL's programs with the place of this database."""
         host, port = hosts_of(self._url)[0]
         options = {"--host": host, "--port": str(port), "--username": self._url.username, "--dbname": self._url.database}
         return shlex.join([*words, *(f"{name}={value}" for name, value in options.items() if value)])
@@ -201,7 +195,6 @@ class PostgresBackend:
 
 
 def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
-    """What is wrong where several hosts are named, so that one can take over from another."""
     loss = "a failover may lose what callers were told is stored"
     if not standbys:
         return ["[storage] url names several hosts and no standby is connected: nothing can take over; see the standby's log"]
@@ -211,7 +204,6 @@ def _failover_findings(commit: str, names: str, standbys: int) -> Sequence[str]:
 
 
 async def _look(engine: AsyncEngine) -> None:
-    """Ask the server that took writes whether it still does."""
     async with engine.connect() as connection:
         if await connection.scalar(TAKES_NO_WRITES) == "on":
             await connection.invalidate()

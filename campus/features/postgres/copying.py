@@ -14,15 +14,12 @@ from campus.storage.database import Storage
 from campus.storage.databases import Databases
 
 ROWS_AT_ONCE = 1_000
-TOLD_ROWS = 50_000
-"""After so many rows of a table the log says how many there are by now."""
+TOLD_ROWS = 50_000  # After so many rows of a table the log says how many there are by now.
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
 
 
 class CopiedTable(NamedTuple):
-    """A table that was copied: of which building's database, or `campus`, its name, and how many rows it has."""
-
     database: str
     table: str
     rows: int
@@ -106,7 +103,6 @@ def _highest_number(connection: Connection, of: Table) -> int | None:
 
 
 def _count_on(connection: Connection, of: Table, highest: int | None) -> None:
-    """Let PostgreSQL number the next row of a table after the last one."""
     quoted = connection.dialect.identifier_preparer.format_table(of)
     for one in of.primary_key.columns:
         if (sequence := connection.scalar(select(func.pg_get_serial_sequence(quoted, one.name)))) is not None:

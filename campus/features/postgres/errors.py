@@ -7,8 +7,7 @@ from ssl import SSLError
 from campus.errors import one_line
 from campus.storage.errors import BUSY_SECONDS, DriverErrors
 
-READ_ONLY = "25006"
-"""The SQLSTATE of a write where none is taken."""
+READ_ONLY = "25006"  # The SQLSTATE of a write where none is taken.
 ABORTED = ("40001", "40P01")
 LOST = "has lost a schema, table or column, or a statement of campus is wrong{words}: if somebody removed it, restore a backup"
 TEMPORARY = {
@@ -40,7 +39,6 @@ class NoPrimary(OSError):
 
 
 def unreachable(error: OSError) -> str:
-    """Why a server cannot be reached, and what to do."""
     if isinstance(error, NoPrimary):
         return f"none of its servers takes writes ({', '.join(one_line(each) or 'no answer in time' for each in error.args)})"
     words = one_line(getattr(error, "verify_message", None) or error.strerror or error) or type(error).__name__

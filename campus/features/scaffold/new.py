@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from campus.catalog.loader import installed_buildings
-from campus.config import NAME, RESERVED
+from campus.config import NAME, reserved_names
 from campus.errors import LoadError
 
 EXAMPLE = "example"
@@ -48,7 +48,7 @@ def _check_name(name: str) -> None:
     """Refuse a name that campus.toml, the database or the addresses could not have, or that another building has."""
     if not re.fullmatch(NAME, name) or len(name) > LONGEST_NAME:
         raise LoadError(f"{name!r} cannot name a building; use at most {LONGEST_NAME} lower-case letters, digits and _, a letter first")
-    if iskeyword(name) or name in RESERVED or name in {one.name for one in installed_buildings()}:
+    if iskeyword(name) or name in reserved_names() or name in {one.name for one in installed_buildings()}:
         raise LoadError(f"the name {name!r} is taken by Python, by campus itself or by an installed building; choose another")
 
 

@@ -20,6 +20,7 @@ from campus.caller import Caller
 from campus.catalog.authors import task_path
 from campus.context import CONTEXT, context_of
 from campus.errors import StorageUnavailable
+from campus.features.tasks.problems import ENDED
 from campus.features.tasks.runner import TaskRunner
 from campus.features.tasks.tables import TaskRow
 from campus.observability import utc_text
@@ -54,8 +55,6 @@ LONGEST_PREFERENCE = 1_000
 """How many bytes of a Prefer header are read."""
 STATUSES: Mapping[str, str] = {"charging": "working", "interrupted": "failed", "key_ended": "failed"}
 """What callers are told of a task's state, where it is another word."""
-WITHOUT_RESULT: Mapping[str, str] = {"cancelled": "task_cancelled", "interrupted": "task_interrupted", "key_ended": "task_key_ended"}
-"""Why a task in this state has no result and never will, as the code of a problem."""
 log = logging.getLogger(__name__)
 
 
@@ -227,13 +226,13 @@ class BackgroundTasks:
         with self._runner.running(task.id, seconds=seconds, maker=caller.maker) as scope:
             result = _as_tool_result(await call.served_by.call(await call.sent() or {}, call.scope), call.served_by)
         if scope.cancelled_caught:
-            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else fixed_problem("task_cancelled")
+            raise task_timeout(seconds, longest) if anyio.current_time() >= scope.deadline else Problem(*ENDED["cancelled"])
         stored = result_as_json(result)
         if len(stored) > LARGEST_RESULT:
             raise Problem(500, "result_too_large", f"the result of the task has more than {LARGEST_RESULT} bytes, and is not kept")
         is_sold = caller.payment is not None and not result.is_error
         if is_sold and not await self._store.charge(task.id, stored, kept_until=self._kept_until(call)):
-            raise fixed_problem("task_cancelled")
+            raise Problem(*ENDED["cancelled"])
         return result
 
     async def _stored(self, call: TaskCall, caller: Caller, seconds: int) -> TaskRow:
@@ -278,8 +277,8 @@ class BackgroundTasks:
             raise Problem(404, "not_found", "there is no task of this id, it is no longer kept, or it was begun with another key")
         if scope["method"] == "DELETE":
             return json_answer(self._view(await self.cancelled(task)))
-        if task.status in WITHOUT_RESULT:
-            raise fixed_problem(WITHOUT_RESULT[task.status])
+        if task.status in ENDED:
+            raise Problem(*ENDED[task.status])
         if task.result is None or task.status != "completed":
             return self._accepted(task)
         return self._answer_of(ToolResult.from_mcp_result(CallToolResult.model_validate_json(task.result)), self._tools[task.tool])

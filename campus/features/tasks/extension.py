@@ -27,10 +27,10 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from campus.features.tasks.background import STATUSES, WITHOUT_RESULT, BackgroundTasks
+from campus.features.tasks.background import STATUSES, BackgroundTasks
+from campus.features.tasks.problems import ENDED
 from campus.features.tasks.tables import TaskRow
 from campus.paywall.mcp import MCP_GATE, McpPaywall, current_scope
-from campus.problems import FIXED
 from campus.steps import GatedCall
 from twins import extensions_of
 
@@ -65,7 +65,7 @@ class StoredTasks(TasksExtension):
         task = await self._found(ctx, params.task_id)
         told = fields_of(task, self._tasks)
         if STATUSES.get(task.status) == "failed":
-            reason = FIXED[WITHOUT_RESULT[task.status]].detail
+            reason = ENDED[task.status].detail
             error = {"code": INTERNAL_ERROR, "message": reason}
             return GetTaskResult(**told, status_message=reason, error=error)
         result = from_json(task.result) if task.status == "completed" and task.result is not None else None

@@ -2,4 +2,4 @@
 
 from campus.feature import Feature
 
-feature = Feature("campus.features.tasks.opened:building", always=True)
+feature = Feature("campus.features.tasks.opened:building", tables="campus.features.tasks.tables:Tables", always=True)

@@ -8,6 +8,7 @@ from campus.building import Building
 from campus.catalog.server import OpenBuilding
 from campus.features.tasks.background import BackgroundTasks
 from campus.features.tasks.documents import TasksPlan
+from campus.features.tasks.problems import PROBLEMS
 from campus.features.tasks.runner import TaskRunner
 from campus.features.tasks.store import TaskStore
 from campus.http_parts import HttpPart
@@ -47,4 +48,4 @@ class Tasks(HttpPart):
         return BackgroundTasks(gate, self.campus.paywall, self._runner, tools, begin_as_task)
 
 
-building = Building(plans=TasksPlan, http=Tasks)
+building = Building(plans=TasksPlan, http=Tasks, problems=PROBLEMS)

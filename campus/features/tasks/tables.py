@@ -2,13 +2,16 @@
 
 from datetime import datetime
 
-from sqlmodel import Field
+from sqlmodel import Field, SQLModel
 
-from campus.storage import UtcDateTime
-from campus.storage.tables import CoreTables
+from campus.storage import UtcDateTime, registry
 
 
-class TaskRow(CoreTables, table=True):
+class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated
+    """Base of the feature's tables."""
+
+
+class TaskRow(Tables, table=True):
     """One task, by the id that its caller polls. store.py has its states.
 
     `owner` is the lineage of the key that it was called with; without one, whoever knows the id may see it. `started_by` is what limits

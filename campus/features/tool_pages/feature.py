@@ -2,4 +2,4 @@
 
 from campus.feature import Feature
 
-feature = Feature("campus.features.tool_pages.routes:building", always=True)
+feature = Feature("campus.features.tool_pages.routes:building", always=True, paths=["/docs/api", "/tools"])

@@ -41,19 +41,15 @@ from campus.visitors import call_of, passed_on
 from twins import Answer, Operation, Problem, RouteEntry, is_read_only
 
 API = "/docs/api"
+TOOL = "/tools/{building}/{tool}"
 START = "/"
-LONGEST_SHOWN = 48_000
-"""Characters of an answer that are shown."""
-LONGEST_TARGET = 30_000
-"""Characters of the address of a call: over the network none has more."""
-LONGEST_SAMPLED = 4_000
-"""Characters of the values that the samples of a call contain; with more of them they show an example."""
+LONGEST_SHOWN = 48_000  # Characters of an answer that are shown.
+LONGEST_TARGET = 30_000  # Characters of the address of a call: over the network none has more.
+LONGEST_SAMPLED = 4_000  # Characters of the values that the samples of a call contain; with more of them they show an example.
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer to the call of a form; `headers` are those that the page has too."""
-
     status: int
     milliseconds: float
     size: int
@@ -65,8 +61,6 @@ class Answered:
 
 @dataclass(frozen=True)
 class ShownTool:
-    """The tool of a page: its building, its operation, and its entry in the directory."""
-
     building: OpenBuilding
     operation: Operation
     entry: ToolEntry
@@ -74,15 +68,15 @@ class ShownTool:
 
 class ToolPages(HttpPart):
     navigation = (Link(API, "Tools", place=-1),)
+    places: Mapping[str, str] = {"tools": API, "tool": TOOL}
     notices = True
 
     def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
-        """See HttpPart. Without a building's start page, that leads to the list of tools too."""
         has_start = any(page.path == START for one in plan.opened for page in one.loaded.building.pages)
         return [
             own_page(["GET"], API, self.api),
-            own_page(["GET"], "/tools/{building}/{tool}", self.tool),
-            own_page(["POST"], "/tools/{building}/{tool}", self.call),
+            own_page(["GET"], TOOL, self.tool),
+            own_page(["POST"], TOOL, self.call),
             *(own_page(["GET"], path, self.to_api) for path in ("/tools", "/tools/{building}", *([] if has_start else [START]))),
         ]
 
@@ -97,14 +91,12 @@ class ToolPages(HttpPart):
         return self.pages.page("docs.html", request, data={"ok": True, "buildings": buildings}, buildings=buildings)
 
     async def tool(self, request: Request) -> Response:
-        """One tool; what stands in the query fills the form."""
         shown = self._found(request)
         values = {name: value for name, value in request.query_params.items() if name in shown.operation.by_name}
         await self.visitors.credential(request)
         return self._page(request, shown, values)
 
     async def call(self, request: Request) -> Response:
-        """The form's call, with the key that the visitor signed in with."""
         shown = self._found(request)
         values = sent_values(await checked_form(request, self.pages.layout.cookies))
         if not _changes(shown.operation):
@@ -209,7 +201,6 @@ def _paragraphs(operation: Operation) -> list[str]:
 
 
 def _refusals(entry: ToolEntry, arguments: tuple[Argument, ...]) -> dict[str, str]:
-    """The general problem codes that a call may receive; those of its server are explained apart from them."""
     codes = [*([] if entry.free else ["access_required", "insufficient_scope"]), *(["invalid_request"] if arguments else [])]
     return {code: EXPLANATIONS[code] for code in codes}
 

@@ -8,21 +8,17 @@ from typing import Any
 
 from campus.visitors import ToolRequest
 
-KEY = "$CAMPUS_KEY"
-"""The variable that stands for the caller's key: samples never hold the key itself."""
+KEY = "$CAMPUS_KEY"  # The variable that stands for the caller's key: samples never hold the key itself.
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One way to make the call; `where` says over what, and in which language."""
-
     name: str
     where: str
     text: str
 
 
 def samples_of(call: ToolRequest, *, url: str, mcp: str, tool: str, arguments: Mapping[str, Any], with_key: bool) -> tuple[Sample, ...]:
-    """The call over HTTP and over MCP. `url` is the service's address, `mcp` that of the MCP endpoint."""
     return (
         Sample("curl", "HTTP, shell", curl(call, url, with_key=with_key)),
         Sample("MCP", "MCP client on the command line (fastmcp), shell", fastmcp(mcp, tool, arguments, with_key=with_key)),
@@ -67,7 +63,6 @@ def python(mcp: str, tool: str, arguments: Mapping[str, Any], *, with_key: bool)
 
 
 def typescript(call: ToolRequest, url: str, *, with_key: bool) -> str:
-    """A program that needs no package."""
     headers = {**({"Authorization": 1} if with_key else {}), **({"Content-Type": 1} if call.body is not None else {})}
     lines = [f"const answer = await fetch({_json(f'{url}{call.target}')}, {{", f"  method: {_json(call.method)},"]
     if headers:

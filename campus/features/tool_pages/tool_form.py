@@ -9,23 +9,19 @@ from typing import Any, Literal
 from campus.visitors import spelled
 from twins import Operation, Parameter, Problem, read_json, resolved
 
-PREFIX = "argument."
-"""Before the name of an argument in a form, so that no argument collides with the form's own fields."""
+PREFIX = "argument."  # Before the name of an argument in a form, so that no argument collides with the form's own fields.
 Kind = Literal["text", "number", "scalar", "choice", "json"]
 """`scalar`: a number, a word or the like, read as JSON where it is JSON; `json`: anything, in a larger field."""
 Schema = Mapping[str, Any]
 SCALARS = {"string", "integer", "number", "boolean", "null"}
 ANYTHING = "any JSON value"
 DEEPEST = 3
-LONGEST_CHAIN = 10
-"""References that are followed from one to the next."""
+LONGEST_CHAIN = 10  # References that are followed from one to the next.
 MOST_ROWS = 60
 
 
 @dataclass(frozen=True)
 class Member:
-    """One member of an object; `path` as in teaser[].rank."""
-
     path: str
     type: str
     description: str
@@ -52,7 +48,6 @@ class Argument:
 
 
 def arguments_of(operation: Operation, values: Mapping[str, str]) -> tuple[Argument, ...]:
-    """The fields of a tool's form; `values` has what the visitor typed, by argument."""
     root = operation.tool.parameters
     return tuple(
         _argument(one, root, example=operation.examples.argument(one.name), value=values.get(one.name, "")) for one in operation.parameters
@@ -97,7 +92,6 @@ def _kind(schema: Schema) -> Kind:
 
 
 def sent_values(fields: Mapping[str, str]) -> dict[str, str]:
-    """What the visitor typed, by argument; fields that were left empty are left out."""
     return {name.removeprefix(PREFIX): value for name, value in fields.items() if name.startswith(PREFIX) and value.strip()}
 
 
@@ -133,13 +127,11 @@ def example_values(operation: Operation, arguments: Sequence[Argument]) -> dict[
 
 
 def example_answer(operation: Operation) -> str:
-    """An answer as the declared result allows it, as JSON; empty if the tool declares none."""
     answer = operation.examples.answer()
     return json.dumps(answer, indent=2, ensure_ascii=False) if answer else ""
 
 
 def places_of(operation: Operation) -> dict[str, str]:
-    """Where the first route takes each argument, in words: path, query, query as s, body."""
     found = {one.name: operation.place_of(one.name, operation.methods[0]) for one in operation.parameters}
     return {name: place if sent_as == name else f"{place} as {sent_as}" for name, (place, sent_as) in found.items()}
 
@@ -149,7 +141,6 @@ def missing_in_path(operation: Operation, arguments: Mapping[str, Any]) -> list[
 
 
 def result_fields(operation: Operation) -> tuple[Member, ...]:
-    """The members of the result that the tool declares, with those of nested objects."""
     schema = operation.answer_schema
     if not schema:
         return ()
@@ -157,7 +148,6 @@ def result_fields(operation: Operation) -> tuple[Member, ...]:
 
 
 def members_of(schema: Schema, root: Schema) -> tuple[Member, ...]:
-    """The members of an object, with those of nested objects."""
     return tuple(islice(_members(schema, root, "", 0), MOST_ROWS))
 
 
@@ -206,7 +196,6 @@ def _string_type(schema: Schema) -> str:
 
 
 def _without_null(schema: Schema, root: Schema) -> Schema:
-    """The schema without the possibility of null, its references followed."""
     for _ in range(LONGEST_CHAIN):
         schema = resolved(schema, root)
         options = schema.get("anyOf")

@@ -15,7 +15,6 @@ COLLECTORS = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 class Traces(HttpPart):
     def outermost(self, app: ASGIApp) -> AbstractContextManager[ASGIApp]:
-        """See HttpPart."""
         if not os.environ.keys() & COLLECTORS:
             return nullcontext(app)
         try:

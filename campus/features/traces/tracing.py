@@ -34,11 +34,9 @@ from campus.jobs.run import Runner
 from campus.paywall.admission import Paywall
 from twins import Problem
 
-SHARE = 0.01
-"""Of requests and alerts that are traced, unless OTEL_TRACES_SAMPLER_ARG says more. Jobs always are."""
+SHARE = 0.01  # Of requests and alerts that are traced, unless OTEL_TRACES_SAMPLER_ARG says more. Jobs always are.
 QUERY_LENGTH = 2000
-FAILED = 500
-"""The lowest status of an error."""
+FAILED = 500  # The lowest status of an error.
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 IN_TRACE: ContextVar[bool] = ContextVar("in_trace", default=False)
 
@@ -57,7 +55,6 @@ class Traced(TracerProvider):
 
     @property
     def records(self) -> bool:
-        """True in what is traced."""
         return IN_TRACE.get()
 
 
@@ -132,7 +129,6 @@ class TracedApp:
 
 
 def callers_span(scope: Scope) -> SpanContext | None:
-    """The span that the caller names in `traceparent`; None without one."""
     header = dict(scope["headers"]).get(b"traceparent")
     if header is None:
         return None

@@ -16,6 +16,8 @@ from campus.keys.quotas import Quota, Spent, Standing
 from campus.storage import Storage
 from campus.storage.buffers import Buffer
 
+__all__ = ["KeyUsage", "UsageRow"]
+
 ROWS_PER_TRANSACTION = 500
 ADD = text(
     "INSERT INTO usage_calls (day, lineage, building, tool, calls, opened) VALUES (:day, :lineage, :building, :tool, :calls, :opened)"
@@ -34,7 +36,6 @@ class Used(NamedTuple):
     is_opened: bool
 
     def row(self, calls: int) -> dict[str, Any]:
-        """What so many calls add in the database."""
         return {**self._asdict(), "calls": calls, "opened": calls if self.is_opened else 0}
 
 
@@ -61,7 +62,6 @@ class KeyUsage:
         self._spent = Lookups(self._read_spent, monotonic=monotonic)
 
     def has_quota(self, key: Key) -> bool:
-        """Whether the key's product has one."""
         return key.product in self._quotas
 
     async def standing(self, key: Key) -> Standing:
@@ -75,13 +75,11 @@ class KeyUsage:
         return Standing(quota, self._spent.known(name) or found, start, now)
 
     def count(self, key: Key, building: str, tool: str, *, standing: Standing | None = None, is_opened: bool = False) -> None:
-        """One more call with the key; `standing` is what it had left of its quota."""
         self._counts.waiting[Used(self._now().date().isoformat(), key.lineage, building, tool, is_opened)] += 1
         if standing is not None:
             standing.spent.calls += 1
 
     async def _store(self, counts: Mapping[Used, int]) -> None:
-        """Add counts to those in the database, and delete what is too old."""
         rows = [used.row(calls) for used, calls in sorted(counts.items())]  # in one order, so that processes do not block each other
         async with self._storage.write() as session:
             await (await session.connection()).execute(ADD, rows)
@@ -109,7 +107,6 @@ class KeyUsage:
             }
 
     async def totals(self, lineages: Collection[str], *, days: int) -> Mapping[str, int]:
-        """How many calls the keys of these lineages opened in the last days, today included; a key without any is left out."""
         found = select(UsageRow.lineage, func.sum(UsageRow.calls)).where(
             col(UsageRow.lineage).in_(lineages), col(UsageRow.day) >= self._first(days)
         )
@@ -126,7 +123,6 @@ class KeyUsage:
         return [(day, tool, int(calls)) for day, tool, calls in rows]
 
     async def read(self, *, days: int, lineage: str | None = None) -> Sequence[UsageRow]:
-        """What all keys, or the key of this lineage, called in the last days, today included, the latest day first."""
         found = select(UsageRow).where(col(UsageRow.day) >= self._first(days))
         if lineage is not None:
             found = found.where(col(UsageRow.lineage) == lineage)
@@ -135,5 +131,4 @@ class KeyUsage:
             return (await session.exec(ordered)).all()
 
     def _first(self, days: int) -> str:
-        """The first of the last days."""
         return (self._now().date() - timedelta(days=days - 1)).isoformat()

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from campus.feature import Command, Feature
 
-KEPT = timedelta(days=400)
-"""How long a day's calls are kept."""
+KEPT = timedelta(days=400)  # How long a day's calls are kept.
 
 feature = Feature(
     "campus.features.usage.step:building",

@@ -18,10 +18,8 @@ from campus.pricing import Offer
 from campus.steps import GatedCall, Step
 from twins import Problem
 
-QUOTA = "quota"
-"""Its name among the limits of a call."""
-FLUSH = timedelta(seconds=10)
-"""What a crash may lose."""
+QUOTA = "quota"  # Its name among the limits of a call.
+FLUSH = timedelta(seconds=10)  # What a crash may lose.
 
 
 class Quotas(Step):
@@ -36,7 +34,6 @@ class Quotas(Step):
         self._metrics = metrics.calls
 
     def admitted(self, call: GatedCall[Any], offer: Offer, context: Context, key: Key | None) -> Awaitable[None] | None:
-        """See Step."""
         if key is None:
             return None
         is_opened = context.caller is not None and context.caller.key is not None
@@ -46,7 +43,6 @@ class Quotas(Step):
         return None
 
     async def _spend(self, call: GatedCall[Any], offer: Offer, key: Key, context: Context) -> None:
-        """Count a call that a key with a quota opens; where that is spent, refuse it."""
         await call.canonical()  # arguments that are not valid take nothing of it
         standing = await self._usage.standing(key)
         if is_spent := standing.left == 0:
@@ -55,7 +51,7 @@ class Quotas(Step):
             self._usage.count(key, context.site.name, call.tool, standing=standing, is_opened=True)
         show_quota(standing, context)
         if is_spent:
-            raise self._used_up(offer, "connected" if context.is_connected else call.frame, standing)
+            raise self._used_up(offer, "delegate" if context.is_delegated else call.frame, standing)
 
     def _used_up(self, offer: Offer, way: Way, standing: Standing) -> Problem:
         """429: the key opens the tool, and has spent its quota; when it opens calls again, and what opens this one until then."""
@@ -76,7 +72,6 @@ class Quotas(Step):
 
 
 def show_quota(standing: Standing, context: Context) -> None:
-    """Add what a key has left of its product's quota to the limits that the response names."""
     window = int((standing.ends_at - standing.start).total_seconds())
     added = (
         b'"quota";q=%d;w=%d' % (standing.quota.calls, window),
@@ -89,7 +84,6 @@ def show_quota(standing: Standing, context: Context) -> None:
 
 @asynccontextmanager
 async def opened(site: FeatureSite[None]) -> AsyncIterator[KeyUsage]:
-    """The counts of one process."""
     quotas = {name: quota for name, table in site.config.products.items() if (quota := table.quota) is not None}
     usage = KeyUsage(site.storage, now=site.clock, monotonic=site.elapsed, quotas=quotas)
     yield usage
@@ -97,7 +91,6 @@ async def opened(site: FeatureSite[None]) -> AsyncIterator[KeyUsage]:
 
 
 async def flush(site: FeatureSite[None, KeyUsage]) -> None:
-    """Store what was counted."""
     await site.state.flush()
 
 

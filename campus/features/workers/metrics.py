@@ -24,13 +24,10 @@ log = logging.getLogger(__name__)
 
 Readings = Callable[[], Awaitable[Sequence[Reading]]]
 
-ANSWER_SECONDS = 5.0
-"""How long a worker may take to tell its numbers; the page is without those that it does not tell."""
+ANSWER_SECONDS = 5.0  # How long a worker may take to tell its numbers; the page is without those that it does not tell.
 
 
 class WorkerMetrics(Metrics):
-    """The metrics of one worker, under its number; its page has those of the others too."""
-
     def __init__(self, folder: Path, number: int) -> None:
         super().__init__()
         self._folder = folder
@@ -75,7 +72,6 @@ class WorkerMetrics(Metrics):
 @dataclass(frozen=True)
 class _Collected:
     collect: Callable[[], Iterable[Any]]
-    """Called by the Prometheus library."""
 
 
 def page_of(workers: dict[str, Any]) -> bytes:

@@ -28,10 +28,8 @@ from campus.http.server import bind, inherited_listener
 
 log = logging.getLogger(__name__)
 
-STARTS = 5
-"""How often in a row workers may end before one serves; or while none serves, soon after they began to."""
-SETTLED_SECONDS = 10.0
-"""A worker that ends after this long is started again at once, whatever was before."""
+STARTS = 5  # How often in a row workers may end before one serves; or while none serves, soon after they began to.
+SETTLED_SECONDS = 10.0  # A worker that ends after this long is started again at once, whatever was before.
 RESTARTS = Backoff.doubling(0.1, longest=30)
 
 
@@ -59,7 +57,6 @@ def supervise(count: int, file: Path, read: Callable[[], Config], words: Sequenc
 
 
 def _folder() -> TemporaryDirectory[str]:
-    """Where the workers ask each other for their metrics."""
     try:
         return TemporaryDirectory(prefix="campus-")
     except OSError as error:
@@ -67,8 +64,6 @@ def _folder() -> TemporaryDirectory[str]:
 
 
 class Worker(ServingProcess):
-    """A process that serves, or loads what it will serve."""
-
     def __init__(self, process: Popen[bytes], reports: UNIXSocketStream) -> None:
         super().__init__(reports, process.pid)
         self._process = process
@@ -78,7 +73,6 @@ class Worker(ServingProcess):
     async def started(
         cls, listener: socket.socket, operators: socket.socket | None, admin: str, words: Sequence[str], number: int, *more: str
     ) -> "Worker":
-        """A new process, which begins to load. The operator's pages know in memory who has signed in, so the first worker has them."""
         ours, its = socket.socketpair()
         with its:
             passed = {"--listener": listener, "--reports": its} | ({"--operators": operators} if operators and number == 1 else {})
@@ -88,25 +82,20 @@ class Worker(ServingProcess):
         return cls(process, await UNIXSocketStream.from_socket(ours))
 
     async def ended(self) -> None:
-        """Wait until it has ended."""
         await super().ended()
         await anyio.to_thread.run_sync(self._process.wait)
 
     @property
     def how_it_ended(self) -> str:
-        """Its exit code or signal, in a few words."""
         code = self._process.returncode
         return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"it ended with code {code}"
 
     @property
     def has_settled(self) -> bool:
-        """Whether it has run for a while."""
         return anyio.current_time() - self._began_at > SETTLED_SECONDS
 
 
 class Workers:
-    """The workers that serve, by number, and those that begin or end."""
-
     def __init__(self, count: int, launch: Callable[..., Awaitable[Worker]], reread: Callable[[], None]) -> None:
         self._launch = launch
         self._reread = reread
@@ -145,7 +134,6 @@ class Workers:
                 await self._reload()
 
     async def _keep(self, number: int) -> None:
-        """Have a worker of this number until cancelled."""
         failures = 0
         while True:
             async with self._turns[number]:

@@ -14,8 +14,8 @@ from fastmcp.exceptions import ToolError
 from campus import access, free, route
 from campus.cli import commands
 from campus.features.audit_log.log import MOST_WAITING, audit_entries
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.testing import Clock, Frame, TestCampus, open_campus
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 from tests.serving import free_port, write_config
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]

@@ -20,9 +20,9 @@ from features.foreign_servers.pets_api import DOCUMENT, HEADERS, REX, PetsApi
 from listening import listening
 from serving import write_config
 
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.features.foreign_servers.apis import ApiServer, ApiTable
 from campus.testing import TestCampus, open_campus
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = pytest.mark.anyio
 SOURCES = ("from_openapi", "openapi")

@@ -64,6 +64,7 @@ def test_pyright_finds_nothing_in_a_new_building(mode: str, tmp_path: Path, caps
         ("River-Levels", "'River-Levels' cannot name a building; use at most 48 lower-case letters"),
         ("cve", "the name 'cve' is taken"),
         ("keys", "the name 'keys' is taken"),
+        ("usage", "the name 'usage' is taken"),
         ("class", "the name 'class' is taken"),
         ("rivers", "exists already; name another folder with --folder"),
     ],

@@ -11,8 +11,8 @@ from fastmcp import FastMCP
 from campus import access, free, route
 from campus.config import config_of
 from campus.errors import ConfigError
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.testing import Clock, Frame, TestCampus, open_campus
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 NOON = datetime(2026, 8, 31, 12, tzinfo=UTC)

@@ -20,7 +20,7 @@ from x402.http.clients.requests import x402_requests
 from x402.mcp import x402MCPClient
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
-from campus.testing.payments import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Chain, Payer, Wallet, new_wallet, open_chain, open_facilitator
 
 PACKAGES = (
     "x402-fetch@1.2.0",

@@ -17,19 +17,19 @@ from time import monotonic
 import anyio
 import asyncpg
 import pytest
+from features.payments.seller import PAY_TO, PRICE
 from lab.faults.mixed_load import WRITES, MixedLoad, config_of
 from lab.faults.patroni_cluster import Cluster, Node, patroni_cluster
 from lab.faults.pgbouncer import pgbouncer
 from patience import patience
-from payments.seller import PAY_TO, PRICE
 from serving import serving
 from sqlmodel import select
 
 from buildings.recorder.tables import CAPSULES, MONITORS, Tables
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.keys.tables import KeyRow
 from campus.storage.databases import Databases
 from campus.storage.tables import CoreTables
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200), pytest.mark.faults("failed over")]
 KILLS, HANGS = int(os.environ.get("FAILOVER_KILLS", "2")), int(os.environ.get("FAILOVER_HANGS", "1"))

@@ -13,11 +13,11 @@ from typing import Any
 
 import anyio
 import httpx
+from features.payments.seller import PAY_TO
 from patience import patience
-from payments.seller import PAY_TO
 from serving import Served
 
-from campus.testing.payments import Facilitator, Payer, headers_of, receipt_of, terms_of
+from campus.features.chain import Facilitator, Payer, headers_of, receipt_of, terms_of
 from tests import patient
 
 CONFIG = """
@@ -44,10 +44,10 @@ shared_hosts = ["localhost"]
 registrations_per_minute = 6000
 monitors_per_host = 100000
 [buildings.paid]
-server = "payments.slow_tool:mcp"
+server = "features.payments.slow_tool:mcp"
 tools = {{ "*" = {{ price = "0.02" }} }}
 [buildings.gratis]
-server = "payments.slow_tool:mcp"
+server = "features.payments.slow_tool:mcp"
 tools = {{ "*" = {{ free = true }} }}
 """
 WRITES = ("beat", "registration", "key", "paid call")

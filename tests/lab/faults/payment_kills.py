@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from payments.kills import POINTS, Scene, verdict
+from features.payments.kills import POINTS, Scene, verdict
 
-from campus.testing.payments import Payer, new_wallet, open_chain, open_facilitator
+from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.faults("calls killed"), pytest.mark.both_databases]
 KILLS = 4

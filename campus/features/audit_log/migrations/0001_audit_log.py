@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table."""
     op.create_table(
         "audit_log",
         sa.Column("id", sa.String(), nullable=False),

@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table: by day and tool, and which of these calls count for the key's quota."""
     op.create_table(
         "usage_calls",
         sa.Column("day", sa.String(), nullable=False),

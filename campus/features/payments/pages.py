@@ -1,0 +1,113 @@
+"""What people buy: /pricing has a card of each product, /pricing/<product> takes a wallet's payment, and /keys/receipt proves it.
+
+The wallet's page calls the tool that sells keys, as an agent does: the key is in that answer, and in no page of the server.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp
+
+from campus.app import Campus
+from campus.catalog.plan import Plan
+from campus.config import ProductTable
+from campus.directory import BuildingEntry
+from campus.features.payments.receipts import receipts_of
+from campus.features.payments.states import not_sold
+from campus.http.service_routes import not_found, own_page
+from campus.http_parts import HttpPart
+from campus.keys.repository import other_product
+from campus.layout.renderer import Link
+from campus.paywall.admission import ALL
+from campus.pricing import Price
+from campus.site import Site
+from twins import RouteEntry
+
+PATH = "/pricing"
+RECEIPT = "/keys/receipt"
+
+
+class Card(NamedTuple):
+    """One product as a person sees it. `includes` are a few words each, such as "20 monitors"."""
+
+    name: str
+    table: ProductTable
+    opens: tuple[BuildingEntry, ...]
+    includes: tuple[str, ...]
+
+
+class PricingPages(HttpPart):
+    notices = True
+    places: Mapping[str, str] = {"prices": PATH}
+
+    def __init__(self, campus: Campus, site: Site[Any, Any]) -> None:
+        super().__init__(campus, site)
+        self.products = campus.plan.config.products
+        self.navigation = (Link(PATH, "Pricing", place=1),) if self.products else ()
+
+    def routes(self, plan: Plan, servers: Mapping[str, ASGIApp]) -> Collection[RouteEntry]:
+        """See HttpPart."""
+        return [
+            own_page(["GET"], PATH, self.show),
+            own_page(["GET"], f"{PATH}/{{product}}", self.buy),
+            own_page(["GET"], RECEIPT, self.receipt),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        priced = tuple((one, tool) for one in self.directory.buildings() for tool in one.tools if tool.price and not tool.sells)
+        return self.pages.page(
+            "pricing.html",
+            request,
+            data={"ok": True, "products": self.directory.products, "calls": {tool.name: tool.price for _, tool in priced}},
+            cards=tuple(map(self._card, self.products)),
+            priced=priced,
+            seller=self.directory.seller(),
+            payment=self.directory.payment,
+        )
+
+    async def buy(self, request: Request) -> Response:
+        """One product, to be paid for by a wallet; `?renew` prolongs the visitor's own key. Problem 404 where no tool sells it."""
+        name, seller, payment = request.path_params["product"], self.directory.seller(), self.directory.payment
+        if seller is None or payment is None or name not in self.products:
+            raise not_found(self.directory)
+        renew = ""
+        if "renew" in request.query_params:  # never a key that the address names: a link could make people pay for another's
+            credential = await self.visitors.credential(request)
+            if credential.state != "valid" or credential.key is None:
+                return sign_in_first("/keys")
+            if (own := credential.key.product) != name:
+                raise not_sold(other_product(credential.key.id, own, name))
+            renew = credential.key.id
+        return self.pages.page(
+            "buy.html",
+            request,
+            renew=renew,
+            card=self._card(name),
+            action=seller[1].http[0].partition(" ")[2].removeprefix(self.directory.url),
+            argument=seller[1].sells,
+            amount=Price.parse(self.products[name].price).atomic,
+            payment=payment,
+        )
+
+    async def receipt(self, request: Request) -> Response:
+        """The payments for the visitor's key. Visitors without a key sign in first."""
+        credential = await self.visitors.credential(request)
+        if credential.state != "valid" or credential.key is None:
+            return sign_in_first(RECEIPT)
+        found = await receipts_of(self.campus.core.storage, credential.key.lineage)
+        data = {"ok": True, "receipts": [asdict(one) for one in found]}
+        return self.pages.page("receipt.html", request, data=data, receipts=found, key=credential.key)
+
+    def _card(self, name: str) -> Card:
+        table = self.products[name]
+        opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
+        loaded = [self.visitors.buildings[one.name].loaded for one in opens]
+        return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))
+
+
+def sign_in_first(path: str) -> Response:
+    """Leads a visitor without a key to the form that asks for it, and then to `path`."""
+    return RedirectResponse(f"/keys?next={path}", status_code=303, headers={"Cache-Control": "private, no-store"})

@@ -1,0 +1,67 @@
+"""A chain, a facilitator, a seller that is paid, and a payer with five dollars."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from patience import patience
+
+from campus.features.chain import Chain, Facilitator, Payer, Wallet, new_wallet, open_chain, open_facilitator
+from tests import patient
+
+PRICE = 20_000
+
+
+@dataclass(frozen=True)
+class Seller:
+    """A seller that calls the facilitator."""
+
+    facilitator: Facilitator
+    wallet: Wallet
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Two cents, in version 2."""
+        asked = {
+            "scheme": "exact",
+            "network": "eip155:8453",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "amount": str(PRICE),
+            "payTo": self.wallet.address,
+            "maxTimeoutSeconds": 300,
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+        return {"x402Version": 2, "resource": {"url": "https://seller.test/thing"}, "accepts": [asked]}
+
+    async def ask(self, operation: str, payment: dict[str, Any], *, seconds: float = 20, token: str = "") -> httpx.Response:
+        """Have a payment verified or settled; `seconds` is the time to answer, once it is connected."""
+        body = {"x402Version": 2, "paymentPayload": payment, "paymentRequirements": self.terms["accepts"][0]}
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        async with patient.AsyncClient(timeout=httpx.Timeout(seconds, connect=patience(20)), headers=headers) as client:
+            return await client.post(f"{self.facilitator.url}/{operation}", json=body)
+
+
+@pytest.fixture
+async def chain() -> AsyncIterator[Chain]:
+    async with open_chain() as chain:
+        yield chain
+
+
+@pytest.fixture
+async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
+    async with open_facilitator(chain) as facilitator:
+        yield facilitator
+
+
+@pytest.fixture
+def seller(facilitator: Facilitator) -> Seller:
+    return Seller(facilitator, new_wallet())
+
+
+@pytest.fixture
+async def payer(chain: Chain) -> Payer:
+    wallet = new_wallet()
+    await chain.mint(wallet.address, 5_000_000)
+    return Payer(wallet)
