@@ -97,10 +97,7 @@ class FacilitatorClient(HTTPFacilitatorClient):
 
 
 class X402Facilitator:
-    """One facilitator for one network, with a timeout for each kind of request.
-
-    No method raises for anything that a facilitator does or fails to do; `trouble` is its last failure, None if it has succeeded since.
-    """
+    """One facilitator for one network, with a timeout for each kind of request. See the protocol Facilitator."""
 
     def __init__(
         self,
@@ -120,7 +117,6 @@ class X402Facilitator:
         self.trouble: str | None = None
 
     async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
-        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
         if payment.accepted is None:
             return None
         try:
@@ -132,10 +128,7 @@ class X402Facilitator:
         return None
 
     async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
-        """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request.
-
-        In a thread: where eth-keys has no library in C, it takes 20 ms.
-        """
+        """In a thread: where eth-keys has no library in C, it takes 20 ms."""
         return await run_sync(is_signed_by_payer, payment, sale)
 
     async def verify(self, payment: Payment, sale: Sale) -> Verification:
@@ -152,14 +145,9 @@ class X402Facilitator:
         return Verification(answer.is_valid, one_line(answer.invalid_reason or "the facilitator does not say why"))
 
     def signed(self, payment: Payment, sale: Sale) -> bytes:
-        """What `settle` is given to charge the payment, now or later."""
         return _payload(payment, sale).model_dump_json(by_alias=True, exclude_none=True).encode()
 
     async def settle(self, signed: bytes) -> PaymentOutcome:
-        """Charge a payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
-
-        Harmless when repeated: the chain accepts a nonce once.
-        """
         payload = PaymentPayload.model_validate_json(signed)
         answer: SettleResponse | None = None
         with anyio.move_on_after(self._settle_seconds):

@@ -15,8 +15,7 @@ from campus.app import Campus
 from campus.catalog.plan import Plan
 from campus.config import ProductTable
 from campus.directory import BuildingEntry
-from campus.features.payments.receipts import receipts_of
-from campus.features.payments.states import not_sold
+from campus.features.payments.receipts import not_sold, receipts_of
 from campus.http.service_routes import not_found, own_page
 from campus.http_parts import HttpPart
 from campus.keys.repository import other_product

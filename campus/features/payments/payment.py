@@ -1,9 +1,9 @@
-"""A payment as its caller sent it, the sale that it pays for, and its outcome."""
+"""A payment as its caller sent it, the sale that it pays for, its outcome, and what a facilitator is."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from campus.features.payments.tables import PaymentRow
 from twins import Problem
@@ -127,6 +127,38 @@ class PaymentOutcome:
     reason: str = ""
     block: int | None = None
     is_denied: bool = False
+
+
+class Facilitator(Protocol):
+    """Verifies payments and submits them to the chain. No method raises for anything that a facilitator does or fails to do."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Its last failure; None if it has succeeded since."""
+        ...
+
+    async def mismatch(self, payment: Payment, sale: Sale) -> str | None:
+        """Why the terms that the payment accepts are not those of the sale; None when they are. Sends no request."""
+        ...
+
+    async def is_signed(self, payment: Payment, sale: Sale) -> bool | None:
+        """Whether the payer's own key signed the payment; None if only a contract wallet can tell. Sends no request."""
+        ...
+
+    async def verify(self, payment: Payment, sale: Sale) -> Verification:
+        """Whether the payment would be settled; charges nothing."""
+        ...
+
+    def signed(self, payment: Payment, sale: Sale) -> bytes:
+        """What `settle` is given to charge the payment, now or later."""
+        ...
+
+    async def settle(self, signed: bytes) -> PaymentOutcome:
+        """Charge a payment. The outcome is settled or unknown: a facilitator's report of a failure proves nothing.
+
+        Harmless when repeated: the chain accepts a nonce once.
+        """
+        ...
 
 
 def receipt_of(row: PaymentRow) -> dict[str, object]:

@@ -8,9 +8,12 @@ from decimal import Decimal
 from sqlmodel import col, select
 
 from campus.features.payments.networks import network_of
+from campus.features.payments.states import not_sold
 from campus.features.payments.tables import PaymentRow
 from campus.keys.tables import KeySale
 from campus.storage import Storage
+
+__all__ = ["Receipt", "not_sold", "receipts_of"]
 
 ATOMIC_PER_DOLLAR = 1_000_000
 

@@ -8,27 +8,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from campus.backoff import Backoff, Tries
 from campus.errors import StorageError
 from campus.features.payments.chain import Chain
-from campus.features.payments.payment import PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
+from campus.features.payments.payment import Facilitator, PaidAnswer, Payment, PaymentOutcome, Sale, StoredAnswer, receipt_of
 from campus.features.payments.reconciler import UnprovenPayments
 from campus.features.payments.reservations import PAUSES, Reservations, as_sold, transfer_of
 from campus.features.payments.states import in_flight, refused
 from campus.features.payments.tables import PaymentRow
 from twins import Problem
 
-if TYPE_CHECKING:
-    from campus.features.payments.facilitator import X402Facilitator
-
 QUESTIONS = Backoff.doubling(0.1, longest=1.0)
 """The waits between two questions to the chain."""
 T = TypeVar("T")
-Load = Callable[[], Awaitable["X402Facilitator"]]
+Load = Callable[[], Awaitable[Facilitator]]
 """Returns the facilitator once its library is loaded."""
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import anyio
 import httpx
@@ -23,6 +22,7 @@ from campus.features.payments.clock_steps import ClockSteps
 from campus.features.payments.feature import PaymentsTable
 from campus.features.payments.ledger import Ledger
 from campus.features.payments.networks import network_of
+from campus.features.payments.payment import Facilitator
 from campus.features.payments.processor import PaymentProcessor
 from campus.features.payments.queue import WorthlessPayments
 from campus.features.payments.reconciler import Reconciler, Resolution, UnprovenPayments
@@ -33,9 +33,6 @@ from campus.keys.sales import KeySales
 from campus.outbound.http_clients import BoundedClient, certificate_authorities
 from campus.storage import Storage
 from campus.storage.leases import Lease
-
-if TYPE_CHECKING:
-    from campus.features.payments.facilitator import X402Facilitator
 
 FACILITATOR = "campus.features.payments.facilitator"
 WAIT_LONGER = 1.25
@@ -66,7 +63,7 @@ class LazyFacilitator:
         self._client = client
         self._url = url
         self._network = network
-        self._loaded: X402Facilitator | None = None
+        self._loaded: Facilitator | None = None
         self._loading = anyio.Lock()
 
     @property
@@ -74,7 +71,8 @@ class LazyFacilitator:
         """Its last failure; None if it has succeeded since."""
         return None if self._loaded is None else self._loaded.trouble
 
-    async def loaded(self) -> "X402Facilitator":
+    async def loaded(self) -> Facilitator:
+        """The facilitator; X402Facilitator in facilitator.py."""
         if self._loaded is not None:
             return self._loaded
         async with self._loading:
