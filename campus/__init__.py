@@ -1,4 +1,4 @@
-"""What every building imports. Each further subject has a module of its own, such as campus.storage, campus.alerts or campus.testing.
+"""What every building imports. Each further subject has a module of its own, such as campus.storage or campus.testing.
 
 Its names are imported at their first use: FastMCP takes a second to import, and most of the operator's commands do without it.
 """

@@ -1,22 +1,21 @@
 """The composition root: opens a campus from its configuration; every object is made here and given what it needs."""
 
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
 import anyio
 import httpx
 
-from campus.alerts import Mailboxes, Outbox
 from campus.catalog.loader import Installed, LoadedBuilding, error_with_place, installed_buildings
-from campus.catalog.parts import FeatureSite
+from campus.catalog.parts import FeatureSite, Given
 from campus.catalog.plan import Plan, make_plan
 from campus.catalog.server import OpenBuilding
 from campus.checks import (
@@ -33,7 +32,7 @@ from campus.checks import (
 )
 from campus.config import Config
 from campus.core import Core, open_core, utc_now
-from campus.errors import CampusError, JobFailed, LoadError, StorageError
+from campus.errors import CampusError, JobFailed, LoadError
 from campus.http.health import Health
 from campus.installed import OpenFeature
 from campus.jobs import Scheduler, ServiceRunner, ServiceTask, Task, run_in_process
@@ -45,12 +44,10 @@ from campus.layout.renderer import Layout, template_folders
 from campus.observability.metrics import Metrics, Reading
 from campus.observability.stalls import stalls_named
 from campus.outbound.http_clients import GuardedClient, certificate_authorities, feeds_client, guarded_client
-from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
-from campus.outbound.mail import Mail, open_mail
 from campus.paywall.admission import Paywall
 from campus.site import Site
 from campus.steps import Step, asked, in_order
-from campus.storage import Storage, in_snapshot
+from campus.storage import Storage
 from campus.storage.database import NoStorage
 from campus.storage.migrations import how_to_migrate, missing_from
 
@@ -70,7 +67,6 @@ class Campus:
     plan: Plan
     core: Core
     metrics: Metrics
-    mail: Mail | None
     sites: Mapping[str, Site[Any, Any]]
     scheduler: Scheduler
     services: ServiceRunner
@@ -96,11 +92,6 @@ class Campus:
         """The state of a feature, for its front door; None if it is not opened."""
         return self.sites[name].state if any(one.name == name for one in self.features) else None
 
-    @property
-    def outboxes(self) -> Mapping[str, Outbox]:
-        found = {one.name: one.loaded.building.outbox for one in self.plan.opened}
-        return {name: outbox for name, outbox in found.items() if isinstance(outbox, Outbox)}
-
     async def run_jobs(self) -> None:
         await self.scheduler.run()
 
@@ -123,7 +114,6 @@ class Campus:
     async def _readings(self) -> Sequence[Reading]:
         found = await self.health.findings()
         jobs = self.scheduler.status()
-        backlogs = await self._backlogs()
         databases = self.core.databases
         succeeded = {job.name: job.last_success.timestamp() for job in jobs if job.last_success}
         return [
@@ -135,37 +125,10 @@ class Campus:
             ),
             Reading("campus_job_failures", "failures since the last success", "job_name", {job.name: job.failures for job in jobs}),
             Reading("campus_job_last_success_timestamp_seconds", "when the last successful run began", "job_name", succeeded),
-            Reading(
-                "campus_alerts_waiting",
-                "alerts that are not delivered",
-                "building",
-                {name: waiting for name, (waiting, *_) in backlogs.items()},
-            ),
-            Reading(
-                "campus_alerts_oldest_seconds",
-                "how long ago the oldest alert that is not delivered was raised",
-                "building",
-                {name: age for name, (*_, age) in backlogs.items()},
-            ),
-            Reading(
-                "campus_alerts_late_seconds",
-                "how long the next message to a target that does not fail has been due",
-                "building",
-                {name: late for name, (_, late, _) in backlogs.items()},
-            ),
             Reading("campus_writes_waiting", "writes that wait for those before them", "building", databases.waiting()),
             Reading("campus_reads_running", "connections to the database on which something is read", "building", databases.reading()),
             *await self._gauges(),
         ]
-
-    async def _backlogs(self) -> Mapping[str, tuple[int, float, float]]:
-        found: dict[str, tuple[int, float, float]] = {}
-        for name, outbox in self.outboxes.items():
-            with suppress(StorageError), anyio.move_on_after(BACKLOG_SECONDS):
-                waiting, *times = await in_snapshot(self.sites[name].storage, outbox.backlog)
-                late, age = (max((self.core.now() - at).total_seconds(), 0.0) if at else 0.0 for at in times)
-                found[name] = waiting, late, age
-        return found
 
     async def _gauges(self) -> Sequence[Reading]:
         """What the buildings' gauges read; one that fails or takes too long is left out."""
@@ -200,7 +163,7 @@ class Campus:
             found[one.name] = [*found[one.name], *tools, *await table_findings(one, site), *templates]
         found |= {one.name: [*one.findings(), *found.get(one.name, ())] for one in self.plan.loaded if one.late or one.failure}
         of_features = {one.name: found.pop(one.name) for one in self.features if one.name in found}
-        return await campus_findings(self.plan, self.core.databases, self.core.storage, self.mail, of_features) | found
+        return await campus_findings(self.plan, self.core.databases, self.core.storage, of_features) | found
 
 
 async def open_servers(config: Config, installed: Sequence[Installed] | None = None) -> Plan:
@@ -233,7 +196,6 @@ async def assemble(
     with ThreadPoolExecutor(max_workers=1) as threads:
         trust_made = threads.submit(certificate_authorities)
         plan = plan or await make_plan(config, installed or installed_buildings(), closes_failed=closes_failed)
-        mail = open_mail(config.mail, config.secrets.get(MAIL_PASSWORD), clock)
     trust = trust_made.result()
     tables = {one.name: one.loaded.building.tables for one in plan.opened if one.loaded.building.tables}
     async with AsyncExitStack() as stack:
@@ -245,7 +207,6 @@ async def assemble(
             core,
             feeds=await stack.enter_async_context(feeds or feeds_client(trust)),
             web=await stack.enter_async_context(web or guarded_client(config.url, allowed_hosts=config.web.allowed_hosts, trust=trust)),
-            mail=mail,
             clock=clock,
             elapsed=elapsed,
             metrics=metrics or Metrics(),
@@ -279,7 +240,6 @@ async def assemble(
             plan,
             core,
             shared.metrics,
-            mail,
             sites,
             jobs,
             services,
@@ -301,7 +261,6 @@ class SharedServices:
     core: Core
     feeds: httpx.AsyncClient
     web: GuardedClient
-    mail: Mail | None
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     metrics: Metrics
@@ -309,6 +268,8 @@ class SharedServices:
     paywall: Paywall
     stopping: anyio.Event = field(default_factory=anyio.Event)
     serving: bool = False
+    states: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, dict[str, Given]] = field(default_factory=lambda: defaultdict(dict))
 
     @asynccontextmanager
     async def site(self, loaded: LoadedBuilding | OpenFeature) -> AsyncIterator[Site[Any, Any]]:
@@ -321,8 +282,6 @@ class SharedServices:
             "storage": await self._storage(loaded),
             "feeds": self.feeds,
             "web": self.web,
-            "mail": self.mail,
-            "mailboxes": Mailboxes(self.core.storage, self.clock, token_bytes),
             "keys": BuildingKeys(self.core.keys, building=loaded.name, may_sell="keys" in loaded.grants),
             "directory": self.plan.directory,
             "log": logging.getLogger(f"campus.{loaded.name}"),
@@ -330,17 +289,25 @@ class SharedServices:
             "elapsed": self.elapsed,
             "metrics": self.metrics,
             "stopping": self.stopping,
+            "features": self.states,
             "pages": self.layout.pages_of(template_folders(building.rendering_functions), building.templates),
             "shares": not self.core.databases.is_single_process,
             "alone": self.serving and self.core.databases.is_single_process and not self.plan.config.is_locked,
         }
         site: Site[Any, Any] = (
-            FeatureSite(**given, config=self.plan.config, core=self.core, paywall=self.paywall, parts=self.plan.parts)
+            FeatureSite(
+                **given, config=self.plan.config, core=self.core, paywall=self.paywall, parts=self.plan.parts, given=self.given[loaded.name]
+            )
             if isinstance(loaded, OpenFeature)
             else Site(**given)
         )
         async with AsyncExitStack() as stack:
-            yield replace(site, state=await _state_of(loaded, site, stack))
+            site = replace(site, state=await _state_of(loaded, site, stack))
+            if isinstance(loaded, OpenFeature):
+                self.states[loaded.name] = site.state
+            for feature, what in building.gives.items():
+                self.given[feature][loaded.name] = Given(what, site)
+            yield site
 
     async def _storage(self, loaded: LoadedBuilding | OpenFeature) -> Storage:
         """A feature's is campus's own, where its tables are."""

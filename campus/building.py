@@ -223,7 +223,7 @@ class Building:
     `highlight` is its card on the start page: `async def top_three(site)` returns `site.part("top_three.html", …)`, an `h2` that says
     what a person gets, a glimpse of it, and one button. Without it the card has the server's title and the first sentence about it.
     `tags` are up to five words by which catalogs of paid tools list it.
-    `outbox` is its campus.alerts.Outbox, whose deliveries the operator's pages show.
+    `gives` is what it gives to features, by their names; each feature says what it takes.
     `facts` says for the operator how it is doing: `async def facts(site)` returns texts by name, such as {"KEV": "1,463 entries"}.
     `gauges` are numbers for /metrics: `async def gauges(site)` returns them by the name of a metric and of its one label, then by the
     label's values, which are few: `{("boats", "state"): {"moored": 3}}` is `campus_<building>_boats{state="moored"} 3`.
@@ -250,7 +250,7 @@ class Building:
     includes: Sequence[str] = ()
     holdings: Holdings | None = None
     tags: Sequence[str] = ()
-    outbox: Any = None
+    gives: Mapping[str, Any] = field(default_factory=dict)
     facts: Callable[..., Awaitable[Mapping[str, str]]] | None = None
     steps: Callable[..., Sequence[Any]] | None = None
     http: Callable[..., Any] | None = None

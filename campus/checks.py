@@ -31,8 +31,6 @@ from campus.core import feature_tables, utc_now
 from campus.errors import CampusError
 from campus.installed import OpenFeature, installed_features
 from campus.jobs import Scheduler, ServiceRunner
-from campus.outbound.mail import PASSWORD as MAIL_PASSWORD
-from campus.outbound.mail import Mail
 from campus.paywall.admission import ALL
 from campus.pricing import META, access_of
 from campus.site import Site
@@ -57,7 +55,7 @@ CLOCK_SECONDS = 1.0
 CLOCKS_APART = timedelta(seconds=10)
 """More than NTP leaves, and less than leases and schedules bear."""
 
-SECRETS = (DATABASE_PASSWORD, MAIL_PASSWORD)
+SECRETS = (DATABASE_PASSWORD,)
 """The variables of campus's own secrets."""
 LIKENESS = 0.8
 """From this ratio of difflib on, a name is taken for a misspelt one."""
@@ -96,8 +94,8 @@ async def _run_check(run: Callable[..., Awaitable[Sequence[str]]], site: Site[An
         return [f"the check {run.__name__} failed: {type(error).__name__}; the cause is in the log"]
 
 
-async def campus_findings(plan: Plan, databases: Databases, storage: Storage, mail: Mail | None, features: Findings) -> Findings:
-    """The findings of `campus check` outside of the buildings, by table of campus.toml. Mail and features with a table are always listed.
+async def campus_findings(plan: Plan, databases: Databases, storage: Storage, features: Findings) -> Findings:
+    """The findings of `campus check` outside of the buildings, by table of campus.toml. Features with a table are always listed.
 
     `storage` is campus's own. SQLite's directory is tested by a file, because the commands that check open databases for reading.
     """
@@ -110,8 +108,7 @@ async def campus_findings(plan: Plan, databases: Databases, storage: Storage, ma
         "environment": environment_findings(plan),
         "FastMCP": fastmcp_findings(),
     }
-    asked: Findings = {"[mail]": await mail.check()} if mail else {}
-    asked |= {table: features[name] for name, table in tables.items()}
+    asked = {table: features[name] for name, table in tables.items()}
     return asked | {table: sentences for table, sentences in found.items() if sentences}
 
 

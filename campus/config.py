@@ -40,7 +40,6 @@ from campus.addresses import (
     url_host,
 )
 from campus.config_tables import (
-    MailTable,
     PriceText,
     StorageTable,
     WebTable,
@@ -257,7 +256,6 @@ class Config(Settings):
     storage: StorageTable = StorageTable()
     products: dict[str, ProductTable] = Field(default_factory=dict)
     buildings: dict[Annotated[str, Field(pattern=NAME)], BuildingTable] = Field(default_factory=dict)
-    mail: MailTable | None = None
     web: WebTable = WebTable()
     folder: Path = Field(default=Path(), exclude=True)
     secrets: Mapping[str, SecretStr] = Field(default={}, exclude=True)

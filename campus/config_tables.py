@@ -1,8 +1,8 @@
 """The tables of campus.toml that only one part of campus reads: all but [server], [products] and [buildings]."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 
 from campus.addresses import read_exempt_host, read_web_address
 from campus.feature import Settings
@@ -27,21 +27,6 @@ PriceText = Annotated[str, BeforeValidator(_as_text)]
 
 
 WebAddress = Annotated[str, AfterValidator(read_web_address)]
-
-
-class MailTable(Settings):
-    """[mail]: the SMTP server that takes the service's e-mail; its password is CAMPUS_MAIL_PASSWORD."""
-
-    host: str = Field(pattern=r"^[A-Za-z0-9.:-]+$", examples=["smtp.example"])
-    """The server's name or address."""
-    port: int = Field(default=587, ge=1, le=65535)
-    """The server's port."""
-    sender: str
-    """An address, or `Name <address>`."""
-    username: str | None = None
-    """Default: the sender's address, when there is a password."""
-    tls: Literal["implicit", "starttls", "none"] | None = None
-    """Default: implicit on port 465, starttls with a password, else whatever the server offers."""
 
 
 class WebTable(Settings):

@@ -9,8 +9,6 @@ CampusError                 the command line prints it and exits with 2
 ├── KeyRefused              a key command names a key or product that does not exist
 ├── JobRefused              a job cannot be run now
 ├── TargetRefused           a caller's URL or alert target may not be used; the sentence is for the caller
-├── MailUnavailable         an e-mail was not accepted; it may be later
-│   └── MailRefused         … and never will be
 ├── JobFailed               a job could not do its work, for a reason that it foresaw
 └── StorageError            the database cannot be used
     └── StorageUnavailable  … at the moment: callers get 503 and may try again
@@ -21,7 +19,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["JobFailed", "KeyRefused", "MailRefused", "MailUnavailable", "StorageUnavailable", "TargetRefused"]
+__all__ = ["JobFailed", "KeyRefused", "StorageUnavailable", "TargetRefused"]
 
 LONGEST_REASON = 200  # Characters of another machine's text that an error repeats.
 
@@ -73,18 +71,6 @@ class TargetRefused(CampusError):
     def __init__(self, rule: str, sentence: str) -> None:
         super().__init__(sentence)
         self.rule = rule
-
-
-class MailUnavailable(CampusError):
-    """The e-mail was not accepted; it may be later. It may have been sent nevertheless if the server did not answer: `maybe_sent`."""
-
-    def __init__(self, message: str, *, maybe_sent: bool = False) -> None:
-        super().__init__(message)
-        self.maybe_sent = maybe_sent
-
-
-class MailRefused(MailUnavailable):
-    """An e-mail cannot be sent to this address, now or later."""
 
 
 class StorageError(CampusError):

@@ -69,7 +69,7 @@ class Feature:
     `delegates` is "module:name" of what finds the clients that it lets call with a key, as makers of things; see campus.keys.makers.
     With `sells`, calls can be paid for where it has its table. Its `variables` of the environment are secrets, each with a sentence; one
     that is named as a key of its table, CAMPUS_<FEATURE>_<KEY>, replaces that key. `spans` names the methods that are spans of traces, each
-    as "module:Class" and its name.
+    as "module:Class" and its name; those of `traces` begin a trace, where there is none, as often as requests do.
     `paths` are its addresses, with everything below them, or with a slash at the end only what is below: no building has them, and none
     is named as they begin. `check_secrets` is asked when campus.toml is read, and raises ConfigError for a secret that cannot be used.
     `supervisor` is "module:name" of what serves with several processes: `(count, file, read, words)`, as `campus serve --workers` asks it.
@@ -83,6 +83,7 @@ class Feature:
     commands: Sequence[Command] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     spans: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    traces: Mapping[tuple[str, str], str] = field(default_factory=dict)
     always: bool = False
     sells: bool = False
     paths: Sequence[str] = ()

@@ -35,7 +35,6 @@ EXPLANATIONS: Mapping[str, str] = {
     "too_many_streams": "The key, or all keys together, have the maximum number of open event streams. Close a page that shows them.",
     "target_refused": "The webhook's address breaks a rule; `detail` names it.",
     "too_many_registrations": "The key or address registered too much in a minute. Try again after the time in Retry-After.",
-    "link_not_found": "The link of an e-mail is not valid. Check that it was copied completely.",
     "method_not_allowed": "The address does not accept this method. The Allow header lists those that it accepts.",
     "unexpected_body": "DELETE takes its arguments in the query string, without a body.",
     "unsupported_media_type": "Send the body as application/json, without Content-Encoding.",

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.types import Scope
 from typing_extensions import TypeVar
 
-from campus.alerts import Mailboxes
 from campus.caller import Caller, GivenByCampus
 from campus.context import context_of
 from campus.directory import Directory
@@ -23,7 +22,6 @@ from campus.keys.keyring import BuildingKeys
 from campus.layout.renderer import Pages
 from campus.observability.metrics import Metrics
 from campus.outbound.http_clients import GuardedClient
-from campus.outbound.mail import Mail
 from campus.storage import Storage
 from twins import RequestDependency
 
@@ -35,10 +33,9 @@ StateT = TypeVar("StateT", default=Any)
 class Site(GivenByCampus, Generic[SettingsT, StateT]):
     """Everything that one building may use in one campus. Tests construct their own.
 
-    `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name. `mail`
-    sends e-mail; it is None if campus.toml has no [mail]. `mailboxes` has what their holders agreed to and refused. `url` is the
-    campus's public address. `keys` looks keys up, and sells them if campus.toml grants it. `directory` lists what is open and at what
-    price. `elapsed` counts seconds, and setting the machine's clock does not change it.
+    `feeds` is the HTTP client for the operator's URLs (https, http and file), `web` the guarded one for URLs that callers name. `url` is
+    the campus's public address. `keys` looks keys up, and sells them if campus.toml grants it. `directory` lists what is open and at
+    what price. `elapsed` counts seconds, and setting the machine's clock does not change it.
     """
 
     name: str
@@ -48,14 +45,14 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     storage: Storage
     feeds: httpx.AsyncClient
     web: GuardedClient
-    mail: Mail | None
-    mailboxes: Mailboxes
     keys: BuildingKeys
     directory: Directory
     log: logging.Logger
     clock: Callable[[], datetime]
     elapsed: Callable[[], float]
     metrics: Metrics
+    features: Mapping[str, Any] = field(default_factory=dict)
+    """The states of the features that are open; see `feature`."""
     pages: Pages | None = None
     visitors: Any = None
     """The Visitors of a page that is asked for, which know more of campus than this module may."""
@@ -73,6 +70,10 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
     def now(self) -> datetime:
         """The current time, timezone-aware, in UTC."""
         return self.clock()
+
+    def feature(self, name: str) -> Any:
+        """What a feature has for buildings, as its documentation says; None if campus.toml does not open it."""
+        return self.features.get(name)
 
     def count(self, event: str, times: int = 1, /, **labels: str) -> None:
         """Count an event for /metrics on the operator's listener. A label must have few values."""

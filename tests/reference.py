@@ -41,7 +41,7 @@ SUBJECTS = (
     "campus.errors",
 )
 """What buildings and features import beside `campus` itself, on its page."""
-DOORS = ("campus", "campus.alerts", "campus.testing", "campus.features.chain", "twins")
+DOORS = ("campus", "campus.features.alerts", "campus.testing", "campus.features.chain", "twins")
 OWN = ("campus", "twins", "buildings")
 BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
@@ -50,7 +50,6 @@ UNITS = (
 )
 SECRETS = {
     "CAMPUS_DATABASE_PASSWORD": "The password of the PostgreSQL user in `[storage] url`.",
-    "CAMPUS_MAIL_PASSWORD": "The password of the SMTP server in `[mail]`.",
     **{name: text for feature in installed_features().values() for name, text in feature.variables.items()},
 }
 

@@ -15,8 +15,8 @@ from buildings.cve.watches.models import MOST_WATCHES
 from buildings.cve.watches.pages import WATCHES, feeds_and_watches, remove_watch, show_watches, watches_used
 from buildings.cve.watches.tools import mcp
 from campus import Building, Check, Job, Page, Service
-from campus.alerts import email_pages
 from campus.building import Holdings
+from campus.features.alerts import email_pages
 
 building = Building(
     mcp,
@@ -57,7 +57,7 @@ building = Building(
     includes=[f"{MOST_WATCHES} watches"],
     holdings=Holdings(feeds_and_watches, what="feed addresses and watches"),
     tags=("cve", "vulnerabilities", "kev", "epss", "security"),
-    outbox=OUTBOX,
+    gives={"alerts": OUTBOX},
     facts=feed_facts,
     gauges=feed_gauges,
 )

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from sqlalchemy import BigInteger
 from sqlmodel import Field, SQLModel
 
-from campus.alerts import AlertTarget, Outbox, WaitingAlert
+from campus.features.alerts import AlertTarget, Outbox, WaitingAlert
 from campus.storage import Moment, UtcDateTime, registry
 
 LATEST = 1

@@ -12,8 +12,8 @@ from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
 from campus import Building, Check, Job, Page, Service
-from campus.alerts import email_pages
 from campus.building import Holdings
+from campus.features.alerts import email_pages
 
 building = Building(
     mcp,
@@ -44,7 +44,7 @@ building = Building(
     usage=monitors_used,
     includes=[f"{MONITORS_PER_KEY} monitors"],
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
-    outbox=OUTBOX,
+    gives={"alerts": OUTBOX},
     facts=monitor_facts,
     gauges=monitor_gauges,
     holdings=Holdings(monitors_of, what="monitors", stop=False),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
-from campus.alerts import CHAT_SERVICES, visible_name
+from campus.features.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100

@@ -25,8 +25,8 @@ from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
 from campus import Caller, Problem, Request, Response
-from campus.alerts import masked_address
 from campus.caller import Key
+from campus.features.alerts import masked_address
 from campus.layout import pretty_json
 from campus.observability import counted, every
 from campus.storage import in_snapshot
@@ -104,7 +104,7 @@ async def _fleet_page(
             refusal=refusal,
             refused=refused,
             given=given or {},
-            has_mail=site.mail is not None,
+            has_mail=site.feature("mail") is not None,
         )
     asked = {"q": query.text, "state": query.state, "sort": query.sort}
     return site.page(
@@ -122,7 +122,7 @@ async def _fleet_page(
         refused=refused,
         given=given or {},
         most=MONITORS_PER_KEY,
-        has_mail=site.mail is not None,
+        has_mail=site.feature("mail") is not None,
     )
 
 
@@ -238,7 +238,7 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         differences=changes,
         moments=timeline(entry, delivered),
         is_sent=request.query_params.get("sent") == "test",
-        has_mail=site.mail is not None,
+        has_mail=site.feature("mail") is not None,
         refused=refused,
         given=given or {},
     )

@@ -20,8 +20,8 @@ from buildings.recorder.problems import TOO_MANY_BEATS, too_many_beats
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import DEMO, MONITOR_TARGETS, MONITORS, OUTBOX
 from campus import Problem, Site
-from campus.alerts import AlertLimits, Dispatcher, Registrations, open_channels
 from campus.errors import StorageUnavailable
+from campus.features.alerts import AlertLimits, Dispatcher, Registrations, open_channels
 from campus.layout import EventStreams
 from campus.observability import utc_text
 from campus.secrets import Entropy

@@ -60,7 +60,7 @@ from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
-from campus.alerts import Addresses
+from campus.features.alerts import Addresses
 from campus.layout import add_app
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction

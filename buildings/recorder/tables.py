@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-from campus.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
+from campus.features.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
 from campus.storage import EPOCH, Moment, Span, registry
 
 ONLY = 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope, Send
 
@@ -16,17 +16,26 @@ from campus.site import SettingsT, Site, StateT
 from twins import Operation, RouteEntry
 
 
+class Given(NamedTuple):
+    """What a building gives to a feature, by Building(gives=…), and the building's Site."""
+
+    what: Any
+    site: Site[Any, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureSite(Site[SettingsT, StateT]):
     """The Site of a feature. It has what no building is given: the campus's databases, keys, paywall and configuration.
 
     `storage` is campus's own, where the feature's tables are. `parts` are what features added to the plan, by their names.
+    `given` is what buildings give to it, by their names, once they are open.
     """
 
     config: Config
     core: Core
     paywall: Paywall
     parts: Mapping[str, "PlanPart"]
+    given: Mapping[str, Given]
 
 
 class PlanPart:

@@ -21,7 +21,6 @@ RUNNING = {
     "run": "Run a job once, now, with or without a running server.",
     "check": "Report what is wrong with the configuration, the database and what the buildings depend on; exit code 1 if there are errors.",
     "audit": "Check the stored data for consistency; exit code 1 when anything is inconsistent.",
-    "alerts": "List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones.",
     "migrate": (
         "Bring every database to the installed release, as its first server does; the log says what is done, and what waits for --contract."
         "\n\n"

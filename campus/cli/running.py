@@ -1,4 +1,4 @@
-"""campus serve, run, check, audit, alerts, tools and migration: the commands that open a campus or its buildings."""
+"""campus serve, run, check, audit, tools and migration: the commands that open a campus or its buildings."""
 
 import gc
 import inspect
@@ -23,7 +23,7 @@ from campus.building import Job
 from campus.catalog.loader import find, installed_buildings
 from campus.catalog.plan import make_plan
 from campus.cli.local_key import announce
-from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, optional_utc, show
+from campus.cli.options import CAMPUS_TOML, AsJson, ConfigFile, show
 from campus.cli.places import Place, read_place
 from campus.cli.processes import own_group
 from campus.config import Config
@@ -229,35 +229,6 @@ def check(
 def audit(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
     """Check the stored data for consistency; exit code 1 when anything is inconsistent."""
     report(anyio.run(ask, config, "audit"), as_json=as_json)
-
-
-def alerts(*, config: ConfigFile = CAMPUS_TOML, as_json: AsJson = False) -> None:
-    """List the targets that alerts do not reach, with the reason: those that fail, the longest first, then the disabled ones."""
-    rows = anyio.run(_troubled_targets, config)
-    if rows or as_json:
-        show(rows, as_json=as_json)
-    else:
-        print("every target is reached")
-
-
-async def _troubled_targets(config: ConfigFile) -> list[dict[str, Any]]:
-    async with assemble(read_place(config), exclusive=False, reading=True) as campus:
-        return [
-            {
-                "building": name,
-                "state": "disabled" if one.disabled_at else "failing",
-                "since": optional_utc(one.disabled_at or one.failing_since),
-                "target": one.id,
-                "kind": one.kind,
-                "address": one.address,
-                "tries": one.attempts,
-                "next_try_at": optional_utc(one.next_try_at),
-                "waiting": one.waiting,
-                "reason": one.reason,
-            }
-            for name, outbox in campus.outboxes.items()
-            for one in await outbox.troubled_targets(campus.sites[name].storage)
-        ]
 
 
 def migrate(

@@ -1,4 +1,4 @@
-"""Every table of the core: jobs, keys and what belongs to them, and mailboxes."""
+"""Every table of the core: jobs, keys and what belongs to them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -29,7 +29,6 @@ def upgrade() -> None:
     _make_sessions()
     _make_sent_forms()
     _make_key_sales()
-    _make_mailboxes()
 
 
 def _make_jobs() -> None:
@@ -137,28 +136,6 @@ def _make_key_sales() -> None:
         sa.PrimaryKeyConstraint("payment", name=op.f("pk_key_sales")),
     )
     op.create_index(op.f("ix_key_sales_key_id"), "key_sales", ["key_id"])
-
-
-def _make_mailboxes() -> None:
-    op.create_table(
-        "mailboxes",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
-        sa.Column("token", sa.String(), nullable=False),
-        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("unanswered", sa.Integer(), nullable=False),
-        sa.Column("refused_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_mailboxes")),
-        sa.UniqueConstraint("token", name=op.f("uq_mailboxes_token")),
-    )
-    op.create_table(
-        "mailbox_senders",
-        sa.Column("address", sa.LargeBinary(), nullable=False),
-        sa.Column("sender", sa.String(), nullable=False),
-        sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column("agreed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("address", "sender", name=op.f("pk_mailbox_senders")),
-    )
-    op.create_index(op.f("ix_mailbox_senders_sender_asked_at"), "mailbox_senders", ["sender", "asked_at"])
 
 
 def _refuse_changes(table: str, sentence: str) -> None:

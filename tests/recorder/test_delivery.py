@@ -12,7 +12,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from buildings.recorder.alerts.texts import Event, EventType
 from buildings.recorder.beats.rules import past_beats
 from buildings.recorder.tables import MONITOR_TARGETS
-from campus.alerts.retries import WAITS
+from campus.features.alerts.retries import WAITS
 from campus.storage import in_transaction
 from campus.testing import Clock
 

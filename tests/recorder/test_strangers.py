@@ -16,8 +16,8 @@ from patience import patience
 from recorder.receivers import Authority, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from campus.alerts.retries import WAITS
-from campus.alerts.targets import CHECKS_PER_HOST, CONCURRENT_CHECKS
+from campus.features.alerts.retries import WAITS
+from campus.features.alerts.targets import CHECKS_PER_HOST, CONCURRENT_CHECKS
 from campus.outbound.http_clients import GuardedClient, GuardedTransport, guarded_client
 from campus.outbound.public_hosts import AT_ONCE, GuardedNetwork, Resolver, UrlRules, system_resolver
 from campus.testing import ORIGIN
@@ -100,7 +100,7 @@ async def test_new_targets_of_a_sender_whose_others_fail_come_after_those_of_oth
 async def test_a_new_target_that_hangs_is_given_up_sooner_while_others_wait(
     open_recorder: OpenRecorder, authority: Authority, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("campus.alerts.dispatcher"), "HURRIED_SECONDS", 2.0)
+    monkeypatch.setattr(import_module("campus.features.alerts.dispatcher"), "HURRIED_SECONDS", 2.0)
     patient = guarded_client(ORIGIN, allowed_hosts=["localhost"], trust=authority.client, seconds=10 * patience(60))
     async with open_recorder(web=patient, settings={"deliveries": 1}) as recorder, recorder.calling_from("192.0.2.1") as other:
         await fail_all(recorder, [receiver.url("/hung")])

@@ -31,7 +31,7 @@ from buildings.recorder.clock import ClockReading
 from buildings.recorder.monitors.rows import stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import Outage, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
-from campus.alerts.dispatcher import WakeUp
+from campus.features.alerts.dispatcher import WakeUp
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import Clock

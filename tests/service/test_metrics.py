@@ -16,8 +16,8 @@ from typing import Any
 import anyio
 import pytest
 import yaml
-from alerts.floods import OUTBOX
-from alerts.floods import building as floods
+from features.alerts.floods import OUTBOX
+from features.alerts.floods import building as floods
 from patience import patience
 from prometheus_client.parser import text_string_to_metric_families
 from serving import write_config
@@ -93,7 +93,7 @@ async def test_what_the_checks_find_and_how_the_jobs_do_is_shown(shop: Building)
 @pytest.mark.anyio
 async def test_alerts_that_wait_are_shown_with_how_late_the_next_one_is_and_how_old_the_oldest() -> None:
     clock = Clock()
-    async with open_campus(floods=replace(floods, outbox=OUTBOX), clock=clock) as campus:
+    async with open_campus(floods=replace(floods, gives={"alerts": OUTBOX}), clock=clock) as campus:
         await campus.call("subscribe", address="pager:1")
         for port in ("brest", "nantes"):
             await campus.call("report", port=port, metres=6)

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import text
 from sqlmodel import select
 
-import campus.alerts.mailboxes
 import campus.jobs.run
 import campus.keys.tables
 from campus.catalog.loader import find, installed_buildings
@@ -32,7 +31,6 @@ BANK = Path(__file__).parent / "bank"
 STEPS = {path.name: path.read_text().split("from alembic import op\n")[1] for path in sorted((BANK / "migrations").glob("0*.py"))}
 CORE_TABLE_NAMES = {
     campus.jobs.run.JobRow.__tablename__,
-    campus.alerts.mailboxes.MailboxRow.__tablename__,
     campus.keys.tables.KeyRow.__tablename__,
 }
 

@@ -14,7 +14,7 @@ from buildings.cve.settings import CveSettings
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.models import SHOWN_ENTRIES, NewsEntry
 from campus import Site
-from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Dispatcher, Question, Registrations, open_channels
+from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Dispatcher, Question, Registrations, open_channels
 from campus.observability import utc_text
 
 NEWS, PAUSED = "news", "paused"

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from buildings.cve.arguments import CveId
 from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
 from buildings.cve.ranking.enrichment import Severity
-from campus.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
+from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
 
 MOST_WATCHES = 20

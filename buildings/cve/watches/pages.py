@@ -100,7 +100,7 @@ async def _page(
         given=given or {},
         made=made,
         most=MOST_WATCHES,
-        has_mail=site.mail is not None,
+        has_mail=site.feature("mail") is not None,
     )
 
 

@@ -11,8 +11,8 @@ from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNE
 from buildings.cve.watches.matching import CRITERIA, Criteria
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
 from campus import Problem
-from campus.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, masked_address, sender_of, target_state
 from campus.caller import Key
+from campus.features.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, masked_address, sender_of, target_state
 from campus.keys.makers import Maker
 from campus.secrets import Entropy, random_id
 from campus.storage import among

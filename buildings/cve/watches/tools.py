@@ -31,7 +31,7 @@ from buildings.cve.watches.models import (
 from buildings.cve.watches.news import read_news
 from buildings.cve.watches.store import Owner, StoredWatch, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, route
-from campus.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
+from campus.features.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
 from campus.storage import in_snapshot, in_transaction
 
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
@@ -187,7 +187,7 @@ async def _checked(webhook: str | None, email: str | None, site: CveSite, caller
 
     Problem 429 beyond the limit, 422 for an address that is refused.
     """
-    if email and site.mail is None:
+    if email and site.feature("mail") is None:
         raise Problem(422, "no_mail_here", "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead")
     sender = sender_of(lineage_in(caller), caller.network)
     registrations = site.state.watching.registrations

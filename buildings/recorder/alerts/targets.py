@@ -12,8 +12,8 @@ from buildings.recorder.problems import fixed_problem, host_limit_reached, key_n
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Caller
-from campus.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of
 from campus.errors import TargetRefused
+from campus.features.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of
 from campus.secrets import Entropy
 
 UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
@@ -21,7 +21,7 @@ UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
 
 async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
     """The addresses that were sent; an empty text is none. Problem 402 or 422, which says what to send, for those that cannot be used."""
-    if email and site.mail is None:  # first, so that nobody buys a key for e-mail that is never sent
+    if email and site.feature("mail") is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise fixed_problem("no_mail_here")
     if email and caller.key is None:
         raise key_needed_for_email([product for product in site.directory.products if product.scope in (site.name, "all")])

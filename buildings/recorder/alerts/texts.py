@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, func, select
 from buildings.recorder.beats.rules import preview
 from buildings.recorder.monitors.credentials import MonitorUrls
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
-from campus.alerts import CONFIRM, AlertContents, AlertText, Content, Question
+from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Question
 from campus.observability import in_words
 from campus.storage import among
 

@@ -19,9 +19,9 @@ from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
 from campus import Problem, Request, Response
-from campus.alerts import masked_address, target_state
 from campus.building import Holding, ToolCall
 from campus.caller import Key
+from campus.features.alerts import masked_address, target_state
 from campus.keys.makers import Maker
 from campus.storage import among, in_snapshot
 

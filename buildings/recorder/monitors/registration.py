@@ -21,8 +21,8 @@ from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
 from campus import Problem
-from campus.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
 from campus.caller import Key
+from campus.features.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
 from campus.idempotency_keys import check_idempotency_key
 from campus.secrets import Entropy, digest_of, random_id, seal, unseal
 from twins import RequestDependency

@@ -24,7 +24,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
-from campus.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
+from campus.features.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
 from campus.secrets import Entropy, digest_of
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."

@@ -17,7 +17,7 @@ class Point(NamedTuple):
 
 def checklist(config: Config, *, contact: str | None, backup_note: str | None, is_postgres: bool) -> list[Point]:
     """The points, the open ones first. `backup_note` says what is wrong with the last backup, None if nothing is known to be."""
-    server, mail = config.server, config.mail
+    server, mail = config.server, getattr(config, "mail", None)
     is_https = urlsplit(config.url).scheme == "https"
     without_url = [name for name, product in config.products.items() if product.url is None]
     points = [

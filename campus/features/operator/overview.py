@@ -129,7 +129,7 @@ class OverviewPage:
             "jobs": partial(jobs_of, campus),
             "keys": partial(key_counts, campus),
             "payments": Accounts(campus.core.storage).states,
-            "alerts": partial(alert_states, campus),
+            "alerts": campus.feature("alerts").states,
             "facts": partial(facts_of, campus),
         }
         return await read_sections(**readers)
@@ -172,10 +172,6 @@ async def income_by_day(campus: Campus) -> Sequence[Income]:
 
 async def key_counts(campus: Campus) -> KeyCounts:
     return await count_keys(campus.core.storage, now=campus.core.now(), within=ENDING_SOON)
-
-
-async def alert_states(campus: Campus) -> dict[str, Any]:
-    return {name: await outbox.state(campus.sites[name].storage) for name, outbox in campus.outboxes.items()}
 
 
 async def facts_of(campus: Campus) -> dict[str, Mapping[str, str]]:

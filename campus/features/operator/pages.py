@@ -11,7 +11,6 @@ from campus.app import Campus
 from campus.features.operator.configuration import environment_names, shown_configuration
 from campus.features.operator.overview import (
     ENDING_SOON,
-    alert_states,
     calls_by_day,
     done,
     facts_of,
@@ -109,12 +108,10 @@ class OperatorPages:
         """By building: how many alerts wait, and the targets that they do not reach, with the reason."""
 
         async def targets() -> object:
-            sites = self.campus.sites
-            outboxes = self.campus.outboxes
-            return {name: await one.troubled_targets(sites[name].storage, limit=TARGETS_SHOWN) for name, one in outboxes.items()}
+            return await self.campus.feature("alerts").troubled_targets(limit=TARGETS_SHOWN)
 
-        found = await read_sections(states=lambda: alert_states(self.campus), targets=targets)
-        return self._page("alerts.html", request, **found, has_mail=self.campus.mail is not None)
+        found = await read_sections(states=self.campus.feature("alerts").states, targets=targets)
+        return self._page("alerts.html", request, **found, has_mail=self.campus.feature("mail") is not None)
 
     async def buildings(self, request: Request, form: Mapping[str, str]) -> Response:
         plan = self.campus.plan

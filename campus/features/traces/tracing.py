@@ -27,7 +27,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 from sqlalchemy import Engine, event
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from campus.alerts import Dispatcher
 from campus.context import context_of
 from campus.feature import named
 from campus.installed import installed_features
@@ -166,12 +165,12 @@ def traced(app: ASGIApp, name: str, version: str) -> Iterator[ASGIApp]:
     for wrapped in (
         Wrapped(Paywall, "find", "find key"),
         *(
-            Wrapped(named(owner), method, name)
+            Wrapped(named(owner), method, name, own_share)
             for feature in installed_features().values()
-            for (owner, method), name in feature.spans.items()
+            for own_share, methods in ((0, feature.spans), (share, feature.traces))
+            for (owner, method), name in methods.items()
         ),
         Wrapped(Runner, "run", "job", share=1),
-        Wrapped(Dispatcher, "_sent", "send alert", share=share),
     ):
         _wrap(wrapped, provider)
     _trace_statements(provider)

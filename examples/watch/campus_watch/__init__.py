@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Connection, delete, insert, select, update
 
 import campus
-from campus import alerts, storage
+from campus import storage
+from campus.features import alerts
 
 
 class Options(campus.Settings):
@@ -145,5 +146,5 @@ building = campus.Building(
     state=lambda site: alerts.Dispatcher(OUTBOX, PageAlerts(), site, channels=(alerts.Webhook(),)),
     jobs=[campus.Job(look, every=timedelta(minutes=5))],
     services=[campus.Service(deliver)],
-    outbox=OUTBOX,
+    gives={"alerts": OUTBOX},
 )

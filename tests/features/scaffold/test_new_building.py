@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
 TESTED = [
     *(ROOT / "campus/features/scaffold/new_building").rglob("*.py"),
-    ROOT / "tests/alerts/floods/__init__.py",
+    ROOT / "tests/features/alerts/floods/__init__.py",
     ROOT / "tests/keys/links.py",
     ROOT / "tests/test_readme.py",
 ]

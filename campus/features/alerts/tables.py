@@ -6,7 +6,7 @@ from sqlalchemy import Index, text
 from sqlalchemy.orm import declared_attr
 from sqlmodel import Field, SQLModel
 
-from campus.storage import Moment
+from campus.storage import Moment, UtcDateTime, registry
 
 
 class AlertTarget(SQLModel):
@@ -105,3 +105,31 @@ class DeliveredAlert(SQLModel):
     at: datetime = Field(sa_type=Moment)
     message_id: str
     delivered_at: datetime = Field(sa_type=Moment)
+
+
+class Tables(SQLModel, registry=registry()):
+    """Base of the tables in campus's own database."""
+
+
+class MailboxRow(Tables, table=True):
+    """One mailbox, by the digest of its normalised address. `token` is the secret part of the page that refuses and allows questions."""
+
+    __tablename__ = "alerts_mailboxes"
+
+    digest: bytes = Field(primary_key=True)
+    token: str = Field(unique=True)
+    asked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    unanswered: int = 0
+    refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+class MailboxSenderRow(Tables, table=True):
+    """An address that a sender named: when it was last asked for that sender, and when its holder agreed. See targets.sender_of."""
+
+    __tablename__ = "alerts_senders"
+    __table_args__ = (Index(None, "sender", "asked_at"),)
+
+    address: bytes = Field(primary_key=True)
+    sender: str = Field(primary_key=True)
+    asked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    agreed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

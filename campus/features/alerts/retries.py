@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from campus.alerts.message import Outcome
 from campus.backoff import Backoff
+from campus.features.alerts.message import Outcome
 
 WAITS = tuple(timedelta(seconds=seconds) for seconds in (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600, 12 * 3600, 24 * 3600))
 RETRIES = Backoff(WAITS, spread=0.2)

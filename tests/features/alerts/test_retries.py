@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campus.alerts.channels.discord import pause_of
-from campus.alerts.channels.webhook import retry_after
-from campus.alerts.message import Outcome
-from campus.alerts.retries import WAITS, step_after
+from campus.features.alerts.channels.discord import pause_of
+from campus.features.alerts.channels.webhook import retry_after
+from campus.features.alerts.message import Outcome
+from campus.features.alerts.retries import WAITS, step_after
 
 NOW = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)
 

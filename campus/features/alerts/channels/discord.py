@@ -10,8 +10,8 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from campus.alerts.message import AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.errors import TargetRefused
+from campus.features.alerts.message import AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.outbound.http_clients import GuardedClient
 
 PATH = re.compile(r"/api(?:/v[0-9]+)?(/webhooks/[0-9]+/[A-Za-z0-9_-]+)(?:/(?:slack|github))?")

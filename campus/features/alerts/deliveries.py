@@ -29,10 +29,10 @@ from sqlalchemy import (
     update,
 )
 
-from campus.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
-from campus.alerts.outbox import CONFIRM, Outbox
-from campus.alerts.retries import NextStep
-from campus.alerts.turns import MOST_CHOSEN, Turns
+from campus.features.alerts.message import HEALTHS, AlertContents, Health, Lane, Message
+from campus.features.alerts.outbox import CONFIRM, Outbox
+from campus.features.alerts.retries import NextStep
+from campus.features.alerts.turns import MOST_CHOSEN, Turns
 from campus.secrets import Entropy, random_id
 from campus.storage import MICROSECOND, Moment, among
 from campus.storage.leases import Lease

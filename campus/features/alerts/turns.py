@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 
-from campus.alerts.message import Health, Lane
-from campus.alerts.retries import RETRIES
+from campus.features.alerts.message import Health, Lane
+from campus.features.alerts.retries import RETRIES
 from campus.shares import MAX_NAMES, Counts, LatestEntries, TokenBuckets
 
 PARTS: dict[Health, tuple[int, int]] = {"proven": (1, 4), "new": (5, 8), "suspect": (1, 8)}

@@ -21,12 +21,13 @@ from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPRecipientsRefu
 from anyio import CapacityLimiter
 from pydantic import SecretStr
 
-from campus.config_tables import MailTable
-from campus.errors import ConfigError, MailRefused, MailUnavailable, one_line
+from campus.errors import CampusError, ConfigError, one_line
+from campus.features.mail.feature import PASSWORD, MailTable
+
+__all__ = ["Mail", "MailRefused", "MailUnavailable"]
 
 Tls = Literal["implicit", "starttls", "offered", "none"]
 
-PASSWORD = "CAMPUS_MAIL_PASSWORD"  # noqa: S105  # the variable's name, not a password
 IMPLICIT_TLS_PORT = 465
 SEND_SECONDS, STEP_SECONDS = 30.0, 10.0
 CONNECTIONS = 4
@@ -39,6 +40,18 @@ OURS = frozenset({"auto-submitted", "bcc", "cc", "date", "from", "message-id", "
 OWN_HEADER = re.compile(r"(?!content-|mime-|resent-)[a-z][a-z0-9-]*", re.IGNORECASE)
 WIRE = compat32.clone(linesep="\r\n", max_line_length=998)
 """The older policy leaves a long word whole; the newer one would encode the URL in List-Unsubscribe."""
+
+
+class MailUnavailable(CampusError):
+    """The e-mail was not accepted; it may be later. It may have been sent nevertheless if the server did not answer: `maybe_sent`."""
+
+    def __init__(self, message: str, *, maybe_sent: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_sent = maybe_sent
+
+
+class MailRefused(MailUnavailable):
+    """An e-mail cannot be sent to this address, now or later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +189,8 @@ def quoted_utf8() -> Charset:
     return charset
 
 
-def open_mail(table: MailTable | None, password: SecretStr | None, now: Callable[[], datetime]) -> Mail | None:
-    """The mail of campus.toml, or None without a table. Raises ConfigError if it cannot work. Nothing is connected."""
-    if table is None:
-        return None
+def open_mail(table: MailTable, password: SecretStr | None, now: Callable[[], datetime]) -> Mail:
+    """The mail of campus.toml. Raises ConfigError if it cannot work. Nothing is connected."""
     if not table.sender.isprintable() or not ADDRESS.fullmatch(parseaddr(table.sender)[1]):
         raise ConfigError(
             f"[mail] sender = {table.sender!r} is not an address; write it as alerts@host.example, or Name <alerts@host.example>"

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select
 from sqlmodel import Field, SQLModel
 
 from campus import Building, Caller, CurrentCaller, CurrentSite, Service, Settings, Site, access, free
-from campus.alerts import (
+from campus.features.alerts import (
     AlertContents,
     AlertTarget,
     AlertText,

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from campus.alerts.message import JSON, Attempt, Channel, Content, Outcome, post
+from campus.features.alerts.message import JSON, Attempt, Channel, Content, Outcome, post
 
 GONE = 410
 REDIRECTS = range(300, 400)

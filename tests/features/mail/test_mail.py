@@ -4,15 +4,14 @@ import socket
 
 import anyio
 import pytest
+from features.mail.conftest import OpenMail, OpenMailServer
 from hypothesis import given
 from hypothesis import strategies as st
-from outbound.conftest import OpenMail, OpenMailServer
 from patience import patience
 
 from campus.core import utc_now
-from campus.errors import MailRefused, MailUnavailable, one_line
-from campus.outbound import Mail
-from campus.outbound.mail import check_address
+from campus.errors import one_line
+from campus.features.mail.smtp import Mail, MailRefused, MailUnavailable, check_address
 
 pytestmark = pytest.mark.anyio
 TO = "joe@mail.example"

@@ -7,14 +7,14 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from alerts.floods import OUTBOX, Floods, Pager, Tables, building
+from features.alerts.floods import OUTBOX, Floods, Pager, Tables, building
 from patience import patience
 from sqlalchemy import Connection, Engine, event, func, insert, select
 
-from campus.alerts import Outcome
-from campus.alerts.message import Lane
-from campus.alerts.outbox import DeliveryState
-from campus.alerts.turns import MOST_CHOSEN
+from campus.features.alerts import Outcome
+from campus.features.alerts.message import Lane
+from campus.features.alerts.outbox import DeliveryState
+from campus.features.alerts.turns import MOST_CHOSEN
 from campus.storage import in_snapshot, in_transaction
 from campus.storage.alembic_runner import drift
 from campus.testing import Clock, TestCampus, open_campus

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from campus.alerts.channels.webhook import retry_after, text_of
-from campus.alerts.message import Attempt, Channel, Content, Outcome, plain_path, post
+from campus.features.alerts.channels.webhook import retry_after, text_of
+from campus.features.alerts.message import Attempt, Channel, Content, Outcome, plain_path, post
 
 HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
 PATH = re.compile("/services/[A-Za-z0-9]+/[A-Za-z0-9]+/[A-Za-z0-9]+")

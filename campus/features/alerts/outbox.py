@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, case, exists, func, insert, literal, select, update
 from sqlmodel import SQLModel
 
-from campus.alerts.message import Health
-from campus.alerts.targets import Address, ClaimedTarget, Registrant, masked_address
 from campus.errors import TargetRefused
+from campus.features.alerts.message import Health
+from campus.features.alerts.targets import Address, ClaimedTarget, Registrant, masked_address
 from campus.secrets import Entropy, random_id
 from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 

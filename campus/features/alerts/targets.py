@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import httpx
 from sqlalchemy import Row
 
-from campus.alerts.message import Channel
-from campus.alerts.retries import LONGEST_FAILING
 from campus.errors import TargetRefused
+from campus.features.alerts.message import Channel
+from campus.features.alerts.retries import LONGEST_FAILING
+from campus.features.mail.smtp import ascii_address
 from campus.observability import utc_text
 from campus.outbound.http_clients import GuardedClient
-from campus.outbound.mail import ascii_address
 from campus.shares import SENDER, FairQueue, TokenBuckets
 from twins import Problem
 

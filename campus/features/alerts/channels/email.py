@@ -13,13 +13,12 @@ from sqlalchemy import Row, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from campus.alerts.dispatcher import Dispatcher
-from campus.alerts.mailboxes import Mailboxes, normalised_mailbox
-from campus.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
 from campus.building import Page
-from campus.errors import MailRefused, MailUnavailable
+from campus.features.alerts.dispatcher import Dispatcher
+from campus.features.alerts.mailboxes import Mailboxes, normalised_mailbox
+from campus.features.alerts.message import DELIVERED, WITHHELD, Attempt, Channel, Content, Outcome, Question
+from campus.features.mail.smtp import Mail, MailRefused, MailUnavailable
 from campus.outbound.http_clients import GuardedClient
-from campus.outbound.mail import Mail
 from campus.storage import in_snapshot, in_transaction
 from twins import Problem
 
@@ -66,7 +65,7 @@ class Email(Channel):
     @classmethod
     def of(cls, site: Any, *, links: str) -> "Email":
         """With the operator's SMTP server, if there is one."""
-        return cls(site.mail, site.mailboxes, links=f"{site.url}{links}")
+        return cls(site.feature("mail"), site.feature("alerts").mailboxes, links=f"{site.url}{links}")
 
     def recognizes(self, address: str) -> bool:
         """Addresses such as name@host.example."""

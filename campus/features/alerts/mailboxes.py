@@ -11,12 +11,11 @@ from functools import partial
 from hashlib import sha256
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
-from sqlmodel import Field, Index
 
-from campus.alerts.message import Outcome
+from campus.features.alerts.message import Outcome
+from campus.features.alerts.tables import Tables
 from campus.secrets import Entropy, random_id
-from campus.storage import Storage, UtcDateTime, in_snapshot, in_transaction
-from campus.storage.tables import CoreTables
+from campus.storage import Storage, in_snapshot, in_transaction
 
 ASK_AGAIN = timedelta(days=1)
 """A mailbox is asked at most once in this time, whoever names it."""
@@ -38,31 +37,7 @@ TOO_MANY = Outcome("retry", f"this key has had {QUESTIONS_PER_DAY} mailboxes ask
 AGREED = Outcome("withheld", confirms=True)
 
 
-class MailboxRow(CoreTables, table=True):
-    """One mailbox, by the digest of its normalised address. `token` is the secret part of the page that refuses and allows questions."""
-
-    __tablename__ = "mailboxes"
-
-    digest: bytes = Field(primary_key=True)
-    token: str = Field(unique=True)
-    asked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    unanswered: int = 0
-    refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-
-
-class MailboxSenderRow(CoreTables, table=True):
-    """An address that a sender named: when it was last asked for that sender, and when its holder agreed. See targets.sender_of."""
-
-    __tablename__ = "mailbox_senders"
-    __table_args__ = (Index(None, "sender", "asked_at"),)
-
-    address: bytes = Field(primary_key=True)
-    sender: str = Field(primary_key=True)
-    asked_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    agreed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-
-
-MAILBOXES, SENDERS = (CoreTables.metadata.tables[name] for name in ("mailboxes", "mailbox_senders"))
+MAILBOXES, SENDERS = (Tables.metadata.tables[name] for name in ("alerts_mailboxes", "alerts_senders"))
 
 
 def normalised_mailbox(address: str) -> str:

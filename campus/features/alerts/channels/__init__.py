@@ -1,17 +1,17 @@
 """The channels that alerts are sent through. A new one is a file here, and its name in the list below.
 
-The file has one class derived from `campus.alerts.Channel`. It says its `kind`, its `name` for people, which addresses it recognizes,
+The file has one class derived from `Channel`. It says its `kind`, its `name` for people, which addresses it recognizes,
 whether it signs messages or asks for confirmation, how it sends a message, and what the service's errors mean; slack.py is a short one.
-All else asks the channel. A building may put channels of its own before these (tests/alerts/floods has one).
+All else asks the channel. A building may put channels of its own before these (tests/features/alerts/floods has one).
 """
 
 from typing import Any
 
-from campus.alerts.channels.discord import Discord
-from campus.alerts.channels.email import Email
-from campus.alerts.channels.slack import Slack
-from campus.alerts.channels.webhook import Webhook
-from campus.alerts.message import Channel
+from campus.features.alerts.channels.discord import Discord
+from campus.features.alerts.channels.email import Email
+from campus.features.alerts.channels.slack import Slack
+from campus.features.alerts.channels.webhook import Webhook
+from campus.features.alerts.message import Channel
 
 CHANNELS: tuple[type[Channel], ...] = (Discord, Slack, Email, Webhook)
 """The first that recognizes an address is used."""

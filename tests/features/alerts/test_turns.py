@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campus import Caller
-from campus.alerts.message import HEALTHS, Health, Lane
-from campus.alerts.retries import WAITS
-from campus.alerts.targets import sender_of
-from campus.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, AlertLimits, Pace, UnderWay
+from campus.features.alerts.message import HEALTHS, Health, Lane
+from campus.features.alerts.retries import WAITS
+from campus.features.alerts.targets import sender_of
+from campus.features.alerts.turns import FIRST_TRIES, MAX_DOUBTED, MOST_CHOSEN, AlertLimits, Pace, UnderWay
 from campus.shares import Counts
 
 NOON = datetime(2026, 8, 21, 12, 0, tzinfo=UTC)

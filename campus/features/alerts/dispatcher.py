@@ -13,13 +13,13 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from campus.alerts.deliveries import Claimer, Delivered, Failed, store_results
-from campus.alerts.mailboxes import Mailboxes
-from campus.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
-from campus.alerts.outbox import Outbox
-from campus.alerts.retries import step_after
-from campus.alerts.turns import AlertLimits, Pace, Turns, UnderWay
 from campus.errors import StorageUnavailable
+from campus.features.alerts.deliveries import Claimer, Delivered, Failed, store_results
+from campus.features.alerts.mailboxes import Mailboxes
+from campus.features.alerts.message import HEALTHS, AlertContents, Attempt, Channel, Health, Lane, Message, Outcome, Question
+from campus.features.alerts.outbox import Outbox
+from campus.features.alerts.retries import step_after
+from campus.features.alerts.turns import AlertLimits, Pace, Turns, UnderWay
 from campus.outbound.http_clients import GuardedClient, KeptConnections
 from campus.storage import Storage, in_transaction
 
@@ -107,7 +107,7 @@ class Dispatcher:
         """
         self.outbox = outbox
         self.storage: Storage = site.storage
-        self.mailboxes: Mailboxes = site.mailboxes
+        self.mailboxes: Mailboxes = site.feature("alerts").mailboxes
         self.channels = channels
         self.now: Callable[[], datetime] = now or site.now
         self.wake_up = WakeUp()
