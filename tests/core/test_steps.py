@@ -9,7 +9,6 @@ from campus import Building, Problem, access, free
 from campus.features.chain import Payer, new_wallet, open_chain, open_facilitator
 from campus.testing import Frame, open_campus
 
-
 pytestmark = pytest.mark.anyio
 
 
