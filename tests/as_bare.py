@@ -42,7 +42,6 @@ class Found:
     compared: int = 0
 
     def compare(self, server: str, request: str, bare: Mapping[str, Any], over_campus: Mapping[str, Any]) -> None:
-        """Note what differs between two answers."""
         self.compared += 1
         for way in sorted(bare.keys() | over_campus.keys()):
             pair = bare.get(way), over_campus.get(way)
@@ -67,7 +66,6 @@ class Asked(NamedTuple):
 
 
 async def compare(servers: Mapping[str, Made], reasons: Sequence[Reason]) -> Found:
-    """Ask each server bare and over campus, and again after its change."""
     found = Found(reasons)
     tables = {name: dict(EXPOSED) for name in servers}
     made = {name: each.make() for name, each in servers.items()}
@@ -88,7 +86,6 @@ async def compare(servers: Mapping[str, Made], reasons: Sequence[Reason]) -> Fou
 
 @asynccontextmanager
 async def bare_app(server: Any) -> AsyncIterator[tuple[FastMCP[Any], ASGIApp]]:
-    """A server of FastMCP or of the SDK as its author would serve it, without sessions."""
     if not isinstance(server, FastMCP):
         app = server.streamable_http_app(
             stateless_http=True, transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -102,7 +99,6 @@ async def bare_app(server: Any) -> AsyncIterator[tuple[FastMCP[Any], ASGIApp]]:
 
 
 async def compare_one(found: Found, name: str, bare: ASGIApp, campus: TestCampus) -> None:
-    """Send the same requests to the server and to its building, then over HTTP those that are calls."""
     building = name.partition(" ")[0]
     calls: dict[str, tuple[tuple[str, Mapping[str, Any]], Mapping[str, Any]]] = {}
     for version in VERSIONS:
@@ -123,7 +119,6 @@ async def compare_one(found: Found, name: str, bare: ASGIApp, campus: TestCampus
 
 
 async def whole_list(campus: TestCampus, building: str) -> Sequence[Mapping[str, Any]]:
-    """The tools that have twins, in the directory."""
     found: Sequence[Mapping[str, Any]] = (await campus.http.get(f"/v1/{building}")).json()["tools"]
     return found
 
@@ -131,7 +126,6 @@ async def whole_list(campus: TestCampus, building: str) -> Sequence[Mapping[str,
 async def compare_http(
     found: Found, name: str, what: str, call: tuple[str, Mapping[str, Any]], over_mcp: Mapping[str, Any], campus: TestCampus
 ) -> None:
-    """The twin of a call gives the structured content of MCP, or the same problem."""
     building, (tool, arguments) = name.partition(" ")[0], call
     result = over_mcp.get("result", {})
     structured = result.get("structuredContent")
@@ -149,7 +143,6 @@ async def compare_http(
 
 
 def said_over_mcp(result: Mapping[str, Any], over_http: Any) -> Any:
-    """What a result says in the form that HTTP has it: unwrapped, or for one without structured content its text or its blocks."""
     structured = result.get("structuredContent")
     is_wrapped = isinstance(over_http, dict) and list(over_http) == ["result"]
     if structured is not None:
@@ -164,7 +157,6 @@ def said_over_mcp(result: Mapping[str, Any], over_http: Any) -> Any:
 
 
 async def answer(app: ASGIApp, path: str, asked: Asked, version: str) -> dict[str, Any]:
-    """The answer with everything that came before it."""
     request: Request = request_of(asked.what, version, asked.method, dict(asked.params), meta=dict(TOLD) if asked.call else {})
     got = await ask(app, path, request)
     messages = [json.loads(text) for text in got.texts if text]
@@ -172,7 +164,6 @@ async def answer(app: ASGIApp, path: str, asked: Asked, version: str) -> dict[st
 
 
 def flat(said: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Every value of an answer by its way. Of a tool's error its words: those of the `own` server, or campus's code."""
     result = said.get("result", {})
     if not result.get("isError"):
         return dict(leaves("", said))
@@ -188,12 +179,10 @@ def flat(said: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> dict[
 
 
 def text_of(result: Mapping[str, Any]) -> str | None:
-    """What a result says, if it is an error."""
     return " ".join(block.get("text", "") for block in result.get("content", ())) if result.get("isError") else None
 
 
 def requests_of(known: Mapping[str, Mapping[str, Any]], version: str) -> Iterator[Asked]:
-    """All that there is to ask of a server that lists these tools, prompts, resources and templates."""
     yield Asked("hello", "initialize", INITIALIZE) if version == LEGACY else Asked("hello", "server/discover", {})
     for method in LISTS:
         yield Asked(method, method, {})
@@ -224,7 +213,6 @@ def requests_of(known: Mapping[str, Mapping[str, Any]], version: str) -> Iterato
 
 
 def arguments_of(schema: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """Good arguments, those that are required alone, none, a wrong one, and one that there is not."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     definitions = schema.get("$defs", {})
     whole = {name: sample(each, definitions) for name, each in properties.items()}
@@ -235,7 +223,6 @@ def arguments_of(schema: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def sample(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
-    """A value that the schema allows, for the schemas of these servers."""
     if not isinstance(schema, Mapping):
         return "any"
     if "$ref" in schema:
@@ -272,7 +259,6 @@ def sample(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
 
 
 def leaves(way: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every value within, with the way to it; tools and the like by their number, so that their order counts."""
     match value:
         case dict(members) if members:
             for name, member in members.items():

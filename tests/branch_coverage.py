@@ -31,7 +31,6 @@ class BranchCoverage:
         self._total: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """Count what is imported from now on."""
         slipcover.ImportManager(self._probes, slipcover.FileMatcher(sources=PACKAGES)).__enter__()
 
     @pytest.hookimpl(trylast=True)
@@ -54,7 +53,6 @@ class BranchCoverage:
             slipcover.merge_coverage(self._total, counted)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """A table of the files with lines or branches that were not run."""
         if self._total is not None:
             table = io.StringIO()
             slipcover.print_coverage(self._total, outfile=table, skip_covered=True)
@@ -70,12 +68,10 @@ class NotCounted:
     """The plugin where SlipCover cannot be installed."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say so."""
         terminalreporter.line("Branch coverage was not counted: SlipCover has no wheel for this machine or version of Python.", yellow=True)
 
 
 def start(config: pytest.Config) -> None:
-    """Register the plugin if coverage is wanted."""
     if IS_WANTED:
         config.pluginmanager.register(plugin or NotCounted())
 

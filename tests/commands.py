@@ -24,8 +24,6 @@ Command = Callable[..., Ran]
 
 
 def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
-    """A function that runs a command to its end, also in a thread."""
-
     def ran(*words: str) -> Ran:
         code = 0
         with logging_as_it_was():
@@ -40,7 +38,6 @@ def command_of(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @contextmanager
 def logging_as_it_was() -> Iterator[None]:
-    """Restore logging afterwards: a command sets handlers and levels for the process, which later tests share."""
     loggers = [logging.getLogger(), *(logging.getLogger(name) for name in (*LIBRARY_LEVELS, "campus.access"))]
     before = [(logger, logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
     try:

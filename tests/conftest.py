@@ -59,7 +59,6 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count branches where that is wanted."""
     branch_coverage.start(config)
 
 
@@ -76,7 +75,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files whose tests wait longest, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
@@ -95,13 +93,11 @@ def anyio_backend() -> Literal["asyncio"]:
 
 @pytest.fixture(autouse=True, scope="session")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests inherit nothing from whoever starts them, and find nothing in the checkout that is not committed."""
     make_own(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A new SQLite file with steps of this repository begins as a copy of the first: its steps take longer than most tests."""
     made: dict[History, Path] = {}
     folder = tmp_path_factory.mktemp("migrated")
     upgrade = sqlite._upgrade
@@ -123,7 +119,6 @@ def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def migrated_schemas() -> Iterator[None]:
-    """A new PostgreSQL schema with steps of this repository is made by the statements that made the first, in one message."""
     made: dict[History, Sequence[Sent]] = {}
     upgrade = alembic_runner.upgrade
 
@@ -148,7 +143,6 @@ def migrated_schemas() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def checked_schemas() -> Iterator[None]:
-    """A JSON Schema is held against the metaschema once: each MCP client does so for each tool that it calls, and many are made."""
     sound: set[tuple[type, str]] = set()
     check = Draft202012Validator.check_schema.__func__
 
@@ -165,7 +159,6 @@ def checked_schemas() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_statements() -> Iterator[None]:
-    """A statement is compiled once for all databases of a kind, as in a server that has run for a while; each test opens new ones."""
     kept = LRUCache[Any, Any](5000)
 
     def kind(dialect: Any) -> tuple[object, ...]:
@@ -180,7 +173,6 @@ def compiled_statements() -> Iterator[None]:
 
 @contextmanager
 def statements_of(connection: Connection) -> Iterator[list[Sent]]:
-    """What the block sends, in order, without what only reads."""
     sent: list[Sent] = []
 
     def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
@@ -193,7 +185,6 @@ def statements_of(connection: Connection) -> Iterator[list[Sent]]:
 
 
 def repeat(connection: Connection, sent: Sequence[Sent]) -> None:
-    """Send statements again, those without parameters in one message."""
     for with_parameters, group in groupby(sent, lambda one: bool(one[1])):
         if with_parameters:
             for statement, parameters in group:
@@ -216,12 +207,10 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres: Postgres) -> str:
-    """The URL of a database that all tests of the session share."""
     return postgres.url("postgres")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that uses a database runs on SQLite, and on PostgreSQL too if it is marked so."""
     if "storage_url" in metafunc.fixturenames:
         kinds = ["sqlite", "postgresql"] if metafunc.definition.get_closest_marker("both_databases") else ["sqlite"]
         metafunc.parametrize("storage_url", kinds, indirect=True)
@@ -229,7 +218,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def storage_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a fresh database."""
     if request.param == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
         yield f"sqlite:{folder / 'data'}"

@@ -632,7 +632,6 @@ class Made(NamedTuple):
 
 
 def every_server() -> dict[str, Made]:
-    """All of them by name, those that change too."""
     return {name: Made(make, None) for name, make in SERVERS.items()} | {
         f"then_{name}": Made(basics, change) for name, change in CHANGES.items()
     }

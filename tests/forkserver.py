@@ -81,27 +81,22 @@ class Forked:
         os.close(self._ended)
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs; negative for the signal that ended it."""
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ends; returns its exit code."""
         if (code := self._look(timeout)) is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return code
 
     def send_signal(self, sent: int) -> None:
-        """Send a signal, if it still runs."""
         with suppress(ProcessLookupError):  # it has ended, but its exit code is not read yet
             if self.poll() is None:
                 os.kill(self.pid, sent)
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
         self.send_signal(signal.SIGKILL)
 
     def _look(self, seconds: float | None) -> int | None:
@@ -159,7 +154,6 @@ class ForkServer:
             return Forked(number_from(ended), words, ends[0][0], ends[1][0], ends[2][0], ended)
 
     def run(self, code: str, *words: str, timeout: float, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end; its output is returned, and options are those of `start`."""
         with self.start(code, *words, stdout=PIPE, stderr=PIPE, **options) as process, ThreadPoolExecutor(2) as readers:
             said = [readers.submit(each.read) for each in (process.stdout, process.stderr) if each]
             try:
@@ -169,14 +163,12 @@ class ForkServer:
             return subprocess.CompletedProcess(words, code_of_exit, *(each.result() for each in said))
 
     def close(self) -> None:
-        """Stop the server; running programs continue."""
         atexit.unregister(self.close)
         self._requests.close()
         self._process.wait()
 
 
 def ends_of(file: File, number: int, theirs: ExitStack) -> tuple[IO[str] | None, int]:
-    """For a process's descriptor of this number: our end of a pipe, if it is one, and its own end, which it closes with `theirs`."""
     if not isinstance(file, str):
         return None, number if file is None else file.fileno()
     ends = os.pipe()
@@ -187,19 +179,16 @@ def ends_of(file: File, number: int, theirs: ExitStack) -> tuple[IO[str] | None,
 
 @cache
 def shared() -> ForkServer:
-    """The fork server that all tests of this process share."""
     return ForkServer()
 
 
 def number_from(descriptor: int) -> int:
-    """The next number from the pipe. Raises if the server has ended."""
     data = os.read(descriptor, NUMBER)
     assert len(data) == NUMBER, "the fork server has ended"
     return int.from_bytes(data, signed=True)
 
 
 def write_number(descriptor: int, number: int) -> None:
-    """Write a number for `number_from`."""
     with suppress(BrokenPipeError):  # the reader has ended
         os.write(descriptor, number.to_bytes(NUMBER, signed=True))
 
@@ -208,7 +197,6 @@ def write_number(descriptor: int, number: int) -> None:
 
 
 def fork_for(requests: socket.socket) -> dict[str, Any]:
-    """Fork for each request until the socket is closed; returns the request in the process that runs it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted test run ends it by closing the socket
     while True:
         data, descriptors, *_ = socket.recv_fds(requests, LONGEST_REQUEST, 4)
@@ -230,7 +218,6 @@ def fork_for(requests: socket.socket) -> dict[str, Any]:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import the missing modules and exempt them from garbage collection, whose thresholds stay Python's own."""
     if missing := [name for name in names if name not in sys.modules]:
         limit = sys.getrecursionlimit()  # a blockchain library raises it
         gc.disable()
@@ -243,7 +230,6 @@ def import_all(names: Iterable[str]) -> None:
 
 
 def keep(stdin: int, stdout: int, stderr: int, reports: int) -> None:
-    """Fork once more and report the child's id and exit code; returns in the child, on its own descriptors."""
     if pid := os.fork():
         for each in (stdin, stdout, stderr):
             os.close(each)
@@ -257,7 +243,6 @@ def keep(stdin: int, stdout: int, stderr: int, reports: int) -> None:
 
 
 def become(request: Mapping[str, Any]) -> None:
-    """Run the program as Python runs one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)  # under nohup, or in the background, the server ignores some

@@ -12,7 +12,6 @@ from starlette.types import ASGIApp
 
 @asynccontextmanager
 async def listening(app: ASGIApp, *, lifespan: Any = "auto") -> AsyncIterator[str]:
-    """The app's base address."""
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         port.listen()

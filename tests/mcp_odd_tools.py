@@ -336,7 +336,6 @@ CALLS: tuple[tuple[str, Any], ...] = (
 
 
 def odd_server(**options: Any) -> FastMCP[Any]:
-    """The server, made anew."""
     mcp: FastMCP[Any] = FastMCP("Odd ends ü", instructions="Tools of every kind.", version="1.2", **options)
     for function in TOOLS:
         mcp.tool(function)

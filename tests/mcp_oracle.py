@@ -64,7 +64,6 @@ class Compared:
     differences: list[str] = field(default_factory=list)
 
     def note(self, request: Request, own: Answered, answered: Answered) -> None:
-        """Count a pair of answers."""
         if answered.way == "twins":
             self.direct += 1
         else:
@@ -76,7 +75,6 @@ class Compared:
 
 
 async def compare(own: ASGIApp, direct: ASGIApp, path: str, requests: Iterable[Request]) -> Compared:
-    """Send each request to both apps. The direct one is asked twice, since it learns some answers from the server's first."""
     compared = Compared()
     with silence():
         for request in requests:
@@ -89,7 +87,6 @@ async def compare(own: ASGIApp, direct: ASGIApp, path: str, requests: Iterable[R
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Without logs: FastMCP renders the traceback of each tool that fails, which takes longer than all the rest."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -98,7 +95,6 @@ def silence() -> Iterator[None]:
 
 
 async def ask(app: ASGIApp, path: str, request: Request) -> Answered:
-    """The app's answer to one request, over ASGI."""
     given = {"host": "campus.test", "x-request-id": "oracle", "content-length": str(len(request.body)), **request.headers}
     scope = {
         "type": "http",
@@ -147,7 +143,6 @@ def answered(sent: Sequence[Message]) -> Answered:
 
 
 def texts_of(body: bytes, *, is_stream: bool) -> list[str]:
-    """Each JSON text of a body, members sorted and numbers as they were: 1 is not 1.0."""
     parts = [body]
     if is_stream:
         parts = [line[6:] for line in body.splitlines() if line.startswith(b"data: ")]
@@ -169,7 +164,6 @@ def request_of(
     raw: bytes | None = None,
     **members: Any,
 ) -> Request:
-    """A well-formed request, except for what is given otherwise. A header of None is left out."""
     said: dict[str, str | None] = {"accept": BOTH, "content-type": "application/json", "mcp-protocol-version": version}
     params = dict(params) if isinstance(params, Mapping) else params
     if isinstance(params, dict):
@@ -190,7 +184,6 @@ def request_of(
 def calls(
     tools: Iterable[tuple[str, Any]], *, tokens: Mapping[str, str | None], versions: Sequence[str | None] = VERSIONS
 ) -> Iterator[Request]:
-    """Each tool with its arguments (None: without the member), by each caller, in each version."""
     for (caller, token), version, (name, arguments) in itertools.product(tokens.items(), versions, tools):
         params = {"name": name} if arguments is None else {"name": name, "arguments": arguments}
         headers = {"authorization": f"Bearer {token}" if token else None}
@@ -274,7 +267,6 @@ ENVELOPES: Sequence[Mapping[str, Any]] = (
 def unusual(
     tool: str, arguments: Mapping[str, Any], *, token: str | None = None, versions: Sequence[str | None] = (MODERN, LEGACY, None)
 ) -> Iterator[Request]:
-    """Requests that are unusual in one respect: ids, methods, `_meta`, parameters, envelopes, headers, and bytes that are no plain JSON."""
     call = {"name": tool, "arguments": dict(arguments)}
     auth = {"authorization": f"Bearer {token}" if token else None}
     for version in versions:
@@ -310,7 +302,6 @@ def unusual(
 
 
 def initializations() -> Iterator[Any]:
-    """Parameters of `initialize`: usual and odd ones."""
     changes: Sequence[Mapping[str, Any]] = (
         *({}, {"protocolVersion": "2024-11-05"}, {"protocolVersion": "1999-01-01"}, {"protocolVersion": MODERN}, {"protocolVersion": 5}),
         *({"capabilities": {"roots": {"listChanged": True}, "x": 1}}, {"capabilities": []}, {"clientInfo": {}}, {"clientInfo": None}),
@@ -321,8 +312,6 @@ def initializations() -> Iterator[Any]:
 
 
 def odd_bytes(good: bytes) -> dict[str, bytes]:
-    """Bodies that JSON readers may disagree about, made of a good one."""
-
     def in_arguments(member: bytes) -> bytes:
         rest = good.partition(b'"arguments": {')[2]
         return good.replace(b'"arguments": {', b'"arguments": {' + member + (b"" if rest.startswith(b"}") else b", "))

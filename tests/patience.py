@@ -4,5 +4,4 @@ import os
 
 
 def patience(seconds: float) -> float:
-    """`seconds` on an idle machine; ten times as many on one with ten times as many tasks as cores."""
     return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

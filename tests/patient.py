@@ -11,7 +11,6 @@ SECONDS = 30.0
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:
-    """What a client is made with: a timeout, and no list of authorities, which takes 20 ms to load and which tests do not need."""
     return {"timeout": patience(SECONDS), "verify": False, **given}
 
 
@@ -30,15 +29,12 @@ class AsyncClient(httpx.AsyncClient):
 
 
 def request(method: str, url: str, **given: Any) -> httpx.Response:
-    """One request, with patience."""
     return httpx.request(method, url, **options(given))
 
 
 def get(url: str, **given: Any) -> httpx.Response:
-    """One GET, with patience."""
     return request("GET", url, **given)
 
 
 def post(url: str, **given: Any) -> httpx.Response:
-    """One POST, with patience."""
     return request("POST", url, **given)

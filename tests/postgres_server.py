@@ -57,11 +57,9 @@ class Postgres:
     free: list[str] = field(default_factory=list)
 
     def url(self, database: str) -> str:
-        """The URL of a database, as in campus.toml."""
         return f"postgresql://postgres@/{database}?host={self.sockets}"
 
     def create_database(self) -> str:
-        """Give an empty database."""
         if self.free:
             return self.free.pop()
         name = f"test_{len(self.kept) + 1}"
@@ -69,17 +67,14 @@ class Postgres:
         return name
 
     def drop_database(self, name: str) -> None:
-        """End its connections, drop every schema in it, and keep it for the next test."""
         self.portal.call(self._empty, self.kept[name])
         self.free.append(name)
 
     def close(self) -> None:
-        """Close the connections."""
         for connection in self.kept.values():
             self.portal.call(connection.close)
 
     def run(self, program: str, *arguments: str) -> None:
-        """Run one of PostgreSQL's programs against the server."""
         command = [self.programs / program, "-h", self.sockets, "-U", "postgres", *arguments]
         subprocess.run(command, check=True, capture_output=True)
 
@@ -101,7 +96,6 @@ class Postgres:
 
 @contextmanager
 def running(root: Path, settings: Mapping[str, str] = SERVER) -> Iterator[Postgres]:
-    """Run a server below `root` during the block; it is stopped without writing its data."""
     programs, data = programs_for(root), root / "server"
     data.mkdir()
     identity = unprivileged()
@@ -148,7 +142,6 @@ def programs_for(root: Path) -> Path:
 
 
 def unprivileged() -> Mapping[str, Any]:
-    """The user to run as, since PostgreSQL refuses root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -156,7 +149,6 @@ def unprivileged() -> Mapping[str, Any]:
 
 
 def dying_with_parent(number: signal.Signals = signal.SIGQUIT) -> Callable[[], object] | None:
-    """Stop the server by this signal when its test run is killed."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -164,7 +156,6 @@ def dying_with_parent(number: signal.Signals = signal.SIGQUIT) -> Callable[[], o
 
 
 def wait_until_ready(question: Sequence[str | Path], process: subprocess.Popen[Any], log: Path) -> None:
-    """Ask until the server answers."""
     give_up_at = time.monotonic() + patience(READY_SECONDS)
     while subprocess.run(question, capture_output=True, check=False).returncode != 0:
         assert process.poll() is None, log.read_text()

@@ -78,12 +78,10 @@ class Missing(Exception):
 
 @cache
 def tree_of(module: ModuleType) -> ast.Module:
-    """The source of a module, parsed."""
     return ast.parse(Path(inspect.getfile(module)).read_text())
 
 
 def texts_after(body: list[ast.stmt]) -> dict[str, str]:
-    """The docstrings that follow assignments, by the names that are assigned to."""
     found = {}
     for statement, after in pairwise(body):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
@@ -93,7 +91,6 @@ def texts_after(body: list[ast.stmt]) -> dict[str, str]:
 
 
 def members_of(cls: type) -> dict[str, str]:
-    """The docstrings of a class's fields, those of its bases included."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith(OWN):
@@ -103,12 +100,10 @@ def members_of(cls: type) -> dict[str, str]:
 
 
 def is_class(node: ast.AST, cls: type) -> bool:
-    """True for the definition of the class."""
     return isinstance(node, ast.ClassDef) and node.name == cls.__name__
 
 
 def constant_text(module: ModuleType, name: str) -> str | None:
-    """The docstring of a constant, where it is assigned; imports are followed."""
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.ImportFrom) and node.module and {"*", name} & {each.asname or each.name for each in node.names}:
             return constant_text(import_module(node.module), name)
@@ -116,22 +111,18 @@ def constant_text(module: ModuleType, name: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """A text in which nothing is HTML."""
     return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
 
 
 def one_line(text: str) -> str:
-    """A text for a cell of a table: one line, in which nothing is HTML or ends the cell."""
     return plain(" ".join(text.split())).replace("|", "\\|")
 
 
 def row(*cells: str) -> str:
-    """A row of a table."""
     return f"| {' | '.join(cells)} |\n"
 
 
 def head(*titles: str) -> str:
-    """The first two lines of a table."""
     return row(*titles) + "|---" * len(titles) + "|\n"
 
 
@@ -139,7 +130,6 @@ def head(*titles: str) -> str:
 
 
 def type_of(annotation: Any) -> str:
-    """A field's type in TOML's words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " or ".join(f'`"{value}"`' for value in arguments)
@@ -155,7 +145,6 @@ def type_of(annotation: Any) -> str:
 
 
 def unit_of(name: str, kind: str, text: str) -> str:
-    """The unit of a number, which its name or its text must have."""
     found = re.search(UNITS, f"{name.replace('_', ' ')} {text}")
     if "number" not in kind:
         return found[0] if found and ("US" in found[0] or "UTC" in found[0]) else ""
@@ -166,7 +155,6 @@ def unit_of(name: str, kind: str, text: str) -> str:
 
 
 def default_of(field: Any) -> str:
-    """A field's default as TOML; "required" without one."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -178,7 +166,6 @@ def default_of(field: Any) -> str:
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
-    """A row for each key of a table; each must be described."""
     described = members_of(model)
     for name, field in model.model_fields.items():
         if field.exclude:
@@ -193,7 +180,6 @@ def keys_of(model: type[BaseModel]) -> Iterator[str]:
 
 
 def table_of(title: str, model: type[BaseModel], text: str) -> str:
-    """The section of one table of campus.toml."""
     return f"\n## `[{title}]`\n\n{text}\n\n{head('key', 'type', 'unit', 'default', 'meaning')}{''.join(keys_of(model))}"
 
 
@@ -223,7 +209,6 @@ def configuration() -> str:
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The table that a field of the configuration holds; None for a table of tables and for what is no table."""
     candidates = [annotation, *(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ())]
     return next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
@@ -240,7 +225,6 @@ def command_pages() -> str:
 
 
 def statuses() -> Mapping[str, str]:
-    """The HTTP status of each code, from the calls of Problem and the tables of fixed problems in the source."""
     found: dict[str, set[str]] = {}
     for package in OWN:
         for path in sorted((DOCS.parent / package).rglob("*.py")):
@@ -258,7 +242,6 @@ OWN_CODES = {**EXPLANATIONS, **{code: text for problems in OF_FEATURES for code,
 
 
 def stated(node: ast.AST) -> list[tuple[object, object]]:
-    """What may be a status and a code in a piece of source: `Problem(404, "code", …)`, `{"code": (404, …)}`, `{"code": Fixed(404, …)}`."""
     pairs: list[tuple[ast.AST, ast.AST | None]] = []
     match node:
         case ast.Call(args=[status, code, *_]):
@@ -296,7 +279,6 @@ def clients() -> str:
 
 
 def fenced(text: str) -> str:
-    """A text as it is."""
     return f"```text\n{text}\n```\n"
 
 
@@ -304,7 +286,6 @@ def fenced(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: indented lines are code."""
     shown: list[str] = []
     for line in inspect.cleandoc(text).splitlines():
         in_list = bool(shown) and shown[-1].startswith(("- ", "  "))
@@ -316,7 +297,6 @@ def prose(text: str) -> str:
 
 
 def signature_of(value: Any) -> str:
-    """How it is called; "" where that is not to be had."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -330,7 +310,6 @@ def signature_of(value: Any) -> str:
 
 
 def public_members(cls: type) -> Iterator[str]:
-    """A row for each field, property and method that a class of ours documents."""
     described = {name: field.description for name, field in getattr(cls, "model_fields", {}).items() if field.description}
     for name, text in (described | members_of(cls)).items():
         if not name.startswith("_"):
@@ -346,7 +325,6 @@ def public_members(cls: type) -> Iterator[str]:
 
 
 def entry(door: str, name: str) -> str:
-    """What is documented of one public name."""
     value = getattr(import_module(door), name)
     home = getattr(value, "__module__", None) or ""
     if inspect.isclass(value) or inspect.isfunction(value):
@@ -393,7 +371,6 @@ MARK = "[//]: # (From here on this page is made from the code by make reference.
 
 
 def page(name: str) -> str:
-    """A page: what is written by hand, down to the mark, then what the code says, then the next step."""
     written = (DOCS / name).read_text()
     before, mark, after = written.partition(MARK)
     if not mark:

@@ -45,18 +45,15 @@ class Served:
         return self.config.with_suffix(".log").read_text()
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run another command of the same campus while it is served."""
         return command(*words, "--config", str(self.config), environ=self.environ, fresh=self.fresh)
 
     def key(self, product: str) -> str:
-        """A new key."""
         answer = self.command("key", "issue", product, "--json")
         assert answer.returncode == 0, answer.stderr
         return str(json.loads(answer.stdout)[0]["key"])
 
 
 def command(*words: str, environ: Mapping[str, str] | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run `campus …` to its end; `fresh` as in `serving`."""
     if fresh:
         environ = {**os.environ, **(environ or {})}
         return subprocess.run([CAMPUS, *words], capture_output=True, text=True, timeout=patience(60), check=False, env=environ)
@@ -64,7 +61,6 @@ def command(*words: str, environ: Mapping[str, str] | None = None, fresh: bool =
 
 
 def free_port() -> int:
-    """A free port, not of those that connections are given: one of them could be in use again before it is listened on."""
     while True:
         port = 15_000 + randbelow(17_000)
         with socket.socket() as probe, suppress(OSError):
@@ -73,7 +69,6 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, text: str, *, port: int) -> Path:
-    """Write a campus.toml; `text` follows the [server] table's first key."""
     path = folder / "campus.toml"
     path.write_text(f"[server]\nport = {port}\n{text}")
     return path
@@ -115,14 +110,12 @@ def serving(
 def start(
     words: Sequence[str], environ: Mapping[str, str], log: IO[bytes] | None = None, *, imports: Sequence[str] = (), fresh: bool = False
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start `campus …`, which writes to this log."""
     if fresh:
         return subprocess.Popen([CAMPUS, *words], stderr=log, env={**os.environ, **environ})
     return forkserver.shared().start(forkserver.CAMPUS, *words, environ=environ, imports=imports, stderr=log)
 
 
 def wait_until_it_answers(served: Served) -> None:
-    """Wait until /healthz answers; fails with the log if the process ends instead."""
     deadline = time.monotonic() + patience(READY_SECONDS)
     with patient.Client(base_url=served.url) as client:  # made once, since it takes 20 ms
         while time.monotonic() < deadline:

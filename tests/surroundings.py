@@ -14,7 +14,6 @@ INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
 def make_own(folder: Path) -> None:
-    """Give this process and all that it starts a home and a current folder in `folder`, and what an interactive shell gives them else."""
     for name in [name for name in os.environ if name.startswith(FOREIGN) or name.lower() in PROXIES]:
         del os.environ[name]
     os.environ |= OWN | {"HOME": str(folder)}
@@ -25,7 +24,6 @@ def make_own(folder: Path) -> None:
 
 
 def heed_signals() -> None:
-    """Let the programs that this process starts end by signals that it ignores. It goes on ignoring them: handlers are not inherited."""
     for each in INHERITED:
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, lambda *_: None)

@@ -74,7 +74,6 @@ PLANTED = {
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Check the contracts of pyproject.toml for the packages in a folder."""
     program = Path(sys.executable).parent / "lint-imports"
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "400"}
     command = [program, "--no-cache", "--config", folder / "pyproject.toml"]
@@ -128,7 +127,6 @@ PROGRAMS = {"browser.py", "call_with_mcp1.py", "connect_with_mcp1.py"}
 
 
 def waits_too_little(call: ast.Call) -> bool:
-    """True for a client of httpx with httpx's own timeout, and for a wait whose number of seconds the machine's load does not change."""
     name = ast.unparse(call.func)
     if name.startswith("httpx.") and name.removeprefix("httpx.") in IMPATIENT:
         return True

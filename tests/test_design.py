@@ -28,7 +28,6 @@ def section(title: str) -> str:
 
 
 def way(title: str) -> Sequence[str]:
-    """The modules of one way, in their order; those that only a paid call passes are left out."""
     text = section("Four ways through the code").partition(f"- **{title}**:")[2].partition("\n- **")[0]
     return MODULE.findall(text.partition("If it is paid")[0])
 
@@ -47,7 +46,6 @@ def test_the_ways_name_modules_that_exist() -> None:
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """The modules of the project in the order in which the body first enters a function of each."""
     entered: dict[str, None] = {}
 
     def enter(frame: FrameType, event: str, argument: Any) -> None:

@@ -128,13 +128,11 @@ CADDY = """
 
 
 def block(language: str) -> str:
-    """The document's block for a proxy."""
     [found] = re.findall(rf"```{language}\n(.*?)```", PROXIES, re.DOTALL)
     return str(found)
 
 
 def replaced(text: str, *changes: tuple[str, str]) -> str:
-    """The text with what a test has elsewhere; each change must find its place."""
     for before, after in changes:
         assert before in text, before
         text = text.replace(before, after)
@@ -188,8 +186,6 @@ class Proxied:
         return patient.Client(base_url=self.url, transport=transport)
 
     def mcp(self, path: str) -> Client[StreamableHttpTransport]:
-        """An MCP client, to be opened."""
-
         def made(**options: Any) -> httpx2.AsyncClient:
             # httpx2's own limit of 5 s would end the stream of a tool that is silent for longer, as on a busy machine
             return httpx2.AsyncClient(**{"timeout": patience(60), **options, "verify": self.authority.client})
@@ -199,7 +195,6 @@ class Proxied:
 
 @contextmanager
 def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
-    """Run a proxy until the block ends."""
     home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     with (folder / "output.log").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **home})
@@ -246,7 +241,6 @@ def proxied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def logged(campus: Served, request_id: str) -> str:
-    """The access log's line for a request."""
     give_up_at = time.monotonic() + patience(20)
     while not (lines := [line for line in campus.log.splitlines() if f"request_id={request_id}" in line]):
         assert time.monotonic() < give_up_at, campus.log
@@ -310,7 +304,6 @@ def test_both_proxies_wait_ninety_seconds_and_keep_no_connection_longer_than_cam
 
 
 def bytes_of_headers(answer: httpx.Response) -> int:
-    """As they are on the wire, with the line of the status."""
     return len("HTTP/1.1 402 Payment Required\r\n\r\n") + sum(len(name) + len(value) + 4 for name, value in answer.headers.raw)
 
 

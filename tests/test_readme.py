@@ -56,14 +56,12 @@ class Shown(NamedTuple):
     payer: Payer
 
     def addressed(self, text: str) -> str:
-        """The document's text with this campus's address."""
         assert "localhost:8000" in text
         return text.replace("localhost:8000", self.campus.url.removeprefix("http://"))
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> Literal["asyncio"]:
-    """For a fixture that lives as long as the module."""
     return "asyncio"
 
 
@@ -155,7 +153,6 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 def anchors_of(text: str) -> set[str]:
-    """The anchors of a document's headings, as those who render Markdown make them."""
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
 
 

@@ -42,7 +42,6 @@ class Reader:
     stays: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
 
     def follow(self, text: str) -> None:
-        """Do all that a page says."""
         for language, title, block in FENCE.findall(text):
             if title.endswith(", at the end"):
                 with (self.folder / title.removesuffix(", at the end")).open("a") as file:
@@ -55,11 +54,9 @@ class Reader:
                     self.run(self.here(command), self.here(output))
 
     def here(self, text: str) -> str:
-        """The text with this reader's port and key."""
         return re.sub(r"(?<=Bearer )campus_live_…", self.key, text).replace(":8000", f":{self.port}")
 
     def run(self, command: str, output: str) -> None:
-        """Run one command, and wait until it prints what is shown."""
         self.commands.append(command)
         if moved := re.fullmatch(r"(?:mkdir (\S+) && )?cd (\S+)", command):
             self.folder /= moved[2]
@@ -104,7 +101,6 @@ class Reader:
         self.key = (KEY.findall(text) or [self.key])[-1]
 
     def end(self, which: str = "") -> None:
-        """Press Ctrl-C where something still runs."""
         for command, process in self.stays:
             if command.startswith(which) and process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
@@ -116,7 +112,6 @@ class Reader:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """True if all lines that are shown were printed, one after the other; `…` stands for anything, and blanks for each other."""
     lines = []
     for line in filter(str.strip, shown.splitlines()):
         parts = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]

@@ -32,16 +32,13 @@ class ForkedWorker(Popen2IO):
         super().__init__(self._process.stdin, self._process.stdout, execmodel)
 
     def wait(self) -> int | None:
-        """Wait until it ends; returns its exit code."""
         return self._process.wait()
 
     def kill(self) -> None:
-        """End it."""
         self._process.kill()
 
 
 def fork_workers(config: pytest.Config) -> None:
-    """Fork the workers that xdist starts from now on. The process for it begins to collect at once."""
     server = ForkServer(path=sys.path, first=COLLECT.format(paths=config.args))
     gateway_io.Popen2IOMaster = partial(ForkedWorker, server=server)
 

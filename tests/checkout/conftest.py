@@ -68,8 +68,6 @@ OpenPaidCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 @pytest.fixture
 def open_paid_campus(facilitator: Facilitator) -> OpenPaidCampus:
-    """Open a campus that is paid on the chain; `storage` is a storage URL."""
-
     def opened(
         storage: str | None = None, *, clock: Clock | None = None, **tables: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[TestCampus]:

@@ -18,7 +18,6 @@ ABOVE = ("$19", "$29", "$149")
 
 
 def paid_tools(**prices: str) -> Building:
-    """A building whose tools cost so much."""
     mcp: FastMCP[Any] = FastMCP("PaidCampus")
     for name, price in prices.items():
 

@@ -34,22 +34,18 @@ class Buyer:
     payer: Payer
 
     async def spent(self) -> int:
-        """In atomic units."""
         return PURSE - await self.chain.balance(self.payer.wallet.address)
 
     async def pays(self, **arguments: Any) -> dict[str, Any]:
-        """A payment for a purchase, not sent."""
         unpaid = await self.campus.call("buy_key", **arguments)
         assert unpaid.terms is not None
         return self.payer.payload(unpaid.terms)
 
     async def sends(self, payment: Mapping[str, Any], *, frame: Frame = "http", **arguments: Any) -> Reply:
-        """A purchase with this payment."""
         said = {name: value for name, value in arguments.items() if value is not None}
         return await replace(self.campus, frame=frame).call("buy_key", payment=payment, **said)
 
     async def buys(self, product: str, *, frame: Frame = "http", **more: Any) -> dict[str, Any]:
-        """The answer of a purchase that is paid as soon as its terms are known, as a client does."""
         at = replace(self.campus, frame=frame)
         reply = await at.call("buy_key", payer=self.payer, product=product, idempotency_key=fresh_key(), **more)
         assert reply.status == 200, reply.data
@@ -81,7 +77,6 @@ async def buyer(open_paid_campus: OpenPaidCampus, chain: Chain, clock: Clock) ->
 
 
 async def opens(campus: TestCampus, key: str) -> tuple[bool, bool]:
-    """Whether the key opens the paid tool over HTTP and over MCP."""
     over_http, over_mcp = [await replace(campus, frame=frame).call("roll", building="dice", key=key) for frame in FRAMES]
     return over_http.data == "six", over_mcp.data == "six"
 
@@ -190,7 +185,6 @@ async def test_five_renewals_at_once_report_five_ends_of_which_each_was_true_whe
 async def test_a_key_that_is_revoked_after_a_renewal_is_answered_is_not_charged(
     buyer: Buyer, facilitator: Facilitator, clock: Clock
 ) -> None:
-    """Neither when it is revoked before the first submission, nor when it is before the next one."""
     keys = buyer.campus.service.keys
     sell = keys.sell
 

@@ -14,7 +14,6 @@ SECONDS = 60
 
 
 def allow(url: str, key: str) -> str:
-    """The address that the browser is sent to, back at the client, after the key was typed on the page."""
     with httpx.Client(trust_env=False, headers={"Accept": "text/html"}, timeout=SECONDS) as web:
         asked = web.get(url)
         assert asked.status_code == 302, asked.text
@@ -27,7 +26,6 @@ def allow(url: str, key: str) -> str:
 
 
 def answer_in(address: str) -> dict[str, str]:
-    """What the client is sent: code, state and iss."""
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 

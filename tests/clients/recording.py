@@ -33,11 +33,9 @@ class Recorder:
     asked: list[Asked] = field(default_factory=list)
 
     def keys(self, path: str) -> set[str | None]:
-        """The Authorization headers with which MCP requests were sent to a path."""
         return {one.authorization for one in self.asked if one.path == path and one.method == "POST"}
 
     def oauth(self) -> list[Asked]:
-        """Requests for addresses of OAuth."""
         return [one for one in self.asked if ".well-known/o" in one.path or one.path in ENDPOINTS]
 
 
@@ -50,7 +48,6 @@ class QuietServer(ThreadingHTTPServer):
 
 @contextmanager
 def recording(target: str) -> Iterator[Recorder]:
-    """Pass everything on to `target` until the block ends."""
     with patient.Client(base_url=target, timeout=ANSWER_SECONDS) as http:
 
         class Handler(BaseHTTPRequestHandler):

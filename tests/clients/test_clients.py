@@ -95,12 +95,10 @@ class Outcome:
 
     @property
     def refusal(self) -> tuple[int, str] | None:
-        """Status and code; None for an answer."""
         return (self.data["status"], self.data["code"]) if self.is_error else None
 
     @property
     def shared(self) -> tuple[bool, Mapping[str, Any], str | None]:
-        """The part that HTTP and MCP share: a whole answer; of a refusal all but the sentences, which use the frame's terms."""
         in_words = ("detail", "errors") if self.is_error else ()
         return self.is_error, {name: value for name, value in self.data.items() if name not in in_words}, self.key_ignored
 
@@ -130,7 +128,6 @@ class Seen:
     http: Mapping[tuple[str, str], Outcome]
 
     def by(self, client: str, key: str, call: str) -> Outcome:
-        """One call."""
         if client == "http":
             return self.http[key, call]
         path = CALLS[call].mcp
@@ -142,7 +139,6 @@ def calls_at(path: str) -> list[str]:
 
 
 def plan(campus: ServedCampus) -> list[tuple[str, str, str | None, list[tuple[str, dict[str, str]]]]]:
-    """Each key at each server: its name, the MCP path, the token, the calls."""
     visits = []
     for key in KEYS:
         for path in ("/mcp", "/cve/mcp"):
@@ -223,7 +219,6 @@ def test_the_calls_here_are_all_that_the_servers_offer(seen: Seen) -> None:
 
 
 def calls_by(clients: Iterable[str], calls: Iterable[str], keys: Iterable[str]) -> Sequence[tuple[str, str, str]]:
-    """Every call of some by every client with every key: 365 tests of their own would cost more than the calls."""
     return list(product(clients, sorted(calls), keys))
 
 

@@ -75,14 +75,12 @@ class Pair:
     tokens: Mapping[str, str | None]
 
     async def compare(self, building: str, requests: Iterable[Request]) -> Compared:
-        """What differs between the answers of both."""
         opened = next(one for one in self.own.service.plan.opened if one.name == building)
         return await compare(self.own.app, self.direct.app, opened.mcp_path, requests)
 
 
 @asynccontextmanager
 async def open_pair(*, payments: bool = False) -> AsyncIterator[Pair]:
-    """Open every building twice, with a key in every state."""
     buildings: dict[str, Building] = {"cve": cve, "gateway": gateway, "recorder": recorder, "tides": tides, "odd": Building(odd_server())}
     if payments:
         buildings["checkout"] = checkout
@@ -121,7 +119,6 @@ def tables_of(payments: bool, direct_mcp: str) -> dict[str, Any]:
 
 
 def requests_of(pair: Pair, building: str) -> Iterator[Request]:
-    """The corpus of one building: every tool by every caller in every version, and everything unusual about one of its calls."""
     opened = next(one for one in pair.own.service.plan.opened if one.name == building)
     known = [(call.tool, dict(call.given)) for call in EVERY_TOOL if call.tool in opened.tools and call.tool not in NOT_REPEATABLE]
     everything = [*known, *((name, {}) for name in opened.tools if name != TAKES_NOTHING), *NEAREST.get(building, ())]
@@ -137,14 +134,12 @@ def requests_of(pair: Pair, building: str) -> Iterator[Request]:
 
 
 async def compare_all(*, every: int = 1, payments: bool = False) -> dict[str, Compared]:
-    """Send the corpus of all buildings, or one of `every` of its requests; what differed, by building."""
     async with open_pair(payments=payments) as pair:
         names = [opened.name for opened in pair.own.service.plan.opened]
         return {name: await pair.compare(name, islice(requests_of(pair, name), 0, None, every)) for name in names}
 
 
 def compare_direct_answers() -> list[str]:
-    """The whole corpus, without payments and with them: every difference in a sentence."""
     faults = []
     for payments in (False, True):
         for building, compared in anyio.run(lambda: compare_all(payments=payments)).items():  # noqa: B023 # it runs at once

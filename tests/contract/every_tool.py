@@ -24,11 +24,9 @@ class Call:
     code: str | None = None
 
     def arguments(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """All its arguments."""
         return {**self.given, **{argument: known[name] for argument, name in self.known.items()}}
 
     def learned(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The members of its answer that later calls use."""
         return {name: answer[name] for name in self.learns}
 
 
@@ -81,7 +79,6 @@ CALLS = (
 
 
 def answered_otherwise(call: Call, status: int, answer: Mapping[str, Any]) -> str | None:
-    """How an answer differs from the expected one; None if it does not."""
     if (status, answer.get("code")) == (call.status, call.code):
         return None
     return f"{call.tool} answered {status} {answer.get('code') or ''} instead of {call.status} {call.code or ''}"

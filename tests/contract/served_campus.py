@@ -90,12 +90,10 @@ class ServedCampus:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return self.served.url
 
     @property
     def day_before(self) -> date:
-        """The first of the two days in its archive."""
         return self.day - A_DAY
 
 
@@ -140,7 +138,6 @@ async def prepare(folder: Path, text: str) -> tuple[Tokens, date]:
 
 
 def feeds_of_the_day_before(folder: Path) -> Path:
-    """The sample's feeds before KEV added the CVE that is first in the list, in a folder."""
     feeds = shutil.copytree(SAMPLE, folder / "feeds")
     kev = json.loads((feeds / "kev.json").read_text())
     listed = [one for one in kev["vulnerabilities"] if one["cveID"] != FIRST]
@@ -150,6 +147,5 @@ def feeds_of_the_day_before(folder: Path) -> Path:
 
 @asynccontextmanager
 async def opened(config: Path, *, at: datetime) -> AsyncIterator[Campus]:
-    """The campus in this process, with its clock at `at`."""
     async with assemble(read_config(config), exclusive=False, clock=(clock := Clock(at)), elapsed=clock.elapsed) as campus:
         yield campus

@@ -39,7 +39,6 @@ class Generated:
 
     @property
     def operations(self) -> dict[str, Mapping[str, Any]]:
-        """Each operation by its id."""
         return {each["operationId"]: each for item in self.document["paths"].values() for each in item.values()}
 
     def call(self, identity: str, arguments: Mapping[str, Any]) -> Any:
@@ -62,7 +61,6 @@ class Generated:
 
 
 def typed(value: Any, annotation: Any) -> Any:
-    """A text as a date or as a member of the enumeration that a generated function takes; anything else as it is."""
     if isinstance(value, str) and date in get_args(annotation):
         return date.fromisoformat(value)
     kinds = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, Enum)]
@@ -70,7 +68,6 @@ def typed(value: Any, annotation: Any) -> Any:
 
 
 def generate(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
-    """A package for each document, made at the same time; whatever the generator does not understand is a failure."""
     (folder / "options.json").write_text(json.dumps({"post_hooks": []}))
 
     def generated(package: str) -> subprocess.CompletedProcess[str]:
@@ -115,12 +112,10 @@ def test_a_generated_client_calls_every_tool_and_reads_every_answer(campus: Serv
 
 
 def named(tool: str, identities: Mapping[str, Any]) -> Sequence[str]:
-    """The operation of a tool, with its server's name before it or not; none where another document has it."""
     return [each for each in identities if each == tool or each.partition("_")[2] == tool]
 
 
 def unread(parsed: Any, raw: Any, place: str = "") -> list[str]:
-    """Where what the client read differs from what was sent; times are written in two ways."""
     if isinstance(raw, dict) and isinstance(parsed, dict):
         if parsed.keys() != raw.keys():
             return [f"{place}: {sorted(parsed.keys() ^ raw.keys())}"]

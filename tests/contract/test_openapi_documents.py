@@ -52,7 +52,6 @@ def operations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def undescribed(schema: Any, place: str) -> Iterator[str]:
-    """Every property that has no description of its own."""
     if isinstance(schema, list):
         for index, one in enumerate(schema):
             yield from undescribed(one, f"{place}/{index}")
@@ -94,7 +93,6 @@ def test_the_documents_of_cve_have_exactly_its_routes_and_the_short_one_by_get_a
 
 
 def opened_by(path: str) -> list[dict[str, list[str]]]:
-    """What opens a route beside a payment; nothing need open a free one."""
     if path in BY_KEY:
         return [KEY]
     return [KEY, OR_NONE] if path in PAID or path.startswith(f"{RECORDER}/monitors") else []
@@ -124,7 +122,6 @@ def test_the_document_of_all_buildings_contains_the_others(campus: ServedCampus)
 
 
 def schemas_in(node: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema of a document, with the place where it stands."""
     if isinstance(node, list):
         for index, one in enumerate(node):
             yield from schemas_in(one, f"{place}/{index}")

@@ -45,7 +45,6 @@ def schema_of(document: dict[str, Any]) -> OpenApiSchema:
 def answers(
     campus: ServedCampus, document: dict[str, Any], path: str, *, mode: GenerationMode, key: str | None
 ) -> Counter[tuple[int, str | None]]:
-    """Call an operation by generated arguments, hold each answer against the document, and count them by status and code."""
     seen: Counter[tuple[int, str | None]] = Counter()
     operation = schema_of(document)[path]["GET"]
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -68,7 +67,6 @@ def answers(
 
 
 def reached(seen: Counter[tuple[int, str | None]]) -> int:
-    """How many of the answers are the tool's own."""
     return sum(count for (status, code), count in seen.items() if status == 200 or code in OWN_REFUSALS)
 
 

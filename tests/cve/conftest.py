@@ -32,7 +32,6 @@ KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/m
 
 @pytest.fixture
 def real_feeds() -> Path:
-    """The folder of the real feed files, next to the repository."""
     if not FEEDS.is_dir():
         pytest.skip(f"the real feed files are not at hand: there is no {FEEDS}")
     return FEEDS
@@ -135,7 +134,6 @@ class NvdApi:
     most: int = 2000
 
     def answer(self, target: str) -> Page:
-        """The page that a request is for."""
         query = parse_qs(urlsplit(target).query, keep_blank_values=True)
         found = [one for one in self.records if "hasKev" not in query or one["id"] in self.kev]
         if "lastModStartDate" in query:
@@ -154,15 +152,12 @@ class Publisher:
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def put(self, path: str, body: bytes = b"", **more: Any) -> None:
-        """Serve a page at a path; its ETag is a digest of its body."""
         self.pages[path] = Page(body, headers={"ETag": f'"{hash(body)}"', **more.pop("headers", {})}, **more)
 
     def targets(self, path: str) -> list[str]:
-        """The requested targets below a path, with their queries."""
         return [target for target, _ in self.asked if target.startswith(path)]
 
     async def serve(self, stream: anyio.abc.SocketStream) -> None:
-        """Answer one request and close."""
         async with stream:
             lines = (await _head(stream)).decode().split("\r\n")
             target = lines[0].split(" ")[1]
@@ -197,7 +192,6 @@ async def _answer(stream: anyio.abc.SocketStream, page: Page) -> None:
 
 @pytest.fixture
 def nvd_api(publisher: Publisher) -> NvdApi:
-    """The publisher's NVD, with no record yet."""
     api = NvdApi()
     publisher.pages[NVD] = api.answer
     return api
@@ -205,7 +199,6 @@ def nvd_api(publisher: Publisher) -> NvdApi:
 
 @cache
 def first_issues() -> Mapping[str, bytes]:
-    """A good small issue of each feed; they are made once."""
     return {
         KEV: kev_catalog(listings(1200)),
         EPSS: epss_file(many_scores(2000)),
@@ -233,8 +226,6 @@ OpenTestCampus = Callable[..., AbstractAsyncContextManager[TestCampus]]
 
 @pytest.fixture
 def open_test_campus() -> OpenTestCampus:
-    """`async with open_test_campus(publisher.url, …)`: the building in a new campus, on the day of the small feeds."""
-
     @asynccontextmanager
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
         addresses = {"kev_url": KEV, "epss_url": EPSS, "nvd_url": NVD, "kev_mirror_url": MIRROR}
@@ -247,8 +238,6 @@ def open_test_campus() -> OpenTestCampus:
 
 @pytest.fixture
 def limits() -> Callable[..., FetchLimits]:
-    """Short limits: a feed has a few seconds and two attempts."""
-
     def made(*, seconds: float = 10.0, attempts: int = 2, **size_limits: int) -> FetchLimits:
         return FetchLimits(
             retry_policy=RetryPolicy(seconds=seconds, attempts=attempts, first_wait=0.01),
@@ -267,7 +256,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
-    """A real TLS server on this machine, which receives webhooks."""
     async with open_receiver(authority) as served:
         yield served
 
@@ -276,8 +264,6 @@ async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
 def open_lists(
     publisher: Publisher, make: Make, open_test_campus: OpenTestCampus, authority: Authority
 ) -> Callable[..., AbstractAsyncContextManager[Lists]]:
-    """`async with open_lists(storage=…) as lists`: a campus with its first list."""
-
     @asynccontextmanager
     async def opened(**more: Any) -> AsyncIterator[Lists]:
         clock = more.pop("clock", None) or Clock(NOON)

@@ -24,20 +24,17 @@ class Lists:
         return await self.campus.call(tool, key=arguments.pop("key", self.key), **arguments)
 
     async def watch(self, **arguments: Any) -> dict[str, Any]:
-        """Make a watch, which must succeed."""
         reply = await self.call("create_watch", **{"name": "mine", **arguments})
         assert reply.status == 200, reply.data
         found: dict[str, Any] = reply.data
         return found
 
     def publish(self, *listed: tuple[str, dict[str, Any]]) -> None:
-        """Publish a release of KEV with these CVEs, added today, beside the 40 that it has always had."""
         entries = [self.make.kev_entry(cve_id, self.clock().date(), **more) for cve_id, more in listed]
         released = self.clock().strftime("%Y-%m-%dT%H:%M:%S.000Z")
         self.publisher.put(KEV, self.make.kev_catalog([*entries, *self.make.listings(40)], released=released))
 
     async def next_list(self, *listed: tuple[str, dict[str, Any]], days: int = 1) -> None:
-        """Make the list of a later day."""
         self.clock.move(timedelta(days=days))
         self.publish(*listed)
         await self.campus.run("refresh", accept=True)
@@ -47,7 +44,6 @@ class Lists:
         return sent
 
     async def news(self, since: int = 0, **arguments: Any) -> list[tuple[str, list[str]]]:
-        """The name of the watch and the CVEs of each item that is polled."""
         items, more = [], True
         while more:
             answer = (await self.call("watch_news", since=since, **arguments)).data

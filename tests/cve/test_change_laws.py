@@ -34,7 +34,6 @@ World = Mapping[str, Facts]
 
 
 def archived(world: World, day: date) -> ArchivedDay:
-    """The day as the service makes and archives it."""
     kev = {cve_id: _entry(cve_id, facts.added) for cve_id, facts in world.items()}
     scored = sorted((number_of(cve_id), facts.epss) for cve_id, facts in world.items() if facts.epss is not None)
     epss = array("d", (score for _, score in scored))
@@ -52,8 +51,6 @@ def _entry(cve_id: str, added: date) -> KevEntry:
 
 
 def order_of(world: World, day: date) -> list[str]:
-    """The published formula and order, on their own."""
-
     def key(cve_id: str) -> tuple[float, float, date, str]:
         facts = world[cve_id]
         epss = 0.0 if facts.epss is None else facts.epss
@@ -72,7 +69,6 @@ days_later = st.integers(1, 21).map(lambda days: BEFORE + timedelta(days=days))
 
 
 def compared(old: World, new: World, later: date) -> Changes:
-    """The changes, whose numbers the free counts must agree with."""
     before, after = archived(old, BEFORE), archived(new, later)
     found = changes_of(before, after)
     counts = counts_of(before.brief, after.brief, full_list="")

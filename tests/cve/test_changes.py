@@ -156,5 +156,4 @@ async def test_a_day_whose_ranked_set_was_lost_is_refused_and_costs_nothing(publ
 
 
 def rank_of(entries: list[dict[str, Any]], cve_id: str) -> int:
-    """The place of a CVE in a list."""
     return next(entry["rank"] for entry in entries if entry["cve_id"] == cve_id)

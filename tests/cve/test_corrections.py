@@ -46,7 +46,6 @@ async def answer(campus, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def graded(campus) -> dict[date, int]:
-    """How many of the CVEs that each brief was graded on were tied to ransomware later."""
     return {grade.day: len(grade.hits) for grade in await load_grades(campus.site.storage) if grade.ranking == "brief"}
 
 

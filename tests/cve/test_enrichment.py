@@ -183,7 +183,6 @@ def test_metrics_of_versions_to_come_are_passed_over(make) -> None:
 
 
 def independent_rating(cve: dict[str, Any]) -> tuple[str, str] | None:
-    """The rating, computed independently from the published record."""
     found = [(m, version) for version in ("V40", "V31", "V30", "V2") for m in cve["metrics"].get(f"cvssMetric{version}", [])]
     kinds = {
         "nvd": [m for m, _ in found if m["source"] == NVD and m["type"] == "Primary"],

@@ -22,7 +22,6 @@ KEV, EPSS, NVD, MIRROR = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0", "/m
 
 
 async def shown(campus) -> list[bytes]:
-    """Every answer, as bytes."""
     headers = {"Authorization": f"Bearer {await campus.key('cve')}"}
     paths = ("/v1/brief/teaser", "/v1/brief/today", "/v1/kev/fresh", "/v1/cve/CVE-2026-1000", "/v1/archive/2026-08-21")
     answers = [await campus.http.get(path, headers=headers) for path in paths]
@@ -31,7 +30,6 @@ async def shown(campus) -> list[bytes]:
 
 
 def broken(make, feed: str, fault: str) -> dict[str, object]:
-    """What the publisher serves for a feed with a fault."""
     kev, epss = make.kev_catalog, make.epss_file
     good = kev(make.listings(1201)) if feed == KEV else epss(make.many_scores(2001))
     smaller = kev(make.listings(840)) if feed == KEV else epss(make.many_scores(1400))

@@ -74,5 +74,4 @@ async def test_an_address_lasts_as_long_as_its_key_and_guesses_find_nothing(publ
 
 
 def contents(folder: Path) -> bytes:
-    """All that is stored below a folder."""
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())

@@ -344,7 +344,6 @@ def epss_week() -> tuple[EpssDay, EpssDay, EpssDay]:
 
 
 def renumbered(scores: Scores, step: int) -> Scores:
-    """The numbers of 2026 moved."""
     first = number_of("CVE-2026-0000")
     return sorted_scores(array("q", (n + step if n >= first else n for n in scores.numbers)), scores.epss, scores.percentiles)
 

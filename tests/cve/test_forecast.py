@@ -22,7 +22,6 @@ KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
 
 
 def scores_in(file: Path) -> dict[str, float]:
-    """The scores of a file, by CVE."""
     rows = gzip.decompress(file.read_bytes()).decode().splitlines()[2:]
     return {cve_id: float(score) for cve_id, score, _ in (row.split(",") for row in rows)}
 
@@ -33,7 +32,6 @@ def log_odds(probability: float) -> float:
 
 
 def forecast_by_hand(scores: dict[str, float], week_ago: dict[str, float], listed: set[str], day: date) -> list[tuple[str, float]]:
-    """Every CVE's score by the published formula, the highest first."""
     by_year: dict[int, list[int]] = defaultdict(list)
     for cve_id in scores:
         _, year, number = cve_id.split("-")
@@ -55,7 +53,6 @@ def forecast_by_hand(scores: dict[str, float], week_ago: dict[str, float], liste
 
 
 def told_apart(by_day: dict[date, dict[str, float]]) -> list[str]:
-    """CVEs whose score stayed, changed, appeared and vanished between the last two days, and those that vanished with a model."""
     first, before, after = by_day.values()
     kinds = [
         [cve_id for cve_id in before if after.get(cve_id) == before[cve_id]],
@@ -68,21 +65,18 @@ def told_apart(by_day: dict[date, dict[str, float]]) -> list[str]:
 
 
 def is_wilsons(interval: dict[str, float], *, share: float, observations: int) -> bool:
-    """Whether the share is as far from both ends as a sample's may be, 95 % of the time, if an end is the true share."""
     ends = (interval["low"], interval["high"])
     reaches = [1.959964 * math.sqrt(end * (1 - end) / observations) for end in ends]
     return interval["low"] < share < interval["high"] and [abs(share - end) for end in ends] == pytest.approx(reaches, abs=1e-4)
 
 
 def auc_by_hand(values: dict[str, float], events: set[str]) -> float:
-    """The share of pairs of an event and another CVE with the event's value above; equal ones count half."""
     others = sorted(value for cve_id, value in values.items() if cve_id not in events)
     ranked = [values[cve_id] for cve_id in events if cve_id in values]
     return sum((bisect_left(others, value) + bisect_right(others, value)) / 2 for value in ranked) / len(others) / len(ranked)
 
 
 def write_thinned(feeds: Path, folder: Path, listed: Set[str]) -> None:
-    """Write the real feeds with the scores of the listed CVEs, of those beside them, and of each tenth other one."""
     (folder / KEV_FILE).write_bytes((feeds / KEV_FILE).read_bytes())
     beside = {f"{cve_id[:9]}{int(cve_id[9:]) + step:04d}" for cve_id in listed for step in (-1, 0, 1)}
     for name in EPSS_FILES.values():
@@ -156,12 +150,10 @@ async def test_the_real_forecasts_follow_the_formula_and_are_graded_as_counted_b
 
 
 def outside_kev(count: int) -> dict[str, float]:
-    """Scores of CVEs that KEV does not list."""
     return {f"CVE-2025-{20_000 + 10 * n}": round(0.9 * n / count, 5) for n in range(count)}
 
 
 def next_day(clock: Clock, publisher, make, *, days: int = 1, listed=(), **catalog: Any) -> None:
-    """Let days pass, and publish KEV with more listings."""
     clock.move(timedelta(days=days))
     released = clock().replace(hour=13).isoformat().replace("+00:00", "Z")
     publisher.put(KEV, make.kev_catalog([*make.listings(1200), *listed], released=released, **catalog))

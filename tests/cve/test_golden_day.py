@@ -17,13 +17,11 @@ ADP = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
 
 
 def metric(source: str, score: float, *, version: str = "3.1", primary: bool = False, severity: str | None = None) -> dict[str, Any]:
-    """An assessment as NVD publishes it."""
     cvss = {"version": version, "baseScore": score, "vectorString": f"CVSS:{version}/…"} | ({"baseSeverity": severity} if severity else {})
     return {"source": source, "type": "Primary" if primary else "Secondary", "cvssData": cvss}
 
 
 def record(**more: Any) -> dict[str, Any]:
-    """The members of a record, except its identifier."""
     return {"metrics": {}, "references": []} | more
 
 

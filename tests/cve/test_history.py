@@ -32,7 +32,6 @@ class Days:
         self.rest = make.many_scores(100)
 
     async def read(self, day: str, moves: float, *, model: str = NEW, on: str | None = None, counts: bool = True, **scores: float) -> None:
-        """Make a list, on that day or on the day `on`, from the EPSS of `day`; if it `counts`, the history has to show it."""
         said = {STAYS: 0.4, MOVES: moves, **{{"comes": COMES, "goes": GOES}[name]: score for name, score in scores.items()}}
         if counts:
             self.known[date.fromisoformat(day)] = model, said
@@ -43,7 +42,6 @@ class Days:
         await self.campus.run("refresh", accept=True, **({"day": made} if made < today else {}))
 
     async def check(self) -> None:
-        """What the tool says of each CVE is what was published."""
         days = sorted(self.known)
         for cve_id in ASKED:
             answer = await self.campus.call("cve_history", key="cve", cve_id=cve_id)
@@ -150,7 +148,6 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make) -
 
 
 def eighth_of(scores: Any) -> Scores:
-    """Without percentiles."""
     kept = [(number, epss) for number, epss in zip(scores.numbers, scores.epss, strict=True) if number % 8 == 0]
     return Scores(array("q", (number for number, _ in kept)), array("d", (epss for _, epss in kept)))
 

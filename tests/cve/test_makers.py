@@ -19,7 +19,6 @@ CONNECT = {"server": {"public_url": ORIGIN, "openapi": "cve"}, "connect": {}}
 
 @asynccontextmanager
 async def connected(lists: Lists) -> AsyncIterator[ChatApp]:
-    """A client that the key of the lists let in to the building."""
     async with patient.AsyncClient(transport=httpx.ASGITransport(lists.campus.app), base_url=ORIGIN) as http:
         app = ChatApp(http, building="cve")
         page = await app.page()
@@ -29,20 +28,17 @@ async def connected(lists: Lists) -> AsyncIterator[ChatApp]:
 
 
 async def by_client(app: ChatApp, tool: str, **arguments: Any) -> Mapping[str, Any]:
-    """The answer of a tool to the client."""
     found: Mapping[str, Any] = result_of(await app.ask("tools/call", name=tool, arguments=arguments))["structuredContent"]
     return found
 
 
 async def reads(lists: Lists, feed: Mapping[str, Any]) -> bool:
-    """Whether a reader gets the list at a feed's address."""
     answer = await lists.campus.http.get(urlsplit(feed["urls"]["csv"]).path)
     assert answer.status_code == 200 or answer.json()["code"] == "no_such_feed"
     return answer.status_code == 200
 
 
 async def states(lists: Lists, tool: str, **arguments: Any) -> dict[str, tuple[str, str, bool]]:
-    """The state and maker of each of the key's watches or feed addresses, by its name."""
     answer = (await lists.call(tool, **arguments)).data
     return {
         one.get("name") or one["label"]: (one["state"], one["made_by"]["name"] or one["made_by"]["kind"], one["made_by"]["ended"])
@@ -51,7 +47,6 @@ async def states(lists: Lists, tool: str, **arguments: Any) -> dict[str, tuple[s
 
 
 async def press(app: ChatApp, path: str, *, key: str, **form: str) -> None:
-    """Press a button of the page of a key."""
     headers = HTML | {"Authorization": f"Bearer {key}"}
     page = (await app.http.get("/keys", headers=headers)).text
     assert all(f'value="{value}"' in page for value in form.values()), "the page has that button"

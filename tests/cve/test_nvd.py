@@ -35,7 +35,6 @@ ISSUE = Issue(version="2.0", issued=NOON, entries=0)
 
 
 def phases(publisher) -> list[str]:
-    """What was asked of NVD, request by request."""
     targets = [target for target in publisher.targets(NVD) if "startIndex" in target]
     return ["kev" if "hasKev" in one else "changes" if "lastModStartDate" in one else "all" for one in targets]
 
@@ -318,7 +317,6 @@ READER = dedent("""
 
 
 async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_campus, make, limits, tmp_path, real_feeds: Path) -> None:
-    """Real records, served in pages; the reader is killed while it waits for the next page of all records."""
     body = gzip.decompress((real_feeds / "nvdcve-2.0-modified.ORIGINAL-2026-03.json.gz").read_bytes())
     nvd_api.records = [one["cve"] for one in json.loads(body)["vulnerabilities"]][:400]
     nvd_api.kev, nvd_api.most = frozenset({nvd_api.records[0]["id"]}), 100

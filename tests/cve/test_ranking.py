@@ -28,7 +28,6 @@ EPSS = "epss_scores-2026-08-15.reconstructed.csv.gz"
 
 
 def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> list[tuple[str, float]]:
-    """Every CVE with its score, first rank first, computed from the files with one tuple per CVE and one sort."""
     rows = []
     for cve in kev.keys() | epss.keys():
         _, year, sequence = cve.split("-")
@@ -44,7 +43,6 @@ def recomputed(kev: Mapping[str, str], epss: Mapping[str, str], day: date) -> li
 
 
 def test_order_and_scores_equal_an_independent_recomputation(real_feeds: Path) -> None:
-    """Of the real feeds, with what KEV lists and each twentieth other CVE."""
     kev_body = (real_feeds / KEV).read_bytes()
     kev = {one["cveID"]: one["dateAdded"] for one in json.loads(kev_body)["vulnerabilities"]}
     head, *rows = gzip.decompress((real_feeds / EPSS).read_bytes()).decode().splitlines()

@@ -20,7 +20,6 @@ REMOVED, REMOVED_ON = "CVE-2021-4043", date(2024, 11, 7)
 
 
 def releases(folder: Path) -> Iterator[tuple[date, bytes]]:
-    """The releases up to the last day, with their days."""
     with tarfile.open(folder / "kev_releases_2023-04-10_2026-08-21.tar.xz") as archive:
         for member in archive:
             day = date.fromisoformat(member.name[4:14])
@@ -31,7 +30,6 @@ def releases(folder: Path) -> Iterator[tuple[date, bytes]]:
 
 
 def cut_epss(folder: Path, cves: set[str]) -> bytes:
-    """The real scores of the CVEs given and of each five-hundredth other one, dated as of the first day."""
     lines = gzip.decompress((folder / "epss_scores-2026-01-30.ORIGINAL.csv.gz").read_bytes()).decode().splitlines()
     kept = [line for place, line in enumerate(lines[2:]) if place % 500 == 0 or line.partition(",")[0] in cves]
     head = lines[0].replace("2026-01-30", FIRST.isoformat())

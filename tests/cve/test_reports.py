@@ -16,7 +16,6 @@ PROSE = f"An incomplete fix of {OTHER}; see also {SETTLED}."
 
 
 def grype_match(own: str, *related: str) -> dict[str, Any]:
-    """A match of `grype -o json`: a GHSA names its CVE among the related ones, and so does a CVE of a distribution."""
     return {
         "vulnerability": {
             "id": own,

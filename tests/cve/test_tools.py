@@ -21,7 +21,6 @@ ENTRY = {
 
 
 def rating(score: float, **more: Any) -> dict[str, Any]:
-    """NVD's own rating, as it publishes it."""
     return {"cvssMetricV31": [{"source": "nvd@nist.gov", "type": "Primary", "cvssData": {"version": "3.1", "baseScore": score} | more}]}
 
 

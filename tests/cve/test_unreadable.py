@@ -39,8 +39,6 @@ ODD = dict(enumerate([*UNKNOWN_DATES, *KNOWN_DATES], 7001))
 
 @pytest.fixture
 def listed(make):
-    """Makes the entry of a new listing with odd members."""
-
     def entry(number: int, odd: dict[str, Any]) -> dict[str, Any]:
         whole = make.kev_entry(f"CVE-2026-{number}", TODAY)
         spelled = {name: value.format(number) if isinstance(value, str) else value for name, value in odd.items()}

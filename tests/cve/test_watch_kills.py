@@ -64,7 +64,6 @@ class NewsRequest(BaseHTTPRequestHandler):
 
 
 def wait_for(condition: Callable[[], bool], campus: Served) -> None:
-    """Wait until it is true."""
     deadline = time.monotonic() + patience(SECONDS)
     while not condition():
         assert time.monotonic() < deadline, campus.log

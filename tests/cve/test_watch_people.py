@@ -34,7 +34,6 @@ async def test_people_are_told_by_confirmed_e_mail_and_by_discord(open_lists, re
 
 
 async def press(lists: Lists, path: str, key: str | None, **fields: str) -> httpx.Response:
-    """Send a form of the page, as a browser that holds the key."""
     headers = {"Accept": "text/html"} | ({"Authorization": f"Bearer {key}"} if key else {})
     page = await lists.campus.http.get("/cve/watches", headers=headers)
     assert harm_in(page.text) == []

@@ -105,7 +105,6 @@ async def test_a_list_made_by_two_processes_and_one_that_was_not_stored_bring_th
 
 
 def acme_record(make, cve_id: str, vendor: str) -> Any:
-    """NVD's record that names a vendor."""
     cpe = {"vulnerable": True, "criteria": f"cpe:2.3:a:{vendor}:tps_reports:1:*:*:*:*:*:*:*"}
     return make.nvd_record(cve_id, configurations=[{"nodes": [{"cpeMatch": [cpe]}]}])
 

@@ -12,13 +12,11 @@ IMAGES = ["image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"]
 
 
 def needs(properties: dict[str, Any], *optional: str, closed: bool = False) -> dict[str, Any]:
-    """An object that has all these members, but those that are named as optional."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": not closed}
 
 
 def list_of(items: dict[str, Any], least: int = 0) -> dict[str, Any]:
-    """An array."""
     return {"type": "array", "items": items, "minItems": least}
 
 

@@ -36,14 +36,12 @@ async def campus(storage_url: str, clock: Clock) -> AsyncIterator[TestCampus]:
 
 
 async def sent(campus: TestCampus, path: str, *, page: str | None = None, **fields: str) -> httpx.Response:
-    """Send a form as a browser does: with the token of the page that holds it."""
     found = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(page or path, headers=HTML)).text)
     assert found is not None
     return await campus.http.post(path, data={"form_token": found[1], **fields}, headers=HTML)
 
 
 async def signed_in(campus: TestCampus, product: str = "harbour", **fields: str) -> str:
-    """Sign in; returns the key."""
     key = await campus.key(product)
     answer = await sent(campus, "/keys", key=key, **fields)
     assert answer.status_code == 303, answer.text

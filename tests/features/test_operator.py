@@ -42,8 +42,6 @@ PAGES = ("/", "/jobs", "/keys", "/usage", "/payments", "/alerts", "/buildings")
 
 
 def hostile_harbour() -> Building:
-    """A harbour whose check, job and facts say what a hostile author wants."""
-
     async def tide(site: Site[Any, Any]) -> Sequence[str]:
         return [f"the tide is out: {ALL_AT_ONCE}"]
 
@@ -97,7 +95,6 @@ async def sign_in(admin: httpx.AsyncClient, password: str = PASSWORD, **fields: 
 
 
 async def press(admin: httpx.AsyncClient, path: str, *, page: str, **fields: str) -> httpx.Response:
-    """Send a form of the page that holds it."""
     return await admin.post(path, data={"form_token": token_in(await admin.get(page)), **fields})
 
 
@@ -322,7 +319,6 @@ async def test_a_key_is_issued_shown_once_found_and_revoked(campus: TestCampus, 
 
 
 async def test_a_form_that_is_sent_again_issues_no_second_key(campus: TestCampus, admin: httpx.AsyncClient) -> None:
-    """As a browser does when the page that shows the key is reloaded."""
     await sign_in(admin)
     page = await admin.get("/keys")
     fields = {"form_token": token_in(page), "product": "harbour"}
@@ -464,7 +460,6 @@ async def test_payments_are_summed_drawn_and_accepted(storage_url: str) -> None:
 
 
 async def test_what_is_left_to_do_what_was_called_what_ends_and_what_was_done_is_shown(storage_url: str) -> None:
-    """An installation as it comes, and one that is complete."""
     config = {"audit_log": {}, "products": {"week": {"scope": "all", "price": "5", "term": "7 days"}}}
     opened = open_campus(harbour=hostile_harbour(), secrets=SECRETS, tables=config, storage=storage_url)
     async with opened as campus, campus.admin() as admin:

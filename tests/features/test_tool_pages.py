@@ -45,7 +45,6 @@ async def campus() -> AsyncIterator[TestCampus]:
 
 
 async def called(campus: TestCampus, tool: str, **arguments: str) -> tuple[int, str, str]:
-    """Send the form of a tool; returns the status, the JSON that is shown, and the page."""
     path = f"/tools/harbour/{tool}"
     token = re.search(r'name="form_token" value="(\w+)"', (await campus.http.get(path, headers=HTML)).text)
     assert token is not None

@@ -32,7 +32,6 @@ sample = true
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[Span]]]:
-    """A collector's address, and the spans that it has received."""
     spans: list[Span] = []
 
     class Handler(BaseHTTPRequestHandler):

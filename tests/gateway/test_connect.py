@@ -39,8 +39,6 @@ CLIENTS_HERE = {one.id: one for one in clients_of(directory())}
 
 
 def headers_in_mcp_servers(root: str, address: str) -> Callable[[Setup], dict[str, str | None]]:
-    """Reads a JSON file: for each server its Authorization header."""
-
     def read(setup: Setup) -> dict[str, str | None]:
         servers = json.loads(setup.text)[root]
         assert {name: one[address] for name, one in servers.items()} == URLS
@@ -50,8 +48,6 @@ def headers_in_mcp_servers(root: str, address: str) -> Callable[[Setup], dict[st
 
 
 def headers_in_commands(program: str) -> Callable[[Setup], dict[str, str | None]]:
-    """Reads shell commands, one a line."""
-
     def read(setup: Setup) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         for line in setup.text.splitlines():

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.anyio
 
 
 def library() -> Building:
-    """A building with a free and a paid tool."""
     mcp: FastMCP[Any] = FastMCP("Library", instructions="Lends books, from the city's catalogue.")
 
     @mcp.tool(annotations={"readOnlyHint": True}, meta=free())

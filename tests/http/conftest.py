@@ -21,7 +21,6 @@ from campus.http.server import bind, serve
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """The event loop that serves in production."""
     return "asyncio", {"use_uvloop": True}
 
 
@@ -47,7 +46,6 @@ class Connection:
         await self.stream.send(data)
 
     async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
         received = bytearray()
         with anyio.fail_after(patience(20)):
             while True:
@@ -57,7 +55,6 @@ class Connection:
                     return bytes(received)
 
     async def answer(self) -> Answer:
-        """The next response, by its Content-Length."""
         received = bytearray()
         with anyio.fail_after(patience(20)):
             while b"\r\n\r\n" not in received:
@@ -82,18 +79,15 @@ class Served:
 
     @asynccontextmanager
     async def connected(self, address: str = "127.0.0.1") -> AsyncIterator[Connection]:
-        """A connection from this address of the machine."""
         async with await anyio.connect_tcp("127.0.0.1", self.port, local_host=address) as stream:
             yield Connection(stream)
 
     async def ask(self, request: bytes | str) -> Answer:
-        """Send the bytes of a request and give the first response to them."""
         async with self.connected() as connection:
             await connection.send(request if isinstance(request, bytes) else request.encode("latin-1"))
             return await connection.answer()
 
     async def get(self, path: str = "/", *headers: str, method: str = "GET", host: str = "localhost") -> Answer:
-        """A plain request with these header lines."""
         return await self.ask("\r\n".join([f"{method} {path} HTTP/1.1", f"Host: {host}", *headers, "", ""]))
 
 
@@ -117,5 +111,4 @@ async def _serving(app: ASGIApp, *, protocol: type[LimitedProtocol] | None = Non
 
 @pytest.fixture
 def serving() -> Serving:
-    """`async with serving(app, …)`: the app behind the edge; further arguments are the edge's, or the protocol."""
     return _serving

@@ -38,7 +38,6 @@ class Crowd:
     stack: AsyncExitStack
 
     async def joined(self, address: str = "127.0.0.1", *, asks: bool = True) -> Connection:
-        """One more, which has asked once when `asks`."""
         connection = await self.stack.enter_async_context(self.served.connected(address))
         if asks:
             assert await self.is_served(connection)
@@ -46,13 +45,11 @@ class Crowd:
 
     @staticmethod
     async def is_closed(connection: Connection) -> bool:
-        """Whether it was closed long before its keep-alive time was over."""
         with anyio.fail_after(KEEP_ALIVE_SECONDS / 2):
             return await connection.rest() == b""
 
     @staticmethod
     async def is_served(connection: Connection) -> bool:
-        """Whether it is answered."""
         await connection.send(GET % b"again")
         status = (await connection.answer()).status
         await anyio.sleep(0.003)  # the loop's clock counts milliseconds, and tells who is idle for longer
@@ -185,7 +182,6 @@ class Unread:
 
 
 def counted(**limits: Any) -> tuple[type[LimitedProtocol], set[LimitedProtocol]]:
-    """A protocol, and its connections that are open."""
     is_open: set[LimitedProtocol] = set()
 
     class Counted(with_limits(**limits)):  # type: ignore[misc]  # made anew

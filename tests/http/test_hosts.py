@@ -16,7 +16,6 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def status_for(host: str, *, public_url: str = PUBLIC, server: tuple[str, int] | None = ("10.1.2.3", 8000)) -> int:
-    """200, or the status of the problem."""
     headers = [(b"host", host.encode("latin-1"))]
     problem = Hosts(public_url, port=8000).problem({"headers": headers, "server": server}, dict(headers))
     return problem.status if problem else 200

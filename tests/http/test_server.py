@@ -48,7 +48,6 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @contextmanager
 def running(*, seconds: float, grace: int = 10, stop: float = STOP_SECONDS) -> Iterator[tuple[Forked, IO[str], int]]:
-    """A server in a process of its own, whose calls take so long; with its output and its port."""
     program = PROGRAM.format(seconds=seconds, grace=grace, stop=stop)
     with forkserver.shared().start(program, stdout=PIPE) as process:
         assert process.stdout is not None
@@ -63,7 +62,6 @@ def read_all(client: socket.socket) -> bytes:
 
 
 def refused_from_now_on(port: int) -> None:
-    """Wait until nothing listens there."""
     while True:
         try:
             connect(port).close()

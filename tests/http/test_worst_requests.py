@@ -55,7 +55,6 @@ REAL = {
 
 
 def filled(piece: str, size: int = HEAD) -> str:
-    """The piece again and again."""
     return piece * (size // len(piece.encode()))
 
 
@@ -188,7 +187,6 @@ class Worst:
 
 
 def requests_to(path: str, methods: Sequence[str], own: Headers) -> Iterator[Iterable[Worst]]:
-    """The worst requests to one route, by kind; `own` are headers with which its pages are shown and its forms are answered."""
     plain = path
     for placeholder, text in REAL.items():
         plain = plain.replace(placeholder, text)
@@ -224,7 +222,6 @@ def requests_to(path: str, methods: Sequence[str], own: Headers) -> Iterator[Ite
 
 
 def messages_to(path: str, tools: Sequence[str]) -> Iterator[Iterable[Worst]]:
-    """The worst messages of each MCP method, in the protocol's current form and in the one before."""
     plain = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")]
     for modern in (True, False):
         meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in MODERN.items()}} if modern else {}
@@ -285,7 +282,6 @@ class Walk:
         return seconds
 
     async def measure(self, worst: Worst) -> None:
-        """Note the request if even the best of several tries takes too long."""
         self.sent += 1
         seconds = await self.send(worst)
         for _ in range(TRIES):
@@ -297,7 +293,6 @@ class Walk:
             self.too_slow.append(name)
 
     async def weigh(self, worst: Worst) -> None:
-        """Note the request if it leaves much in memory; it was sent before, so that nothing is imported or made once for it."""
         before, _ = tracemalloc.get_traced_memory()
         await self.send(worst)
         if tracemalloc.get_traced_memory()[0] - before > MOST_KEPT:
@@ -307,7 +302,6 @@ class Walk:
 
 
 async def walk_of(app: ASGIApp, kinds: Callable[[], Iterable[Iterable[Worst]]]) -> Walk:
-    """Send all of them, measured; then one of each kind, weighed."""
     walk = Walk(app)
     for worst in chain.from_iterable(kinds()):
         await walk.measure(worst)
@@ -335,7 +329,6 @@ async def campus() -> AsyncIterator[TestCampus]:
 
 
 def routes_of(entries: Iterable[RouteEntry]) -> dict[str, list[str]]:
-    """The methods of each path. A page that fails on purpose is left out."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         found.setdefault(entry.path, []).extend(entry.methods)

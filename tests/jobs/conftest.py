@@ -39,21 +39,17 @@ class Watch:
     """Awaited when the scheduler has read its records, before it looks at them."""
 
     def __call__(self) -> datetime:
-        """The scheduler's clock."""
         self.reads += 1
         return self.clock()
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """The scheduler's storage."""
         return self._read()
 
     def write(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """The scheduler's storage."""
         self.writes += 1
         return self._used(self.storage.write())
 
     def batch(self, apply: Any) -> Any:
-        """The scheduler's storage."""
         return self.storage.batch(apply)
 
     @asynccontextmanager
@@ -75,7 +71,6 @@ class Watch:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it read its clock several times and found nothing to do."""
         return not self.runs or (not self.busy and self.reads >= QUIET_LOOKS)
 
 
@@ -89,7 +84,6 @@ class Process:
     watch: Watch
 
     async def status(self, name: str = "job") -> JobStatus:
-        """The status of a job, read now."""
         await self.scheduler.read_records()
         return next(one for one in self.scheduler.status() if one.name == name)
 
@@ -110,8 +104,6 @@ def watches() -> list[Watch]:
 
 @pytest.fixture
 def open_process(storage_url: str, clock: Clock, watches: list[Watch]) -> Open:
-    """Open a scheduler on the test's database; `clock` replaces the shared one."""
-
     @asynccontextmanager
     async def open_one(*tasks: Task, holder: str | None = None, clock: Clock = clock) -> AsyncIterator[Process]:
         async with Databases.open(storage_url) as databases:
@@ -126,8 +118,6 @@ def open_process(storage_url: str, clock: Clock, watches: list[Watch]) -> Open:
 
 @pytest.fixture
 def until() -> Until:
-    """Wait until something holds."""
-
     async def wait(condition: Callable[[], bool]) -> None:
         with anyio.fail_after(patience(100)):
             while not condition():  # noqa: ASYNC110  # what is waited for is in a database, or a plain number
@@ -138,8 +128,6 @@ def until() -> Until:
 
 @pytest.fixture
 def settle(watches: list[Watch]) -> Callable[[], Awaitable[None]]:
-    """Wait until every scheduler that runs has found nothing to do, however slow the machine is."""
-
     async def wait() -> None:
         for watch in watches:
             watch.reads = 0
@@ -151,7 +139,6 @@ def settle(watches: list[Watch]) -> Callable[[], Awaitable[None]]:
 
 
 def started(processes: Sequence[Process], tasks: anyio.abc.TaskGroup) -> None:
-    """Let the schedulers of several processes run."""
     for process in processes:
         process.watch.runs = True
         tasks.start_soon(process.scheduler.run)

@@ -44,12 +44,10 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def written(file: Path) -> bool:
-    """Whether the file has content."""
     return file.exists() and file.read_text() != ""
 
 
 def is_alive(pid: str) -> bool:
-    """Whether there is a process with this id."""
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -92,7 +90,6 @@ async def test_a_run_that_is_cancelled_ends_its_process(tmp_path: Path) -> None:
 
 
 def kill_parent_of(kind: str, file: Path) -> None:
-    """Kill a process that runs a job in another one, and wait for the end of both."""
     with subprocess.Popen(child("parent", kind, file), stderr=subprocess.PIPE) as parent:
         wait_until(lambda: written(file))
         parent.kill()

@@ -137,7 +137,6 @@ async def test_the_five_seconds_count_from_the_start_of_the_read(
 
 
 async def test_tokens_that_come_during_a_read_share_the_next_one(ring: KeyRing, counted: CountedStorage) -> None:
-    """Two statements run at once; 20 callers with 10 tokens wait for the third."""
     tokens = [(await ring.issue("cve"))[1] for _ in range(12)]
     counted.gates |= {1: anyio.Event(), 2: anyio.Event()}
     found: list[Credential] = []

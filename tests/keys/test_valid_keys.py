@@ -44,7 +44,6 @@ async def tasks() -> AsyncIterator[TaskGroup]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
     with anyio.fail_after(patience(60)):
         while not holds():  # noqa: ASYNC110  # what another task reads from a database
             await anyio.sleep(PACE)

@@ -6,7 +6,6 @@ from benchmarks.soak import SAMPLE_SECONDS, growth_of
 
 
 def verdicts(*, minutes: int, growth: float) -> set[str]:
-    """Of twenty runs with a noise of some MB, which lasts for some samples, as that of a garbage collector does."""
     found = set()
     for seed in range(20):
         random, samples, noise = Random(seed), [], 0.0

@@ -76,7 +76,6 @@ class Receiver:
 
 
 async def _request(stream: anyio.abc.ByteStream) -> bytes:
-    """A request with its body, by Content-Length."""
     received = b""
     while b"\r\n\r\n" not in received:
         received += await stream.receive()
@@ -88,8 +87,6 @@ async def _request(stream: anyio.abc.ByteStream) -> bytes:
 
 
 def answering(answer: bytes) -> Answering:
-    """Answers with these bytes and closes."""
-
     async def send(stream: anyio.abc.ByteStream) -> None:
         await stream.send(answer)
 
@@ -101,8 +98,6 @@ OpenReceiver = Callable[..., AbstractAsyncContextManager[Receiver]]
 
 @pytest.fixture
 def open_receiver(authority: Authority) -> OpenReceiver:
-    """`async with open_receiver(answer)`: a receiver on a free port of this machine, over TLS unless `tls=False`."""
-
     @asynccontextmanager
     async def running(answer: bytes | Answering, *, tls: bool = True) -> AsyncIterator[Receiver]:
         listener: Any = await anyio.create_tcp_listener(local_host="127.0.0.1")
@@ -176,8 +171,6 @@ OpenClient = Callable[..., GuardedClient]
 
 @pytest.fixture
 def open_client(authority: Authority) -> OpenClient:
-    """A client of the service at campus.dev, in the test's network; it holds nothing that needs to be closed."""
-
     def opened(
         names: Callable[[str, int], Sequence[str]] | None = None, network: httpcore.AsyncNetworkBackend | None = None, **options: Any
     ) -> GuardedClient:

@@ -69,7 +69,6 @@ async def test_a_public_url_is_taken(web: GuardedClient) -> None:
 
 
 async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
-    """With the client that is served; the interpreter's audit hooks report every system call."""
     calls: list[str] = []
     listening = True
     sys.addaudithook(lambda event, _: calls.append(event) if listening and event in ("socket.connect", "socket.getaddrinfo") else None)
@@ -90,7 +89,6 @@ async def test_no_refused_url_looks_anything_up_or_opens_a_socket() -> None:
 async def test_a_request_that_was_made_without_the_client_is_refused_too(
     open_client: Callable[..., GuardedClient], network: type[Network]
 ) -> None:
-    """httpx rewrites what it reads; what it made of the URL is what is sent, and so what must be right."""
     net, sent = network(), 0
     web = open_client(network=net)
     for _, url in CASES:

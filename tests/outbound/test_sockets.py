@@ -59,7 +59,6 @@ class Handler(BaseRequestHandler):
 
 @contextmanager
 def serving(behaviour: str, tls: ssl.SSLContext) -> Iterator[Server]:
-    """The server in threads of its own; when the block ends its sockets are closed."""
     with Server(behaviour, tls) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -87,7 +86,6 @@ async def posted(web: GuardedClient, url: str) -> None:
 
 
 async def post_all(web: GuardedClient, server: Server, *, cancelled: bool) -> None:
-    """Many at once; when they are cancelled all are under way."""
     async with anyio.create_task_group() as tasks:
         for _ in range(POSTS):
             tasks.start_soon(posted, web, f"https://localhost:{server.server_address[1]}/hook")
@@ -99,7 +97,6 @@ async def post_all(web: GuardedClient, server: Server, *, cancelled: bool) -> No
 
 
 def open_sockets() -> set[str]:
-    """The sockets of this process, each with its number in the kernel."""
     found = set()
     with scandir("/proc/self/fd") as numbers:
         for number in numbers:

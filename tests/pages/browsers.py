@@ -18,7 +18,6 @@ NARROW, WIDE = {"width": 360, "height": 800}, {"width": 1280, "height": 800}
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """Debian's Chromium, with a profile of its own."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         pytest.skip("there is no chromium on this machine; install Debian's package")
@@ -30,7 +29,6 @@ def open_browser() -> Iterator[Browser]:
 
 @contextmanager
 def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
-    """A page in a new context that fails the test if a script or a policy reports an error."""
     context: BrowserContext = browser.new_context(**options)
     context.set_default_timeout(patience(15) * 1000)
     expect.set_options(timeout=patience(15) * 1000)
@@ -45,7 +43,6 @@ def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def sideways(page: Page) -> int:
-    """By how many pixels the page is wider than the window, or a table wider than the page that is to be readable without scrolling."""
     shown = "[document.documentElement, ...document.querySelectorAll('.stacked')]"
     found: int = page.evaluate(f"Math.max(...{shown}.map(one => one.scrollWidth - one.clientWidth))")
     return max(found, 0)

@@ -21,7 +21,6 @@ class Berth(BaseModel):
 
 
 def make_harbour(name: str = "Harbour") -> Building:
-    """The building."""
     mcp = FastMCP(name, instructions=f"Berths of a harbour. {ALL_AT_ONCE}")
 
     @mcp.tool(title=f"Find a ship {ALL_AT_ONCE}", annotations=READ_ONLY, meta=free())

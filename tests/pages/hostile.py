@@ -35,7 +35,6 @@ class _Reader(HTMLParser):
 
 
 def harm_in(html: str) -> list[str]:
-    """Inline scripts and styles, event handlers, script addresses; and a main element that is not the only one."""
     reader = _Reader()
     reader.feed(html)
     return reader.found + ([] if reader.open_main == 1 else ["main"])

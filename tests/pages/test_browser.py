@@ -59,7 +59,6 @@ def served(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def sign_in(page: Page, campus: Served) -> str:
-    """Sign in with a new key; returns the key."""
     key = campus.key("pass")
     page.goto(f"{campus.url}/keys")
     page.locator("#field-key").fill(key)
@@ -123,7 +122,6 @@ def test_a_monitor_is_followed_from_its_first_beat_to_its_takeover_without_a_rel
 
 
 def campus_key_id(campus: Served) -> str:
-    """The id of the last key that was issued."""
     return re.findall(r"key_\w{12}", campus.command("key", "list").stdout)[-1]
 
 
@@ -131,7 +129,6 @@ def campus_key_id(campus: Served) -> str:
 def test_what_the_page_of_a_new_monitor_shows_sends_a_capsule_and_the_page_says_that_it_was_heard(
     browser: Browser, served: Served, script: bool
 ) -> None:
-    """By the keyboard alone, and the page without scripts leads to another that says it: the secret stays where it is."""
     with open_page(browser, java_script_enabled=script) as page:
         sign_in(page, served)
         page.goto(f"{served.url}/recorder")
@@ -309,7 +306,6 @@ def test_a_tool_that_changes_something_runs_again_from_the_same_page(browser: Br
 
 
 def weight_of(page: Page) -> int:
-    """What the page weighs with everything that it loads, in bytes without compression."""
     weight: int = page.evaluate(
         "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))"
         ".reduce((sum, one) => sum + one.decodedBodySize, 0)"

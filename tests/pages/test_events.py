@@ -29,7 +29,6 @@ def opened(
     stopping: anyio.Event,
     check: Callable[[], Awaitable[None]] = welcome,
 ) -> AsyncIterator[bytes]:
-    """What a visitor's browser receives."""
     request = Request({"type": "http", "headers": [], "query_string": b"seen=00"})
     response = streams.response(request, visitor, page, page="fleet", check=check, stopping=stopping, look_seconds=0.05)
     assert isinstance(response, StreamingResponse)

@@ -53,7 +53,6 @@ def test_a_text_cannot_end_the_block_of_code_or_the_link_that_it_is_in_as_markdo
 
 
 def token_in(page: httpx.Response) -> str:
-    """The token of a page's form."""
     found = re.search(r'name="form_token" value="(\w+)"', page.text)
     assert found is not None, page.text
     return found[1]

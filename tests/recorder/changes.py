@@ -8,13 +8,11 @@ from campus.testing import Reply
 
 
 async def ask(recorder: Recorder, monitor: dict[str, Any], **changes: Any) -> Reply:
-    """Ask for a change, which may be refused."""
     who = {} if "key" in changes else {"secret": monitor["secret"]}
     return await recorder.call("update_monitor", **{"monitor_id": monitor["monitor_id"], **who, **changes})
 
 
 async def update(recorder: Recorder, monitor: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Change a monitor, which must succeed; returns the result."""
     reply = await ask(recorder, monitor, **changes)
     assert reply.status == 200, reply.data
     found: dict[str, Any] = reply.data

@@ -33,7 +33,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 async def receiver(authority: Authority) -> AsyncIterator[Receiver]:
-    """A real TLS server on this machine."""
     async with open_receiver(authority) as served:
         yield served
 
@@ -46,8 +45,6 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 
 @pytest.fixture
 def open_recorder(authority: Authority) -> OpenRecorder:
-    """`async with open_recorder(frame="mcp", storage=url) as recorder`."""
-
     @asynccontextmanager
     async def opened(
         frame: Frame = "http",
@@ -88,20 +85,17 @@ def open_recorder(authority: Authority) -> OpenRecorder:
 
 @pytest.fixture
 async def recorder(open_recorder: OpenRecorder) -> AsyncIterator[Recorder]:
-    """On SQLite, called over HTTP."""
     async with open_recorder() as opened:
         yield opened
 
 
 @pytest.fixture
 async def on_each_database(open_recorder: OpenRecorder, storage_url: str) -> AsyncIterator[Recorder]:
-    """On SQLite and on PostgreSQL, a test each, called over HTTP."""
     async with open_recorder(storage=storage_url) as opened:
         yield opened
 
 
 @pytest.fixture(params=["http", "mcp"])
 async def over_each_frame(request: pytest.FixtureRequest, open_recorder: OpenRecorder) -> AsyncIterator[Recorder]:
-    """Called over HTTP and over MCP, a test each."""
     async with open_recorder(request.param) as opened:
         yield opened

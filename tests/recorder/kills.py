@@ -109,7 +109,6 @@ class WebhookRequest(BaseHTTPRequestHandler):
 
 @contextmanager
 def webhook_receiver(authority: Authority) -> Iterator[WebhookReceiver]:
-    """The receiver, in a thread."""
     with WebhookReceiver(authority) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -136,8 +135,6 @@ class KilledRecorder:
             yield campus
 
     def do(self, work: Callable[[Connection], Any]) -> Any:
-        """Run work on the recorder's database."""
-
         async def worked() -> Any:
             async with Databases.open(self.storage) as databases:
                 return await in_transaction(await databases.storage_of("recorder", Tables), work)
@@ -151,13 +148,11 @@ class KilledRecorder:
         self.do(partial(fill, count=self.count, url=self.webhook_receiver.url))
 
     def give_key(self) -> None:
-        """Let a key own the monitors, so that their capsules are stored."""
         with self.served() as campus:
             issued = json.loads(campus.command("key", "issue", "recorder", "--json").stdout)[0]
         self.do(partial(_give_key, lineage=issued["id"]))
 
     def round(self, point: str) -> None:
-        """Make all monitors due, kill the recorder at the point, start it again and wait until it has reported every death."""
         due = datetime.now(UTC) - timedelta(seconds=2)
         self.do(partial(_make_due, due=due))
         since = f"{due:%Y-%m-%dT%H:%M:%S.%f}Z"
@@ -172,12 +167,10 @@ class KilledRecorder:
             campus.process.kill()
 
     def reported(self, since: str) -> int:
-        """How many deaths of this time were reported to the receiver."""
         return sum(death == since for _, death in list(self.webhook_receiver.ids))
 
     @contextmanager
     def stalled(self, point: str) -> Iterator[None]:
-        """Block at a point inside the `with` block."""
         event = POINTS[point]
         if event is None:
             self.webhook_receiver.held.clear()
@@ -199,8 +192,6 @@ class KilledRecorder:
         return all(self._is_locked() for _ in range(4))
 
     def _sleepers(self, select: str = "pid") -> bool:
-        """Whether a transaction sleeps in PostgreSQL. It continues to sleep after its client was killed, until it is terminated."""
-
         async def asked() -> bool:
             async with Databases.open(self.storage) as databases, (await databases.storage_of("recorder", Tables)).read() as session:
                 question = text(f"SELECT {select} FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
@@ -209,7 +200,6 @@ class KilledRecorder:
         return anyio.run(asked)
 
     def _is_locked(self) -> bool:
-        """Whether a transaction has locked the file; if it has four times in a row, it is the stalled one."""
         time.sleep(0.05)
         path = Path(self.storage.removeprefix("sqlite:")) / "recorder.db"
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
@@ -220,7 +210,6 @@ class KilledRecorder:
             return False
 
     def wait_for(self, condition: Callable[[], bool], campus: Served, *, due: datetime) -> None:
-        """Wait until it is true. After an outage on a slow machine the recorder moves the deadlines; then they are set back."""
         deadline, outages = time.monotonic() + patience(PATIENCE), 0
         while not condition():
             assert time.monotonic() < deadline, f"not reached; so far: {dict(self.hits)}\n{campus.log}"
@@ -230,7 +219,6 @@ class KilledRecorder:
             time.sleep(0.02)
 
     def figures(self) -> Mapping[str, int]:
-        """Assert that each death came under one id; returns the figures to print."""
         assert all(len(ids) == 1 for ids in self.webhook_receiver.ids.values())
         deliveries = self.webhook_receiver.deliveries.values()
         return {

@@ -34,7 +34,6 @@ class Turn:
 async def simulate(
     recorder: Recorder, periods: Sequence[float], *, before: float, outage: float, after: float, silent: frozenset[int]
 ) -> None:
-    """Let seconds pass: the clients beat, each at its period; those in `silent` die when the outage begins."""
     chance = random.Random(1)
     turns = [Turn(chance.uniform(0, period), client) for client, period in enumerate(periods)]
     heapq.heapify(turns)
@@ -59,7 +58,6 @@ async def simulate(
 
 
 async def only_dead_agents_are_reported(recorder: Recorder, *, count: int, outage: float) -> None:
-    """Simulate an outage for `count` clients, a tenth of which die as it begins: those are reported, and no others."""
     periods, silent = [PERIODS[number % len(PERIODS)] for number in range(count)], frozenset(range(0, count, 10))
     storage = recorder.campus.site.storage
     await in_transaction(storage, partial(fill, count=count, url="https://localhost{}".format))

@@ -14,7 +14,6 @@ TARGET = "https://localhost/hook"
 
 
 async def at_once(recorders: Sequence[Recorder], tool: str, asked: Sequence[dict[str, Any]]) -> list[Reply]:
-    """Call a tool with each of these arguments at the same time, the recorders in turn; returns the replies."""
     replies: list[Reply] = []
 
     async def ask(recorder: Recorder, arguments: dict[str, Any]) -> None:
@@ -27,7 +26,6 @@ async def at_once(recorders: Sequence[Recorder], tool: str, asked: Sequence[dict
 
 
 async def twenty_of_sixty(recorders: Sequence[Recorder]) -> None:
-    """60 concurrent registrations with a new key leave exactly 20 monitors."""
     key = await recorders[0].campus.key("recorder")
     replies = await at_once(
         recorders, "register_monitor", [{"name": f"m{number}", "alert_webhook": TARGET, "key": key} for number in range(60)]
@@ -41,7 +39,6 @@ async def twenty_of_sixty(recorders: Sequence[Recorder]) -> None:
 
 
 async def one_of_two_registrations(recorders: Sequence[Recorder], *, rounds: int) -> None:
-    """Two concurrent registrations of one target without a key: one succeeds, each time."""
     for number in range(rounds):
         registrations = [{"name": "a", "alert_webhook": f"https://localhost/{number}"}] * 2
         replies = await at_once(recorders, "register_monitor", registrations)
@@ -50,7 +47,6 @@ async def one_of_two_registrations(recorders: Sequence[Recorder], *, rounds: int
 
 
 async def one_of_five_takeovers(recorders: Sequence[Recorder], *, rounds: int) -> None:
-    """Five concurrent takeovers of one dead monitor: one succeeds, each time, and its two alerts are the newest; older ones are thinned."""
     key = await recorders[0].campus.key("recorder")
     monitor = await recorders[0].register("https://localhost/taken", key=key)
     for fence in range(1, rounds + 1):

@@ -36,7 +36,6 @@ class Authority:
 
 
 def make_authority(folder: Path, *hosts: str) -> Authority:
-    """Write the file, for localhost and these hosts, and open both sides."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "recorder tests")])
     now = datetime.now(UTC)
@@ -141,7 +140,6 @@ class SlackReceiver(Receiver):
 
 @asynccontextmanager
 async def open_receiver(authority: Authority, kind: type[Receiver] = Receiver) -> AsyncIterator[Any]:
-    """A receiver on this machine, until the block ends."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     served = kind(listener.extra(anyio.abc.SocketAttribute.local_port))
     async with anyio.create_task_group() as tasks:
@@ -190,14 +188,12 @@ class Mailbox:
         return "250 OK"
 
     def link(self, purpose: str) -> str:
-        """The path of the last link in the messages for a purpose: confirm, unsubscribe or questions."""
         words = [word for message in self.messages for word in str(message.get_content()).split() if f"/email/{purpose}/" in word]
         return words[-1].removeprefix(ORIGIN)
 
 
 @asynccontextmanager
 async def open_mailbox() -> AsyncIterator[Mailbox]:
-    """A mailbox on this machine, until the block ends."""
     box, loop = Mailbox(), asyncio.get_running_loop()
     server = await loop.create_server(lambda: SMTP(box, loop=loop), "127.0.0.1", 0)
     box.port = server.sockets[0].getsockname()[1]

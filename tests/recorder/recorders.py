@@ -29,13 +29,11 @@ class Recorder:
 
     @asynccontextmanager
     async def calling_from(self, address: str) -> AsyncIterator["Recorder"]:
-        """The same recorder, called from another address."""
         transport = httpx.ASGITransport(self.campus.app, client=(address, 1))
         async with patient.AsyncClient(transport=transport, base_url=ORIGIN) as http:
             yield replace(self, campus=replace(self.campus, http=http))
 
     async def register(self, webhook: str | None = "https://localhost/hook", **arguments: Any) -> dict[str, Any]:
-        """Register a monitor, which must succeed; returns the result."""
         reply = await self.call("register_monitor", **{"name": "worker", "alert_webhook": webhook, **arguments})
         assert reply.status == 200, reply.data
         found: dict[str, Any] = reply.data
@@ -45,7 +43,6 @@ class Recorder:
         return await self.call("heartbeat", monitor_id=monitor["monitor_id"], secret=monitor["secret"], **arguments)
 
     async def pass_time(self, **span: float) -> None:
-        """Let time pass for a recorder that runs all the while: it is no outage."""
         self.clock.move(timedelta(**span))
         await in_transaction(self.campus.site.storage, lambda connection: _write_tick(connection, self.clock()))
 
@@ -57,7 +54,6 @@ class Recorder:
         return sent
 
     async def alerts(self, monitor: Mapping[str, Any]) -> list[tuple[str, int]]:
-        """The kinds and epochs of the undelivered alerts, in their order."""
         chosen = select(ALERTS.c.kind, ALERTS.c.epoch).where(ALERTS.c.monitor_id == monitor["monitor_id"]).order_by(ALERTS.c.id)
         return [
             (kind, epoch)
@@ -72,7 +68,6 @@ class Recorder:
         return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(TARGETS)).all())
 
     async def deliveries(self) -> Sequence[Any]:
-        """The delivered alerts that are kept."""
         return await in_snapshot(self.campus.site.storage, lambda connection: connection.execute(select(DELIVERIES)).all())
 
 

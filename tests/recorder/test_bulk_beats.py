@@ -35,7 +35,6 @@ SAID = tuple(product(("ok", 0, "start", "idle", "fail", 1), (None, 7 * MINUTE), 
 
 
 def fill(connection: Connection, prefix: str, now: datetime) -> list[Beat]:
-    """Insert a monitor of every kind for every kind of beat; returns the beats."""
     rows, beats = [], []
     for number, ((mode, beaten, run, minute_beats, history), (status, next_in, capsule, secret)) in enumerate(product(STATES, SAID)):
         name = f"{prefix}_{number:05}"
@@ -92,7 +91,6 @@ ORDERS = [order for length in (1, 2, 3) for order in product(("ok", "start", "fa
 
 
 async def test_beats_of_one_monitor_in_one_batch_keep_their_order(on_each_database: Recorder) -> None:
-    """SQL records the first beat if it is plain, and none of the others before it."""
     now = on_each_database.clock()
 
     def work(connection: Connection) -> None:
@@ -113,7 +111,6 @@ async def test_beats_of_one_monitor_in_one_batch_keep_their_order(on_each_databa
 
 
 def fill_one(connection: Connection, name: str, now: datetime, order: Sequence[Any]) -> tuple[str, list[Beat]]:
-    """Insert a monitor that is up; returns it and its beats."""
     row = {"id": f"{name}_", "badge_id": f"{name}_", "name": "m", "secret_digest": digest_of(SECRET), "registered_at": now}
     plain = {"history": b"", "beats": 0, "unverified": False, "fence": 0, "capsules": 0, "minute": 0, "minute_beats": 0}
     connection.execute(insert(MONITORS), [row | plain | {**SCHEDULE._asdict(), **initial_state(SCHEDULE, now)._asdict()}])

@@ -20,7 +20,6 @@ SPAN = timedelta(seconds=90)
 
 
 async def watch(*recorders: Recorder, seconds: int, pace: int = 1) -> None:
-    """Let time pass while these recorders sweep; they share a clock, or each has its own."""
     clocks = {id(one.clock): one.clock for one in recorders}
     for _ in range(0, seconds, pace):
         for clock in clocks.values():
@@ -35,7 +34,6 @@ async def kinds(recorder: Recorder, monitor: Mapping[str, Any]) -> list[str]:
 
 @pytest.fixture
 def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The machine's time zone."""
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     yield

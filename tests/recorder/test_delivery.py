@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 def verify(received: Received, secret: str) -> None:
-    """Verify as Standard Webhooks asks receivers to, except the age of the message, which depends on the test's clock."""
     headers, body = received.headers, received.body.decode()
     expected = Webhook(secret).sign(headers["webhook-id"], datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC), body)
     assert expected in headers["webhook-signature"].split(" ")
@@ -91,7 +90,6 @@ async def test_the_text_for_chat_services_mentions_nobody(recorder: Recorder, re
 
 
 async def test_no_downtime_and_no_run_is_negative(recorder: Recorder, receiver: Receiver) -> None:
-    """A beat may arrive before a deadline and be recorded after it, and a clock may be set back a little."""
     monitor = await recorder.register(receiver.url(), period_minutes=1, grace_minutes=0)
     await recorder.beat(monitor, status="start")
     await recorder.pass_time(seconds=61)

@@ -36,7 +36,6 @@ async def test_an_outage_leads_to_alerts_about_dead_agents_only(recorder: Record
 
 
 async def refuse_writes(recorder: Recorder) -> None:
-    """Let both writers of the building refuse writes: that of sessions and that of batches."""
     storage = recorder.campus.site.storage
     async with storage.write() as session:
         await (await session.connection()).execute(text("PRAGMA query_only = ON"))

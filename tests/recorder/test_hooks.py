@@ -23,7 +23,6 @@ BODIES = {
 
 
 async def post(recorder: Recorder, monitor: dict[str, Any], event: str, query: str = "", **said: Any) -> str:
-    """Post what a host would; returns what the header says. The answer is always empty."""
     body = json.dumps({**SESSION, "hook_event_name": event, **said}).encode()
     return seen(await recorder.campus.http.post(monitor["hook_url"] + query, content=body))
 

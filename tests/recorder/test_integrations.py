@@ -46,7 +46,6 @@ BEAT = [sys.executable, "-I", "-S", str(ROOT / "campus-beat" / "campus_beat.py")
 
 @asynccontextmanager
 async def served(recorder: Recorder) -> AsyncIterator[str]:
-    """The recorder's campus on a port of this machine; its URL."""
     listener = bind("127.0.0.1", 0)
     started = anyio.Event()
     async with anyio.create_task_group() as tasks:

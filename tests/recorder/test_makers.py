@@ -19,7 +19,6 @@ CONNECT = {"server": {"public_url": ORIGIN, "openapi": "recorder"}, "connect": {
 
 @asynccontextmanager
 async def connected(recorder: Recorder, key: str) -> AsyncIterator[ChatApp]:
-    """A client that a key let in to the recorder."""
     async with patient.AsyncClient(transport=httpx.ASGITransport(recorder.campus.app), base_url=ORIGIN) as http:
         app = ChatApp(http, building="recorder")
         assert "It may also make monitors. These go on when you disconnect it or your key is revoked" in (await app.page()).text
@@ -28,19 +27,16 @@ async def connected(recorder: Recorder, key: str) -> AsyncIterator[ChatApp]:
 
 
 async def by_client(app: ChatApp, tool: str, **arguments: Any) -> Mapping[str, Any]:
-    """The answer of a tool to the client."""
     found: Mapping[str, Any] = result_of(await app.ask("tools/call", name=tool, arguments=arguments))["structuredContent"]
     return found
 
 
 async def makers(recorder: Recorder, key: str) -> dict[str, tuple[str, bool]]:
-    """Who made each monitor of a key's fleet, by its name, and whether that maker has ended."""
     fleet = (await recorder.call("fleet_status", key=key)).data["monitors"]
     return {one["name"]: (one["made_by"]["name"] or one["made_by"]["id"], one["made_by"]["ended"]) for one in fleet}
 
 
 async def holdings(recorder: Recorder, key: str) -> dict[str, tuple[str, str]]:
-    """The kind and state of what /keys lists, by its name."""
     shown = (await recorder.campus.http.get("/keys", headers={"Authorization": f"Bearer {key}"})).json()
     assert {one["building"] for one in shown["holdings"]} <= {"recorder"}
     return {one["name"]: (one["kind"], one["state"]) for one in shown["holdings"]}

@@ -35,7 +35,6 @@ NAME = ALL_AT_ONCE[:100]
 
 
 async def page_of(recorder: Recorder, path: str, key: str | None) -> httpx.Response:
-    """A page as the browser of a key's holder receives it."""
     page = await recorder.campus.http.get(path, headers=HTML | ({"Authorization": f"Bearer {key}"} if key else {}))
     assert harm_in(page.text) == []
     assert "\u202e" not in page.text, "what turns the direction of a text is shown as what it is"
@@ -45,8 +44,6 @@ async def page_of(recorder: Recorder, path: str, key: str | None) -> httpx.Respo
 
 @contextmanager
 def counted(statements: list[str]) -> Iterator[None]:
-    """Note each SQL statement of this process."""
-
     def note(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
         statements.append(statement)
 
@@ -56,7 +53,6 @@ def counted(statements: list[str]) -> Iterator[None]:
 
 
 async def press(recorder: Recorder, path: str, key: str | None, *, page: str = "/recorder", **fields: str) -> httpx.Response:
-    """Send a form of the page that holds it."""
     found = re.search(r'name="form_token" value="(\w+)"', (await page_of(recorder, page, key)).text)
     headers = HTML | ({"Authorization": f"Bearer {key}"} if key else {})
     return await recorder.campus.http.post(path, data={"form_token": found[1] if found else "", **fields}, headers=headers)
@@ -214,7 +210,6 @@ async def test_all_that_a_tool_changes_is_changed_on_the_page_and_a_new_secret_e
 async def test_a_form_that_is_sent_again_does_nothing_twice_and_a_deletion_asks_first(
     open_recorder: OpenRecorder, receiver: Receiver
 ) -> None:
-    """As a browser does when the page that answers is reloaded, or the button is pressed twice."""
     async with open_recorder() as recorder:
         key = await recorder.campus.key("recorder")
         headers = HTML | {"Authorization": f"Bearer {key}"}
@@ -437,7 +432,6 @@ class Stream:
         self.arrived = anyio.Event()
 
     async def shows(self, words: str) -> str:
-        """Wait for the words; returns the id of the last event."""
         with anyio.fail_after(patience(20)):
             while words not in self.text:
                 await self.arrived.wait()
@@ -446,7 +440,6 @@ class Stream:
 
 @asynccontextmanager
 async def stream(recorder: Recorder, key: str, *, seen: str = "", last: str = "") -> AsyncIterator[Stream]:
-    """An open stream of events, until the block ends: then its browser hangs up. httpx would wait for the end of the response."""
     hung_up, opened = anyio.Event(), Stream()
     given = {"host": "campus.test", "authorization": f"Bearer {key}", **({"last-event-id": last} if last else {})}
     scope = {

@@ -95,7 +95,6 @@ def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
 
 
 def after_events(events: list[tuple[Event, int]], schedule: Schedule) -> tuple[MonitorState, datetime]:
-    """A monitor after these events, and the time of the last one."""
     now, state = NOW, initial_state(schedule, NOW)
     for event, seconds in events:
         now += timedelta(seconds=seconds)

@@ -30,7 +30,6 @@ NAMES = 24
 
 @asynccontextmanager
 async def delivering(recorder: Recorder) -> AsyncIterator[None]:
-    """Deliver as the watch does."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(recorder.campus.site.state.dispatcher.run, every=0.1))
         yield

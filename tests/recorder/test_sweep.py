@@ -150,7 +150,6 @@ async def test_a_long_outage_is_reported_to_each_target_once(recorder: Recorder,
 async def test_a_long_outage_among_many_monitors_is_handled_in_parts_deaths_first_and_a_restart_goes_on_with_them(
     open_recorder: OpenRecorder, storage_url: str
 ) -> None:
-    """Each `turn` is one transaction, and the process ends after any of them."""
     count, clock = MONITORS_PER_PART + 1_000, Clock(datetime.now(UTC))
 
     async def turn(recorder: Recorder) -> tuple[SweepResult, int]:
@@ -271,7 +270,6 @@ async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_
 async def test_a_beat_that_commits_while_the_sweep_waits_for_its_row_keeps_the_monitor_alive(
     open_recorder: OpenRecorder, postgres: Postgres
 ) -> None:
-    """Without the lock that serializes writers on PostgreSQL: the statement alone must decide."""
     name = postgres.create_database()
     async with open_recorder(storage=postgres.url(name)) as recorder:
         monitor = await recorder.register()

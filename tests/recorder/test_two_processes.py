@@ -131,7 +131,6 @@ async def test_plain_beats_whose_transaction_is_ended_in_a_deadlock_are_recorded
 
 
 async def _waiting(scalar: Callable[..., Awaitable[int]], count: int) -> None:
-    """Wait until so many connections wait for a lock."""
     with anyio.fail_after(patience(4)):
         while await scalar(text(WAITING)) < count:  # noqa: ASYNC110  # what is waited for is in the database
             await anyio.sleep(0.01)

@@ -215,7 +215,6 @@ async def test_a_webhook_that_was_given_up_is_tried_again_when_it_is_sent_again(
 
 
 async def test_only_its_key_changes_where_the_alerts_of_a_keys_monitor_go(over_each_frame: Recorder) -> None:
-    """The secret is in crontabs and hooks: it must not show the key's capsules, nor what signs the alerts of its other monitors."""
     recorder, key = over_each_frame, await over_each_frame.campus.key("recorder")
     monitor = await recorder.register("https://localhost/mine", key=key)
     for sent in ("https://localhost/mine", "https://localhost/stranger"):

@@ -23,7 +23,6 @@ class Paid(BaseModel):
 
 
 def make_shop() -> Building:
-    """A new building with tools of every tier, a page and a check."""
     mcp = FastMCP("Shop", instructions="Sells a sentence.")
     read_only = {"readOnlyHint": True}
 

@@ -25,8 +25,6 @@ GATEWAY = '[buildings.gateway]\npath = "/"\n'
 
 
 def troubled(shop: Building) -> Building:
-    """The shop with a readiness check that finds something, and one that cannot read its data."""
-
     async def feed(site: Site[Any, Any]) -> Sequence[str]:
         return [SENTENCE]
 

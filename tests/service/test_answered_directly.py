@@ -39,7 +39,6 @@ class Shipped(NamedTuple):
     day: str
 
     async def asked(self, path: str, version: str, method: str, params: Mapping[str, Any], *, key: str | None = None) -> tuple[str, Any]:
-        """Who answered, and the result."""
         headers = {"authorization": f"Bearer {key}" if key else None}
         answer = await ask(self.app, path, request_of(method, version, method, dict(params), headers=headers))
         return answer.way, json.loads(answer.texts[-1]).get("result")

@@ -62,7 +62,6 @@ CODES = ((422, "invalid_request"), (400, "invalid_port"), (404, "no_ships"), (40
 
 
 async def refusal_of(campus: TestCampus, tool: str, meta: Any = None, **arguments: Any) -> str:
-    """The text of a refusal over MCP, which clients without structured content show."""
     async with campus.mcp() as client:
         result = await client.call_tool(tool, arguments, meta=meta, raise_on_error=False)
     assert result.is_error

@@ -183,7 +183,6 @@ async def broken(mcp: Any) -> AsyncIterator[None]:
 
 
 def also(tool: Callable[..., object], **options: Any) -> FastMCP[Any]:
-    """A server with one more tool."""
     mcp = server()
     mcp.tool(tool, annotations=READ_ONLY, **options)
     return mcp

@@ -76,7 +76,6 @@ def config(tmp_path: Path) -> Path:
 
 
 def product_in(config: Path) -> Path:
-    """Add a product, so that keys can be issued."""
     with config.open("a") as file:
         file.write('[products.recorder]\nscope = "recorder"\nprice = "19"\nterm = "30 days"\n')
     return config
@@ -90,7 +89,6 @@ def done(*words: str, config: Path, environ: Mapping[str, str] | None = None) ->
 
 
 def refused(*words: str, config: Path) -> str:
-    """The sentence of a command that is refused."""
     answer = command(*words, "--config", str(config))
     assert answer.returncode == 2, answer
     assert "Traceback" not in answer.stderr
@@ -98,12 +96,10 @@ def refused(*words: str, config: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def keys_in(config: Path) -> set[str]:
-    """The ids of the keys."""
     return {row["id"] for row in json.loads(done("key", "list", "--json", config=config).stdout)}
 
 
@@ -140,7 +136,6 @@ async def test_a_restored_key_opens_its_paid_tool_and_a_restored_monitor_goes_on
 
 
 async def bought(served: Served, payer: Payer) -> str:
-    """A key, paid for."""
     async with payer.http(served.url, timeout=patience(60)) as client:
         answer = await client.post("/v1/checkout/keys", json={"product": "wiki"}, headers={"Idempotency-Key": secrets.token_hex(16)})
     assert answer.status_code == 200, answer.text
@@ -148,7 +143,6 @@ async def bought(served: Served, payer: Payer) -> str:
 
 
 async def opens(served: Served, key: str) -> tuple[int, str]:
-    """What a call over HTTP gets, which is the same over MCP."""
     headers = {"Authorization": f"Bearer {key}"}
     async with patient.AsyncClient(base_url=served.url, headers=headers) as client:
         answer = await client.get("/v1/wiki/page")
@@ -159,7 +153,6 @@ async def opens(served: Served, key: str) -> tuple[int, str]:
 
 
 async def beats_after(served: Served, path: str) -> int:
-    """How many beats the monitor has after one more."""
     async with patient.AsyncClient(base_url=served.url) as client:
         answer = await client.post(path, json={"capsule": {"n": 1}})
     assert answer.status_code == 200, answer.text
@@ -168,7 +161,6 @@ async def beats_after(served: Served, path: str) -> int:
 
 
 def test_a_backup_is_of_one_moment_of_all_databases_while_they_are_written(tmp_path: Path, config: Path) -> None:
-    """Numbers go into one file, then into the other: no moment has more of them in the second than in the first."""
     files = [tmp_path / "data" / name for name in ("recorder.db", "campus.db")]
     over = threading.Event()
     for file in files:
@@ -275,14 +267,12 @@ def packed(parts: Mapping[str, bytes]) -> bytes:
 
 
 def renamed(parts: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
-    """The manifest names it so too."""
     parts["manifest.json"] = parts["manifest.json"].replace(old.encode(), new.encode())
     parts[new] = parts.pop(old)
     return parts
 
 
 def of_step(parts: dict[str, bytes], name: str, step: str) -> dict[str, bytes]:
-    """A backup by a newer release."""
     (file := Path(mkdtemp()) / "part.db").write_bytes(parts[f"{name}.db"])
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("UPDATE alembic_version SET version_num = ?", (step,))

@@ -18,7 +18,6 @@ nvd_url = "file:///nowhere/nvd.json"
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command in this process."""
     return command_of(capsys)
 
 

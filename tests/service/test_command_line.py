@@ -65,7 +65,6 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command in this process."""
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
 
     return command_of(capsys)
@@ -350,7 +349,6 @@ def test_all_mistakes_of_a_campus_toml_are_named_at_once(tmp_path: Path, run: Co
 
 
 def test_a_command_in_a_tests_process_leaves_logging_as_it_was(tmp_path: Path, run: Command) -> None:
-    """Otherwise its handlers and levels would apply to every later test."""
     loggers = [logging.getLogger(name) for name in (None, "httpx", "stamina", "fastmcp", "campus.access")]
     before = [(logger.level, logger.handlers[:], logger.propagate) for logger in loggers]
     assert run("run", "shop.nothing", "--config", str(write_config(tmp_path, CONFIG, port=8000))).code == 2

@@ -174,8 +174,6 @@ BREAKS: dict[str, tuple[Any, Any]] = {
 
 
 def returning(annotation: Any, value: Any, *, name: str = "give", is_async: bool = False) -> FunctionTool:
-    """A free tool with this return annotation that returns this value; a callable is called for it."""
-
     def give() -> Any:
         return value() if callable(value) else value
 
@@ -216,7 +214,6 @@ async def given(request: pytest.FixtureRequest) -> AsyncIterator[tuple[TestCampu
 
 
 async def results_of(campus: TestCampus, name: str) -> tuple[Any, CallToolResult]:
-    """What is sent over HTTP and over MCP."""
     over_http = (await campus.http.get(f"/v1/forms/{name}")).json()
     async with campus.mcp() as client:
         over_mcp = await client.call_tool_mcp(name, {})

@@ -85,7 +85,6 @@ def config_of(folder: Path, storage_url: str) -> Path:
 
 
 def refused(config: Path, *words: str, environ: dict[str, str] | None = None) -> str:
-    """The sentence that a failed command prints."""
     answer = command(*words, "--config", str(config), environ=environ)
     assert answer.returncode == 2, answer
     sentence = answer.stderr.splitlines()[-1]
@@ -122,7 +121,6 @@ def test_a_column_that_no_migration_makes_stops_the_start(tmp_path: Path, storag
 
 
 def test_only_a_server_migrates_a_database_and_a_backup_is_of_any_version(tmp_path: Path, tides: Path) -> None:
-    """The server of the older version may still be serving it."""
     config, file, backup = tides_of(tmp_path, "sqlite:data"), tmp_path / "data" / "tides.db", tmp_path / "backup.zip"
     environ = {"PYTHONPATH": str(tides.parents[1])}
 
@@ -151,7 +149,6 @@ def test_a_backup_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def version_of(file: Path) -> str:
-    """The step that a file's tables are at."""
     with closing(sqlite3.connect(file)) as database:
         return str(database.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
@@ -220,7 +217,6 @@ def test_what_root_makes_in_the_directory_of_a_service_belongs_to_the_service(tm
 
 
 def read_only(folder: Path) -> Sequence[str]:
-    """A command prefix under which this folder is on a read-only disk."""
     mounted = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}"
     probe = subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True, text=True, check=False)
     if probe.returncode:
@@ -230,7 +226,6 @@ def read_only(folder: Path) -> Sequence[str]:
 
 @contextmanager
 def campus_on(disk: Sequence[str], config: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Runs `campus …` on such a disk."""
     server = ForkServer(*disk)
     try:
         yield lambda *words: server.run(CAMPUS, *words, "--config", str(config), timeout=patience(60))

@@ -69,7 +69,6 @@ class Bound(ServerExtension):
 
 
 def guarded(*extensions: ServerExtension) -> tuple[FastMCP[Any], list[int]]:
-    """A server whose one tool notes each run."""
     mcp: FastMCP[Any] = FastMCP("Seller")
     ran: list[int] = []
 

@@ -28,7 +28,6 @@ TOKEN = {"progressToken": "t"}
 
 
 def author() -> FastMCP[Any]:
-    """A server with every option whose effect its answers show."""
     mcp: FastMCP[Any] = FastMCP(
         "Poems",
         "Ask for a poem.",
@@ -80,7 +79,6 @@ def requests() -> Iterator[Request]:
 
 
 def comparable(text: str) -> Any:
-    """A message with the names of tools alone: campus adds prices to their descriptions, and refusals to their results."""
     message = json.loads(text)
     result = message.get("result", {})
     return message | {"result": {**result, "tools": [tool["name"] for tool in result.get("tools", [])]}}

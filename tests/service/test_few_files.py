@@ -20,7 +20,6 @@ CALLS = 200
 
 
 def limited(files: int, *words: str | Path) -> Sequence[str | Path]:
-    """A command whose process may open so many files."""
     return ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", CAMPUS, *words]
 
 

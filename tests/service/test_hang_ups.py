@@ -47,7 +47,6 @@ CALLS = 2 * THREADS
 
 
 def left(campus: Served) -> int:
-    """How many callers had left before their answer."""
     lines = [line for line in patient.get(f"{campus.admin}/metrics").text.splitlines() if 'status="499"' in line and "_count" not in line]
     return int(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("campus_requests_total")))
 

@@ -64,7 +64,6 @@ def test_idle_connections_of_one_address_shut_out_nobody_and_no_proxy_is_trusted
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has closed it."""
     connection.setblocking(False)
     try:
         return connection.recv(1) == b""

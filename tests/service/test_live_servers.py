@@ -24,7 +24,6 @@ ANSWERS = {"keep": "kept", "gone": "here"}
 
 
 def made() -> FastMCP[Any]:
-    """A server with two tools; beside it is another one, which `also` names."""
     mcp: FastMCP[Any] = FastMCP("Live")
 
     @mcp.tool(annotations={"readOnlyHint": True})
@@ -117,7 +116,6 @@ async def over_mcp(campus: TestCampus, name: str) -> str | None:
 
 
 async def agree(campus: TestCampus, expected: Mapping[str, str | None]) -> None:
-    """Both frames, the lists, the document, the directory and the pages show the same tools."""
     names = sorted(name for name, answer in expected.items() if answer is not None)
     for name, answer in expected.items():
         assert (await over_http(campus, name), await over_mcp(campus, name)) == (answer, answer), name

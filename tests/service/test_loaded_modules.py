@@ -42,7 +42,6 @@ OF_A_SERVER = ("fastmcp", "mcp", "sqlalchemy", "sqlmodel", "httpx", "uvicorn", "
 
 
 def loaded_of(text: str, packages: Collection[str]) -> set[str]:
-    """Which of the packages were loaded, or one of their modules."""
     names = set(LOADED.findall(text))
     assert "campus.cli" in names, "no module was reported"
     return {each for each in packages if any(name == each or name.startswith(f"{each}.") for name in names)}

@@ -46,7 +46,6 @@ def server(*metas: dict[str, Any] | None, **options: Any) -> FastMCP[Any]:
 
 
 def odd_server(schema: Any) -> FastMCP[Any]:
-    """A server with a tool whose argument has this schema, as another server's might."""
     mcp: FastMCP[Any] = FastMCP("Test")
     parameters = {"type": "object", "properties": {"sides": schema}}
     mcp.add_tool(Tool.from_function(lambda sides: sides, name="roll").model_copy(update={"parameters": parameters}))
@@ -54,7 +53,6 @@ def odd_server(schema: Any) -> FastMCP[Any]:
 
 
 async def plan(table: dict[str, Any] | None = None, *, secrets: dict[str, str] | None = None, **buildings: Any) -> Plan:
-    """The plan of a campus with these buildings; the table is the first one's."""
     first = next(iter(buildings), "zoo")
     config = config_model().model_validate(
         {
@@ -89,12 +87,10 @@ low_level: LowLevelServer[Any] = LowLevelServer("Test")
 
 
 def makes_low_level() -> LowLevelServer[Any]:
-    """A factory of what campus serves as a command only."""
     return low_level
 
 
 def takes_a_connection(connection: object) -> FastMCP[Any]:
-    """A factory whose argument no campus.toml can say."""
     return server(None)
 
 

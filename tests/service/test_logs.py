@@ -142,7 +142,6 @@ def test_a_value_that_is_no_word_is_quoted_so_that_it_cannot_look_like_another()
 
 
 def test_a_warning_that_is_repeated_is_logged_once_a_minute_with_how_many_there_were() -> None:
-    """As on a full disk, where a sweep fails each second."""
     budget = Budget()
 
     def logged(second: float, level: str = "WARNING", **data: object) -> logging.LogRecord | None:
@@ -172,7 +171,6 @@ def test_a_command_that_writes_without_end_is_logged_a_hundred_lines_a_minute_an
 
 
 def test_one_cause_writes_two_tracebacks_and_twenty_lines_a_minute_and_another_cause_is_still_seen() -> None:
-    """As when each call fails: a traceback has eight kilobytes."""
     budget = Budget()
 
     def failed(second: float, number: int, *, crash: bool) -> logging.LogRecord | None:
@@ -206,7 +204,6 @@ def test_one_cause_writes_two_tracebacks_and_twenty_lines_a_minute_and_another_c
 
 
 def test_a_line_of_code_that_writes_what_callers_send_into_its_message_is_one_cause() -> None:
-    """As FastMCP does for a resource that cannot be read: each address would have a traceback of its own."""
     kept: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.addFilter(Budget())
@@ -262,14 +259,12 @@ async def test_the_access_log_has_the_callers_address_and_the_template_of_each_r
 
 
 def hang_up(campus: Served) -> None:
-    """Disconnect in the middle of a request, and wait until the server has noticed."""
     with socket.create_connection(("127.0.0.1", urlsplit(campus.url).port or 0)) as connection:
         connection.sendall(HALF)
     wait_for(campus, "method=POST")
 
 
 def wait_for(campus: Served, word: str) -> None:
-    """Wait until the log contains the word."""
     deadline = monotonic() + patience(20)
     while word not in campus.log:
         assert monotonic() < deadline, campus.log

@@ -162,7 +162,6 @@ async def test_a_tool_without_its_database_answers_503_over_both_frames(
 
 
 def readiness(campus: Served, wanted: dict[str, str]) -> dict[str, str]:
-    """The checks of the public /readyz, which answers 200, once they are as wanted."""
     deadline = monotonic() + patience(30)
     while True:
         answer = patient.get(f"{campus.url}/readyz", timeout=patience(30))

@@ -33,7 +33,6 @@ OF_BUILDINGS = {"campus_recorder_deaths_total", "campus_recorder_monitors", "cam
 
 
 async def samples_of(campus: TestCampus) -> dict[tuple[str, ...], float]:
-    """Every sample of /metrics, by its name and the values of its labels, which are sorted by name."""
     async with campus.admin() as admin:
         families = text_string_to_metric_families((await admin.get("/metrics")).text)
     return {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
@@ -215,7 +214,6 @@ def test_each_rule_fires_when_it_must_and_not_before() -> None:
 
 
 def test_a_warm_campus_imports_nothing_for_its_first_event(tmp_path: Path) -> None:
-    """An import in the event loop delays every call: this one, at the end of the first refresh, by 35 ms."""
     file = write_config(tmp_path, '[storage]\nurl = "sqlite:data"\n[buildings.gateway]\n', port=8000)
     code = (
         "import sys, anyio\n"

@@ -31,13 +31,11 @@ HEADERS: tuple[dict[str, str], ...] = (
 
 
 def spellings(path: str) -> Iterable[str]:
-    """The path, and spellings that a careless router might treat as the same."""
     yield from (path, path + "/", "/" + path, path.replace("/", "//"), path.upper(), path + "?", path + "#x", path + ";a=b", path + "%00")
     yield from (path.replace("/", "%2F"), path.replace("/v1/", "/v1/./"), path.replace("/v1/", "/v1/x/../"), path.replace("t", "%74"))
 
 
 async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
-    """Every request without access whose answer contains paid content."""
     found = []
     async with patient.AsyncClient(transport=httpx.ASGITransport(app), base_url=ORIGIN) as client:
         for path in paths:
@@ -56,7 +54,6 @@ async def leaks_over_http(app: ASGIApp, paths: Iterable[str]) -> list[str]:
 
 
 async def leaks_over_mcp(app: ASGIApp, path: str, tools: Iterable[str]) -> list[str]:
-    """Every tool that returns paid content without access."""
     found = []
     transport = StreamableHttpTransport(
         ORIGIN + path, httpx_client_factory=lambda **options: httpx2.AsyncClient(**options | {"transport": httpx2.ASGITransport(app)})

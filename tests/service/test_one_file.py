@@ -51,13 +51,11 @@ hello = Building(make, settings=Options)
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in this process."""
     monkeypatch.syspath_prepend("")  # a file's folder is added to the path; what was added goes with the test
     return command_of(capsys)
 
 
 def written(folder: Path, **files: str) -> Path:
-    """A folder with these files of Python."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     return folder
@@ -65,7 +63,6 @@ def written(folder: Path, **files: str) -> Path:
 
 @contextmanager
 def served(folder: Path, place: str) -> Iterator[Served]:
-    """`campus serve PLACE`, in this folder."""
     port = free_port()
     words = ["serve", place, "--port", str(port)]
     with (folder / "place.log").open("wb") as log:

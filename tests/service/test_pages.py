@@ -62,7 +62,6 @@ async def test_every_building_is_described_and_every_code_explained(shop: Buildi
 
 
 def make_reader(**problems: str) -> Building:
-    """A building that explains its problem codes."""
     mcp = FastMCP("Reader")
 
     @mcp.tool(annotations={"readOnlyHint": True})
@@ -113,12 +112,10 @@ def test_every_code_in_the_source_is_explained_where_it_belongs() -> None:
 
 
 def codes_in(folder: Path) -> set[str]:
-    """The codes of the problems that a package's source makes."""
     return {code for text in texts_of(folder) for code in re.findall(r'Problem\(\s*\d{3},\s*"(\w+)"', text)}
 
 
 def words_in(folder: Path) -> set[str]:
-    """Every quoted word of a package's source, except the explanations themselves."""
     return {word for text in texts_of(folder) for word in re.findall(r'"(\w+)"(?!:)', text)}
 
 

@@ -151,7 +151,6 @@ async def test_a_refusal_by_the_tool_is_the_same_problem_on_both_frames(shop: Bu
 
 
 def shop_named(name: str) -> Building:
-    """Another shop, with routes that do not conflict with those of the first."""
     from fastmcp import FastMCP
 
     from campus import access, free, route

@@ -32,7 +32,6 @@ def principals() -> list[str]:
 
 
 def make_vault(way: str = "direct") -> FastMCP[Any]:
-    """A server whose tools see who calls."""
     mcp: FastMCP[Any] = FastMCP("Vault")
     if way == "server":
         mcp.add_extension(Present())

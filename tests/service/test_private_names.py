@@ -39,7 +39,6 @@ SHORTAGES: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 def without(taken: Mapping[str, str], folder: Path) -> str:
-    """A folder for PYTHONPATH with copies of packages that have other names for these."""
     for package, names in taken.items():
         spec = find_spec(package)
         assert spec is not None

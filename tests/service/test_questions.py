@@ -29,7 +29,6 @@ REFUSED = "Invalid or expired requestState"
 
 
 def make_inn(name: str | None = "Inn", **options: Any) -> FastMCP[Any]:
-    """A tool that asks back in the protocol's current form, and one that asks in the older one."""
     mcp: FastMCP[Any] = FastMCP(name, **options)
 
     @mcp.tool(output_schema=None, meta=access(key="optional"))
@@ -54,7 +53,6 @@ def make_inn(name: str | None = "Inn", **options: Any) -> FastMCP[Any]:
 
 
 async def call(campus: TestCampus, *, key: str | None = None, city: str = "Rome", **more: Any) -> Any:
-    """The result or the error of a call of the tool, as a client of the current protocol receives it."""
     headers = {"authorization": f"Bearer {key}" if key else None}
     params = {"name": "book", "arguments": {"city": city}, **more}
     request = request_of("book", MODERN, "tools/call", params, meta=META, headers=headers)
@@ -190,7 +188,6 @@ async def test_a_key_that_seals_is_renewed_and_the_one_before_opens_what_it_seal
 
 
 def key_of(state: str) -> str:
-    """The fingerprint of the key that sealed a state."""
     return state[3:8]
 
 

@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
 @asynccontextmanager
 async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIterator[None]:
-    """Another process locks the building's database."""
     if storage_url.startswith("sqlite:"):
         with closing(sqlite3.connect(Path(storage_url.removeprefix("sqlite:")) / f"{building}.db", isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
@@ -51,7 +50,6 @@ async def locked(storage_url: str, building: str, postgres: Postgres) -> AsyncIt
 
 
 async def readiness(campus: TestCampus) -> httpx.Response:
-    """The answer of /readyz, once its cached one is stale."""
     await anyio.sleep(1.1)
     return await campus.http.get("/readyz")
 
@@ -109,7 +107,6 @@ def storage_of(campus: Served) -> tuple[int, list[str]]:
 
 
 def until(campus: Served, status: int) -> list[str]:
-    """The findings, once /readyz has the status."""
     give_up_at = monotonic() + patience(60)
     while (found := storage_of(campus))[0] != status:
         assert monotonic() < give_up_at, (found, campus.log)

@@ -29,7 +29,6 @@ nvd_url = "{ADDRESS}"
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command in this process."""
     return command_of(capsys)
 
 

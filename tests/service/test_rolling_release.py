@@ -67,7 +67,6 @@ STEPS = {
 
 
 def release(folder: Path, storage: str, *, steps: int, column: str, value: str) -> tuple[Path, str]:
-    """The files of a release; returns its folder, and its campus.toml."""
     (folder / "shop_migrations").mkdir(parents=True)
     (folder / "shop.py").write_text(SHOP.format(column=column, value=value))
     before = None
@@ -80,14 +79,12 @@ def release(folder: Path, storage: str, *, steps: int, column: str, value: str) 
 
 
 def added(served: Served, name: str) -> Sequence[str]:
-    """All names, after one was added."""
     answer = patient.post(f"{served.url}/v1/shop/items", json={"name": name})
     assert answer.status_code == 200, (answer.text, served.log)
     return list(answer.json()["result"])
 
 
 def migrated(config: Path, *words: str) -> str:
-    """The last line of what `campus migrate` logs."""
     ended = command("migrate", *words, "--config", str(config))
     assert ended.returncode == 0, ended.stderr
     return ended.stderr.splitlines()[-1]

@@ -103,7 +103,6 @@ async def test_a_result_that_need_not_be_an_object_fits_what_each_generation_of_
 
 
 def members(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every member of a schema without references, with its name."""
     for keyword, part in schema.items() if isinstance(schema, Mapping) else ():
         if keyword == "properties":
             yield from part.items()
@@ -115,7 +114,6 @@ def members(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def without_words(schema: Any, *, names: bool = False) -> Any:
-    """The schema without what validates nothing; `names` if the keys of the mapping are names of members."""
     if isinstance(schema, list):
         return [without_words(each) for each in schema]
     if not isinstance(schema, Mapping):

@@ -73,7 +73,6 @@ async def test_a_tools_description_ends_with_what_a_call_needs(tables: Any, expe
 
 
 async def test_what_a_tools_author_declares_is_not_listed_for_callers() -> None:
-    """The operator may set another price, and none is shown while payments are off."""
     async with open_campus(library=library()) as campus, campus.mcp() as client:
         shown = [tool.meta or {} for tool in await client.list_tools()]
     assert shown
@@ -118,7 +117,6 @@ async def test_over_http_the_header_is_named_and_nobody_else_is_to_be_asked() ->
 
 
 async def everything_said(campus: TestCampus) -> str:
-    """All that a caller can read of this campus without paying: documents, directory, lists of tools, answers and refusals."""
     paths = ["/openapi.json", "/v1/openapi.json", "/.well-known/x402", *campus.service.plan.documents]
     paths += [f"/v1/{one.name}" for one in campus.service.plan.opened]
     texts = [(await campus.http.get(path)).text for path in paths]

@@ -37,14 +37,12 @@ async def bank(databases: Databases) -> Storage:
 
 @pytest.fixture
 async def other_bank(bank: Storage, storage_url: str) -> AsyncIterator[Storage]:
-    """The same database as another process opens it."""
     async with Databases.open(storage_url) as opened:
         yield await opened.storage_of("bank", Tables)
 
 
 @pytest.fixture
 def make_package(tmp_path: Path) -> Iterator[MakePackage]:
-    """Write a package with tables and the steps of its migrations, and import it; gives its `Tables`."""
     folder = tmp_path / "packages"
     folder.mkdir()
     sys.path.insert(0, str(folder))
@@ -72,7 +70,6 @@ def make_package(tmp_path: Path) -> Iterator[MakePackage]:
 
 
 async def steps_in(storage: Storage) -> list[str]:
-    """The step that the tables are at."""
     async with storage.read() as session:
         found = await (await session.connection()).execute(text("SELECT version_num FROM alembic_version"))
         return list(found.scalars())

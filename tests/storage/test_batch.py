@@ -187,8 +187,6 @@ async def test_an_error_in_the_block_is_raised_unchanged(bank: Storage) -> None:
 
 
 async def test_batches_and_writes_take_turns(bank: Storage, other_bank: Storage) -> None:
-    """Read-then-write in write() loses nothing to a batch that changes the same row, in this process or another."""
-
     def deposit(connection: Connection, amounts: Sequence[int]) -> Sequence[None]:
         connection.execute(text("UPDATE account SET balance = balance + :amount"), [{"amount": amount} for amount in amounts])
         return [None] * len(amounts)
@@ -220,7 +218,6 @@ async def test_batches_and_writes_take_turns(bank: Storage, other_bank: Storage)
 
 
 async def test_a_full_database_is_unavailable_to_each_awaiter_and_recovers_when_there_is_space(tmp_path: Path) -> None:
-    """SQLite has a setting for its greatest size; filling PostgreSQL's disk would fill the machine's."""
     async with Databases.open(f"sqlite:{tmp_path}") as databases:
         bank = await databases.storage_of("bank", Tables)
         pages: list[int] = []

@@ -102,7 +102,6 @@ async def test_a_commit_that_was_begun_is_awaited(bank: Storage) -> None:
 
 
 def test_a_closed_connection_frees_the_lock_though_a_cursor_lives_on(tmp_path: Path) -> None:
-    """As one does in the traceback of a cancelled call."""
     address = (tmp_path / "a.db").as_uri()
     one = sqlite3.connect(address, **CONNECT)
     one.execute("PRAGMA journal_mode = WAL")

@@ -42,7 +42,6 @@ async def opened(url: str, name: str, tables: type[SQLModel], *, exclusive: bool
 
 
 async def refusal(url: str, folder: Path = Path(), password: str | None = None, *, exclusive: bool = False) -> str:
-    """The sentence of the StorageError."""
     with pytest.raises(StorageError) as caught:
         async with Databases.open(url, folder=folder, password=password, exclusive=exclusive) as databases:
             await databases.storage_of("bank", Tables)
@@ -78,7 +77,6 @@ async def test_sqlite_syncs_every_commit_and_keeps_a_log_of_bounded_size(tmp_pat
 
 
 async def test_sqlite_syncs_the_commits_of_every_writer(tmp_path: Path, make_package: MakePackage) -> None:
-    """Sessions, batches and migrations: NORMAL would lose what was acknowledged, in a power cut."""
     noted = 'op.execute("INSERT INTO seen SELECT synchronous FROM pragma_synchronous")'
     step = f'op.create_table("seen", sa.Column("n", sa.Integer()))\n    {noted}'
     tables = make_package("synced", {"0001_first.py": STEP.format(number="0001", before=None).replace(STEP_BODY, step)})
@@ -149,7 +147,6 @@ async def test_a_directory_that_cannot_be_written_is_refused() -> None:
 
 
 def test_a_full_disk_is_refused_and_no_directory_is_left(tmp_path: Path) -> None:
-    """A limit on the size of files simulates the full disk."""
     code = (
         "import anyio, resource, sys; from campus.storage.databases import Databases\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
@@ -267,7 +264,6 @@ async def test_a_schema_that_this_user_may_not_read_is_named_among_all_that_are_
 
 
 async def test_one_connection_asks_all_schemas_at_which_step_they_are(postgres: Postgres) -> None:
-    """An opening has four questions: whether a database is too new, whether it was lost, whether it is empty, which steps are due."""
     name = postgres.create_database()
     async with opened(postgres.url(name), "bank", Tables), opened(postgres.url(name), "shop", Tables):
         pass

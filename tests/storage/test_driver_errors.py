@@ -29,8 +29,6 @@ async def bank_of(url: str) -> AsyncIterator[Storage]:
 
 
 async def errors_of(storage: Storage, statement: str) -> Sequence[StorageError]:
-    """What a session, a batch and a reader raise for the statement."""
-
     def work(connection: Connection, items: Sequence[int] = ()) -> Sequence[None]:
         connection.execute(text(statement))
         return [None for _ in items]

@@ -63,7 +63,6 @@ def empty_and_fail(connection: Connection) -> None:
 
 
 async def fill(databases: Databases, tables: dict[str, type[SQLModel]]) -> Storage:
-    """An account and its fee, in one transaction."""
     bank, fees = [await databases.storage_of(name, each) for name, each in tables.items()]
     assert bank is fees
     async with fees.write() as session:
@@ -131,7 +130,6 @@ async def test_features_are_copied(tmp_path: Path, postgres: Postgres, tables: d
 
 
 def aged(file: Path, change: Callable[[dict[str, object]], object]) -> None:
-    """Change the manifest of a backup."""
     with zipfile.ZipFile(file) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(parts["manifest.json"])

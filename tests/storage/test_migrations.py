@@ -77,7 +77,6 @@ def upgrade() -> None:
 
 
 def first(count: int) -> dict[str, str]:
-    """The bank's first steps."""
     return dict(list(STEPS.items())[:count])
 
 
@@ -126,7 +125,6 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(storage_url: str,
 
 
 async def test_a_step_that_would_leave_dangling_rows_is_refused(tmp_path: Path, make_package: MakePackage) -> None:
-    """On SQLite, where foreign keys are off while a step runs; PostgreSQL checks them itself."""
     careless = {"0004_careless.py": "revision = '0004'\ndown_revision = '0003'\ndef upgrade():\n    op.execute('DELETE FROM account')"}
     url = f"sqlite:{tmp_path / 'data'}"
     async with Databases.open(url) as databases:
@@ -144,7 +142,6 @@ async def test_a_step_that_would_leave_dangling_rows_is_refused(tmp_path: Path, 
 
 
 async def test_the_steps_create_the_tables_that_the_code_declares(storage_url: str) -> None:
-    """The core's, and those of every feature and building that is installed."""
     installed = installed_buildings()
     buildings = {one.name: find(one.name, installed).tables for one in installed}
     async with Databases.open(storage_url) as databases:
@@ -183,7 +180,6 @@ async def test_four_processes_migrate_at_once(storage_url: str) -> None:
 
 
 async def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
-    """As when two commands are the first on a machine: one of them switches the file to a write-ahead log."""
     with closing(sqlite3.connect(tmp_path / "bank.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         async with Databases.open(f"sqlite:{tmp_path}") as databases, anyio.create_task_group() as tasks:

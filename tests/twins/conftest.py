@@ -29,7 +29,6 @@ class Fronts:
     mcp: Client[Any]
 
     async def over_mcp(self, tool: str, /, **arguments: Any) -> Any:
-        """The structured content of a call over MCP; None where the call is refused."""
         result = await self.mcp.call_tool_mcp(tool, arguments)
         return None if result.is_error else result.structured_content
 
@@ -92,7 +91,6 @@ def database() -> Iterator[str]:
 
 
 def stranger_server() -> FastMCP[Any]:
-    """As its author wrote it: he has never heard of twins."""
     mcp: FastMCP[Any] = FastMCP("Not ours", instructions="Odds and ends.")
 
     @mcp.tool(annotations={"readOnlyHint": True})

@@ -101,7 +101,6 @@ async def main() -> None:
 
 
 def described(spans: Sequence[RecordedSpan]) -> list[dict[str, Any]]:
-    """What was recorded, without the ids of sessions, which are random."""
     for span in spans:
         span.said["attributes"].pop("mcp.session.id", None)
     return [span.said for span in spans]

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def running(served: FastMCP[Any] | ASGIApp) -> AsyncIterator[str]:
-    """The app, or that of the server, on a port of this machine; its base address."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()  # whoever comes before the server has started waits

@@ -35,7 +35,6 @@ def one_tool(function: Any, **options: Any) -> FastMCP[Any]:
 
 
 async def is_direct(server: FastMCP[Any]) -> bool:
-    """True if the server's one twin calls its function without the server."""
     twin = (await Twins.open(server)).table.entries[0].app
     assert isinstance(twin, Twin)
     return twin.direct is not None
@@ -57,7 +56,6 @@ class Adder:
         return a + b
 
     def method(self, a: int, b: int = 2) -> int:
-        """Add, as a method."""
         return a + b
 
 
@@ -279,8 +277,6 @@ async def test_a_caller_who_hangs_up_cancels_the_tool_unless_the_gate_has_the_ca
 
 
 async def test_a_slow_call_is_answered_though_an_app_around_repeats_the_request_for_ever() -> None:
-    """As an app does that makes a call in its own process; it must not be asked again and again, while nobody else is served."""
-
     async def slow() -> int:
         await anyio.sleep(2 * WATCH_AFTER)
         return 1

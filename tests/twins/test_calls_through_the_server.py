@@ -81,7 +81,6 @@ def server(*middleware: Middleware) -> FastMCP[Any]:
 
 
 async def direct_calls(mcp: FastMCP[Any]) -> dict[str, bool]:
-    """For each tool, whether its twin calls the function without the server."""
     twins = [entry.app for entry in (await Twins.open(mcp)).table.entries if isinstance(entry.app, Twin)]
     return {twin.operation.name: twin.direct is not None for twin in twins}
 

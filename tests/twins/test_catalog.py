@@ -65,13 +65,11 @@ def import_all() -> None:
 
 @pytest.mark.parametrize("base", DIRECT)
 def test_every_kind_that_fastmcp_has_is_judged(base: type) -> None:
-    """When FastMCP adds a kind, decide here whether all of its code is the same for every caller; until then its server is asked."""
     import_all()
     assert {kind.__name__ for kind in kinds_of(base)} <= DIRECT[base] | BY_THE_SERVER[base]
 
 
 async def why(change: Callable[[FastMCP[Any]], object]) -> str | None:
-    """Why a tool `plain` cannot be called directly in a server that was changed so."""
     mcp: FastMCP[Any] = FastMCP("kinds")
 
     mcp.tool(lambda: "plain", name="p_plain")
@@ -81,7 +79,6 @@ async def why(change: Callable[[FastMCP[Any]], object]) -> str | None:
 
 
 def bare(kind: type, base: type) -> Any:
-    """An object of the kind that does nothing."""
     made = type(kind.__name__, (kind,), {"__init__": lambda self: base.__init__(self)})()
     made.__class__ = kind
     return made

@@ -141,7 +141,6 @@ async def test_a_call_leaves_no_context_behind(
 
 
 def surroundings() -> tuple[object, ...]:
-    """What FastMCP would find around a call, at this moment."""
     return tuple(variable.get(None) for variable in (fastmcp_request_ctx, _current_context, _current_server))
 
 

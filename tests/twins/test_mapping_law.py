@@ -95,7 +95,6 @@ CALLS = st.fixed_dictionaries({}, optional=ARGUMENTS)
 
 
 def has_false_number(arguments: dict[str, Any]) -> bool:
-    """Whether a boolean, NaN or an infinity stands where `everything` takes a number."""
     points = [*arguments.get("some_points", ()), arguments.get("a_point")]
     numbers = [
         *(arguments.get(name) for name in ("a_int", "a_float", "a_level", "a_maybe")),
@@ -157,7 +156,6 @@ def fits(name: str, value: Any) -> bool:
 
 
 def meant(name: str, value: Any) -> Any:
-    """A text that spells one of the kinds that are taken is that value: a query cannot tell the two apart."""
     if name in NO_TEXT and name != "a_choice" and isinstance(value, str):
         try:
             spelled = from_json(value.encode(), allow_inf_nan=False)
@@ -169,7 +167,6 @@ def meant(name: str, value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def call(fronts: Any) -> Iterator[Callable[[str, dict[str, Any]], tuple[Any, httpx.Response]]]:
-    """Call the one tool over MCP and, by a method, over HTTP, on a server that runs as long as this module."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(fronts(everything_server())) as running:
 
         async def both(method: str, arguments: dict[str, Any]) -> tuple[Any, httpx.Response]:

@@ -85,7 +85,6 @@ def counting(counted: list[int]) -> FastMCP[Any]:
 
 
 async def hang_up(base: str, request: Request, *, after: anyio.Event) -> None:
-    """Send a request, and close the connection as soon as its tool runs."""
     lines = ["POST /mcp HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in request.headers.items())]
     head = "\r\n".join([*lines, f"Content-Length: {len(request.body)}", "", ""]).encode()
     async with await anyio.connect_tcp("127.0.0.1", httpx.URL(base).port or 0) as connection:

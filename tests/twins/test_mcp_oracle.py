@@ -140,7 +140,6 @@ MESSAGES = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def portal() -> Iterator[Callable[..., Any]]:
-    """Runs `compare` with a pair of apps in an event loop of its own, for tests that are not coroutines."""
     with start_blocking_portal() as blocking, _opened(blocking) as pair:
         yield lambda requests: blocking.call(compare, *pair, "/mcp", requests)
 

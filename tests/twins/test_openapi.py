@@ -18,8 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 def two_entries() -> tuple[type[BaseModel], type[BaseModel]]:
-    """Two classes of one name, as two authors may have them."""
-
     class Entry(BaseModel):
         rank: int
 
@@ -218,7 +216,6 @@ async def test_a_model_is_one_component_as_a_result_and_within_another() -> None
 
 
 async def test_documents_that_share_conversions_are_what_each_is_alone() -> None:
-    """Also where another document has to name the same schema otherwise."""
     operations = list((await Twins.open(server())).operations)
     conversions: dict[int, Any] = {}
     taken = {"schemas": {"Entry": {"type": "string"}}}

@@ -103,6 +103,5 @@ class Level(enum.IntEnum):
     ids=repr,
 )
 def test_its_members_are_written_like_those_of_a_result(value: Any) -> None:
-    """By pydantic's rules, whatever wrote them."""
     problem = Problem(422, "odd", "é", member=value)
     assert problem_answer(problem).body == to_json(problem.body(), inf_nan_mode="null", fallback=str)

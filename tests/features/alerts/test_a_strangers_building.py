@@ -98,7 +98,6 @@ async def test_the_service_delivers_as_soon_as_an_alert_is_raised(floods: TestCa
 async def test_messages_that_are_due_together_begin_in_different_turns_of_the_event_loop(
     floods: TestCampus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes a millisecond to make: hundreds in one turn would leave every other call waiting."""
     pagers = 8
     for number in range(1, pagers):
         await floods.call("subscribe", address=f"pager:{number}")

@@ -27,7 +27,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @asynccontextmanager
 async def open_slack(authority: Authority, folder: Path, frame: Frame = "http") -> AsyncIterator[tuple[TestCampus, SlackReceiver, Clock]]:
-    """A campus with recorder and cve, in whose network hooks.slack.com is a receiver on this machine."""
     clock = Clock(datetime(2026, 8, 21, 12, 0, tzinfo=UTC))
     web = guarded_client(ORIGIN, allowed_hosts=[SLACK], resolve=lambda host, port: ["127.0.0.1"], trust=authority.client)
     settings = {"registrations_per_minute": 10_000}
@@ -72,7 +71,6 @@ async def test_slack_is_sent_what_it_documents_by_recorder_and_watches(authority
 
 
 async def pause_watches(campus: TestCampus) -> None:
-    """Raise the message that a key's watches are paused, which needs no list of CVEs."""
     site = campus.service.sites["cve"]
     now = site.now()
 
@@ -121,7 +119,6 @@ HOSTS = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com
 
 
 async def test_one_webhook_is_one_free_target_however_it_is_spelled() -> None:
-    """Discord takes a webhook at four hosts, by six versions of its interface and in three formats."""
     web = guarded_client(ORIGIN, resolve=lambda host, port: [], trust=None)
     async with open_campus(web=web, settings={"registrations_per_minute": 10_000, "monitors_per_host": 1_000}, recorder=recorder) as campus:
 

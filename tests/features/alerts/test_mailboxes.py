@@ -31,7 +31,6 @@ class Askers:
     keys: dict[str, str] = field(default_factory=dict)
 
     async def names(self, address: str, *, by: str, building: str = "recorder", name: str = "mine") -> Reply:
-        """A caller registers a monitor or a watch with this mailbox, and deletes it once the question could be sent."""
         made = await self.keeps(address, by=by, building=building, name=name)
         if made.status == 200:
             tool, called = ("delete_monitor", "monitor_id") if building == "recorder" else ("delete_watch", "watch_id")
@@ -39,7 +38,6 @@ class Askers:
         return made
 
     async def keeps(self, address: str, *, by: str, building: str = "recorder", name: str = "mine") -> Reply:
-        """A caller registers a monitor or a watch with this mailbox; what is due is sent."""
         if by not in self.keys:
             self.keys[by] = await self.campus.key("all")
         tool, about = ("register_monitor", {}) if building == "recorder" else ("create_watch", {"vendors": ["Cisco"]})
@@ -57,13 +55,11 @@ class Askers:
         await self.deliver()
 
     async def target(self, by: str, building: str = "recorder") -> Any:
-        """The mailbox of the caller's only monitor or watch, as its tools show it."""
         tool, called = ("fleet_status", "monitors") if building == "recorder" else ("list_watches", "watches")
         (found,) = (await self.campus.call(tool, building=building, key=self.keys[by])).data[called]
         return found["targets"][0]
 
     async def press(self, purpose: str, data: str = "List-Unsubscribe=One-Click") -> str:
-        """Follow the last link for a purpose, as a person or a mail program does; returns the page."""
         answer = await self.campus.http.post(self.mailbox.link(purpose), content=data)
         assert answer.status_code == 200, answer.text
         return answer.text
@@ -218,7 +214,6 @@ async def test_nothing_that_a_caller_wrote_becomes_a_link_in_an_e_mail() -> None
 
 
 def foreign_links(message: EmailMessage) -> list[str]:
-    """The words of the subject and the text, beside links to the service, in which a letter or digit follows what joins addresses."""
     words = [*str(message["Subject"]).split(), *str(message.get_content()).split()]
     joined = [word for word in words if any(a in ".:/@%\u2024\u3002\uff0e" and b.isalnum() for a, b in pairwise(word))]
     return [word for word in joined if not word.startswith("http://campus.test/v1/")]

@@ -23,7 +23,6 @@ class Seller:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """Two cents, in version 2."""
         asked = {
             "scheme": "exact",
             "network": "eip155:8453",
@@ -36,7 +35,6 @@ class Seller:
         return {"x402Version": 2, "resource": {"url": "https://seller.test/thing"}, "accepts": [asked]}
 
     async def ask(self, operation: str, payment: dict[str, Any], *, seconds: float = 20, token: str = "") -> httpx.Response:
-        """Have a payment verified or settled; `seconds` is the time to answer, once it is connected."""
         body = {"x402Version": 2, "paymentPayload": payment, "paymentRequirements": self.terms["accepts"][0]}
         headers = {"authorization": f"Bearer {token}"} if token else {}
         async with patient.AsyncClient(timeout=httpx.Timeout(seconds, connect=patience(20)), headers=headers) as client:

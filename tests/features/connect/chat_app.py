@@ -29,17 +29,14 @@ class ChatApp:
 
     @property
     def mcp(self) -> str:
-        """The MCP endpoint."""
         return f"{self.issuer}/{self.building}/mcp"
 
     async def register(self, *uris: str, name: str = "Chat app") -> httpx.Response:
-        """Register, and keep the id."""
         answer = await self.http.post(f"{self.issuer}/register", json={"client_name": name, "redirect_uris": uris or [self.callback]})
         self.client_id = answer.json().get("client_id", "")
         return answer
 
     async def authorize(self, **changed: str | None) -> httpx.Response:
-        """Send an authorization request, which the browser receives; None leaves a parameter out."""
         asked = {
             "response_type": "code",
             "client_id": self.client_id,
@@ -62,7 +59,6 @@ class ChatApp:
         return await self.http.get(answer.headers["location"], headers=HTML)
 
     async def send(self, page: httpx.Response, key: str, *, answer: str = "allow", headers: dict[str, str] | None = None) -> httpx.Response:
-        """Send the form of a consent page."""
         token = re.search(r'name="form_token" value="(\w+)"', page.text)
         form = {"form_token": token[1] if token else "", "key": key, "answer": answer}
         return await self.http.post(str(page.url), data=form, headers=HTML | (headers or {}))
@@ -72,28 +68,23 @@ class ChatApp:
         return str(answer_of(await self.send(await self.page(**changed), key))["code"])
 
     async def redeem(self, code: str, /, **changed: str) -> httpx.Response:
-        """Exchange a code."""
         given = {"grant_type": "authorization_code", "code": code, "redirect_uri": self.callback, "code_verifier": VERIFIER}
         return await self._token(given | changed)
 
     async def refresh(self, token: str | None = None, **changed: str) -> httpx.Response:
-        """Exchange a refresh token, by default the latest."""
         return await self._token({"grant_type": "refresh_token", "refresh_token": token or self.tokens["refresh_token"]} | changed)
 
     async def connect(self, key: str) -> dict[str, Any]:
-        """From the bare address to tokens."""
         answer = await self.redeem(await self.code(key))
         assert answer.status_code == 200, answer.text
         return self.tokens
 
     async def ask(self, method: str = "tools/list", *, token: str | None = None, url: str | None = None, **params: Any) -> httpx.Response:
-        """Call the MCP endpoint with an access token, by default the latest; an empty one sends none."""
         token = self.tokens.get("access_token", "") if token is None else token
         headers = {"Accept": "application/json, text/event-stream"} | ({"Authorization": f"Bearer {token}"} if token else {})
         return await self.http.post(url or self.mcp, json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, headers=headers)
 
     async def is_let_in(self, **options: Any) -> bool:
-        """Whether the MCP endpoint answers."""
         answer = await self.ask(**options)
         assert answer.status_code in (200, 401), answer.text
         return answer.status_code == 200
@@ -106,7 +97,6 @@ class ChatApp:
 
 
 def answer_of(answer: httpx.Response) -> dict[str, str]:
-    """What a client receives at its redirect URI, and under `to` the address without it."""
     assert answer.status_code in (302, 303), answer.text
     location = answer.headers["location"]
     found = {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
@@ -114,7 +104,6 @@ def answer_of(answer: httpx.Response) -> dict[str, str]:
 
 
 def result_of(answer: httpx.Response) -> dict[str, Any]:
-    """The result of an MCP call."""
     assert answer.status_code == 200, answer.text
     text = answer.text
     if not text.startswith("{"):  # a stream, which begins with a comment if the call takes long

@@ -19,7 +19,6 @@ CONNECT = {"server": {"public_url": ORIGIN, "openapi": "harbour"}, "connect": {}
 
 
 def make_lock() -> Building:
-    """A building whose tool says who calls it."""
     mcp = FastMCP("Lock & Weir")
 
     @mcp.tool(meta=access())
@@ -49,7 +48,6 @@ async def campus(clock: Clock) -> AsyncIterator[TestCampus]:
 
 @pytest.fixture
 async def app(campus: TestCampus, clock: Clock) -> AsyncIterator[ChatApp]:
-    """A client of the lock, whose user tried no key in the last minute."""
     clock.move(timedelta(minutes=1))
     async with patient.AsyncClient(transport=httpx.ASGITransport(campus.app), base_url=ORIGIN) as http:
         yield ChatApp(http)

@@ -41,7 +41,6 @@ async def test_a_registration_whose_redirect_uris_could_be_misused_is_refused(ap
 
 
 async def rows(campus: TestCampus) -> int:
-    """How many clients and tokens are stored."""
     async with campus.service.core.storage.read() as session:
         found = [(await session.exec(select(table))).all() for table in (ClientRow, TokenRow)]
     return sum(map(len, found))

@@ -63,15 +63,12 @@ class Developed:
         return self.log.read_text()
 
     def save(self, old: str, new: str) -> None:
-        """Edit the file."""
         self.file.write_text(self.file.read_text().replace(old, new))
 
     def line_of(self, text: str) -> int:
-        """The number of the file's first line with this text."""
         return next(number for number, line in enumerate(self.file.read_text().splitlines(), 1) if text in line)
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
-        """Wait until it is so."""
         deadline = time.monotonic() + patience(60)
         while not is_so():
             assert self.process.poll() is None, self.printed
@@ -87,7 +84,6 @@ class Developed:
 
 @contextmanager
 def developed(folder: Path, text: str, *words: str, environ: dict[str, str] | None = None) -> Iterator[Developed]:
-    """`campus dev hello.py` as its user starts it."""
     (file := folder / "hello.py").write_text(text)
     port = free_port()
     with (folder / "dev.log").open("wb") as log:
@@ -220,7 +216,6 @@ def test_nothing_goes_on_when_campus_dev_is_killed(tmp_path: Path) -> None:
 
 
 def _processes_of(file: Path) -> list[str]:
-    """The processes that have this file among their arguments."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

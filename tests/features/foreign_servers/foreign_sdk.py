@@ -39,7 +39,6 @@ async def lifespan(_: MCPServer[State]) -> AsyncIterator[State]:
 
 
 def make(river: str = "Rhine", *, harbours: int = 2) -> MCPServer[State]:
-    """The server, as a factory with arguments."""
     server: MCPServer[State] = MCPServer("Rivers", instructions=f"Levels of the {river}.", version="7.1", lifespan=lifespan)
 
     @server.tool(title="Level", annotations=READ_ONLY)

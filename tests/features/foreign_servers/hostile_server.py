@@ -16,13 +16,11 @@ INITIALIZED = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "
 
 
 def tool(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
-    """A listed tool, read-only unless `more` says otherwise."""
     read_only = {"annotations": {"readOnlyHint": True}}
     return {"name": name, "inputSchema": {"type": "object"} if schema is None else schema, **read_only, **more}
 
 
 def text(value: str) -> dict[str, Any]:
-    """A result of one text."""
     return {"content": [{"type": "text", "text": value}]}
 
 
@@ -36,7 +34,6 @@ class Hostile:
         self.port = 0
 
     def answer(self, message: dict[str, Any]) -> Any:
-        """The result for a request; a list of tools may be a function of the cursor that returns a page."""
         match message["method"]:
             case "initialize":
                 return INITIALIZED
@@ -60,8 +57,6 @@ class Hostile:
 
 @contextmanager
 def hostile(server: Hostile) -> Iterator[Hostile]:
-    """The server at a free port, until the block ends."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -117,7 +112,6 @@ def hostile(server: Hostile) -> Iterator[Hostile]:
 
 
 def over_stdio(server: Hostile) -> None:
-    """Answer the requests on stdin."""
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message:

@@ -55,7 +55,6 @@ require("readline").createInterface({input: process.stdin}).on("line", (line) =>
 def write_wheel(
     folder: Path, name: str, code: str, *, version: str = "1.0", needs: str = "", needs_python: str = "", scripts: tuple[str, ...] = ()
 ) -> None:
-    """A wheel of one module, with these commands."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": code,
@@ -78,7 +77,6 @@ def _digest(text: str) -> str:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in this process, in an empty folder; its installers find the wheels of the folder beside it, and nothing else."""
     wheels = tmp_path / "wheels"
     write_wheel(wheels, "tiny_mcp", TINY, scripts=("tiny-mcp", "tiny-other"))
     for name in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_OFFLINE", "UV_NO_CACHE", "npm_config_offline"):
@@ -91,7 +89,6 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 
 
 def without_uv(tmp_path: Path) -> str:
-    """A PATH on which pip is the only installer."""
     (tmp_path / "bin").mkdir()
     for name in ("sh", "env"):
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))

@@ -56,7 +56,6 @@ OWN_CLIENT: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
 
 @asynccontextmanager
 async def selling(source: str, api: PetsApi, frame: Any = "http", payments: Any = None) -> AsyncIterator[TestCampus]:
-    """A campus with the API, whose tools are opened by a key, or sold."""
     sold = {"payments": payments} if payments else {}
     tools = {"*": {"price": "0.01"}}
     async with listening(api.app) as url:

@@ -47,13 +47,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in this process, in the test's folder."""
     monkeypatch.chdir(tmp_path)
     return command_of(capsys)
 
 
 def without_meta(result: Any) -> Any:
-    """A result as JSON, without what servers and FastMCP note in `_meta`."""
     match result.model_dump(by_alias=True, mode="json", exclude_none=True) if hasattr(result, "model_dump") else result:
         case dict(members):
             return {name: without_meta(value) for name, value in members.items() if name != "_meta"}
@@ -64,7 +62,6 @@ def without_meta(result: Any) -> Any:
 
 
 def until_started(campus: Served, servers: Iterable[str]) -> None:
-    """Wait until the servers answer: on a busy machine their start takes longer than a call waits."""
     until(lambda: all(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name) == [] for name in servers), campus)
 
 

@@ -76,12 +76,10 @@ def table(port: int, *, name: str = "far", more: str = "") -> str:
 
 
 def said_of(campus: Served, name: str) -> str:
-    """The findings about a building."""
     return " ".join(patient.get(f"{campus.admin}/readyz").json()["checks"].get(name, ()))
 
 
 def is_refused(said: str, shape: str) -> bool:
-    """Whether it is said of a server that its list cannot be served, and not that it is away; one without an end may end by time."""
     return said != "" and (shape == ENDLESS or "cannot be reached" not in said)
 
 
@@ -155,7 +153,6 @@ LISTS: dict[str, Any] = {
 
 
 def test_a_list_that_cannot_be_served_closes_its_own_building_and_no_other_at_start_and_later(tmp_path: Path) -> None:
-    """One campus with a building for each list: a start takes two seconds."""
     hostiles = {f"b{number}": Hostile(tools) for number, tools in enumerate(LISTS.values())}
     changed = {f"c{number}": Hostile([tool("fine")]) for number in range(len(LISTS))}
     servers = hostiles | changed
@@ -194,7 +191,6 @@ MEGABYTE = b"x" * 1024 * 1024
 
 
 def progress() -> Iterator[bytes]:
-    """A stream of progress without an end."""
     for number in range(10**9):
         message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": number}}
         yield b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n"
@@ -283,6 +279,5 @@ def test_what_a_command_says_is_logged_without_what_it_was_given_and_what_looks_
 
 
 def memory(campus: Served) -> int:
-    """The most that the process has held, in kB."""
     status = Path(f"/proc/{campus.process.pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))

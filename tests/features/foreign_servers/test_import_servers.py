@@ -23,7 +23,6 @@ CLIENTS = {
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     return command_of(capsys)

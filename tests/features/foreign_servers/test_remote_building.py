@@ -43,7 +43,6 @@ tools = {{ "*" = {{ free = true, route = "GET /v1/tide" }} }}
 
 @contextmanager
 def remote(port: int, source: str = REMOTE) -> Iterator[Forked]:
-    """The server's process, stopped when the block ends."""
     with ExitStack() as stack:
         nothing = stack.enter_context(Path(os.devnull).open("wb"))
         process = stack.enter_context(forkserver.shared().start(source, str(port), stdout=nothing, stderr=nothing))

@@ -51,7 +51,6 @@ mcp.run(transport="stdio", show_banner=False)
 
 
 def until(answers: Callable[[], bool], served: Served) -> None:
-    """Ask until `answers` is true; fail with the log if it never is."""
     give_up_at = time.monotonic() + patience(90)
     while not answers():
         assert time.monotonic() < give_up_at, served.log
@@ -192,7 +191,6 @@ async def test_a_late_building_that_fails_halfway_leaves_nothing_behind_and_may_
 
 
 def listing(schema: str) -> str:
-    """The source of a server whose tool has this schema for its argument."""
     given = f'tool = mcp.get_tool("tide")\nimport asyncio\nasyncio.run(tool).parameters["properties"]["port"] = {schema}\nmcp.run('
     return REMOTE.replace("mcp.run(", given)
 

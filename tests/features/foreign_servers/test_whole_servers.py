@@ -37,7 +37,6 @@ def command_of(kind: str) -> StdioTransport:
 
 @asynccontextmanager
 async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]:
-    """A campus with each server, its address, and what reaches each of them bare."""
     async with AsyncExitStack() as stack:
         apps = {
             "sdk_http/mcp": whole_servers.make_sdk().streamable_http_app(),
@@ -62,7 +61,6 @@ async def all_servers() -> AsyncIterator[tuple[TestCampus, str, dict[str, Any]]]
 
 
 async def asked(client: Client[Any]) -> dict[str, Any]:
-    """All that a client sees of a server, by the way to each value."""
     async with client:
         hello = client.session.initialize_result or client.session.discover_result
         station = {"name": "station", "value": "B"}

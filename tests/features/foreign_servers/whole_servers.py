@@ -14,8 +14,6 @@ READ_ONLY = ToolAnnotations(title="Read a level", read_only_hint=True, open_worl
 
 
 def add_components(server: Any, **icons: Any) -> None:
-    """Tools whose order is not that of their names, and the rest."""
-
     @server.tool(title="Level of a river", annotations=READ_ONLY, meta={"example.com/unit": "m"}, **icons)
     def zulu(station: str) -> dict[str, float]:
         """The level at a station."""
@@ -57,7 +55,6 @@ def add_components(server: Any, **icons: Any) -> None:
 
 
 def make_sdk() -> MCPServer[Any]:
-    """A server of the SDK, with a tool that asks its caller."""
     server: MCPServer[Any] = MCPServer(
         "rivers",
         title="Rivers of Europe",
@@ -89,7 +86,6 @@ def make_sdk() -> MCPServer[Any]:
 
 
 def make_fast() -> FastMCP[Any]:
-    """A server of FastMCP."""
     server: FastMCP[Any] = FastMCP(
         "lakes", "Ask for one lake at a time.", version="2.0", website_url="https://example.com/lakes", icons=ICONS
     )
@@ -98,7 +94,6 @@ def make_fast() -> FastMCP[Any]:
 
 
 def make_silent() -> FastMCP[Any]:
-    """A server that says nothing of itself but its name."""
     server: FastMCP[Any] = FastMCP("silent-mcp")
     add_components(server)
     return server

@@ -30,7 +30,6 @@ class ReceivedMail:
 
     @property
     def read(self) -> EmailMessage:
-        """As a mailbox reads it."""
         message = BytesParser(policy=default).parsebytes(self.raw)
         assert isinstance(message, EmailMessage)
         return message
@@ -46,7 +45,6 @@ class MailServer:
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def only_mail(self) -> ReceivedMail:
-        """The only message. It is no property, because aiosmtpd reads every attribute of its handler."""
         (only,) = self.received
         return only
 
@@ -74,8 +72,6 @@ OpenMailServer = Callable[..., AbstractAsyncContextManager[MailServer]]
 
 @pytest.fixture
 def open_mail_server(authority: Authority) -> OpenMailServer:
-    """`async with open_mail_server(tls=…)`: a server on a free port; tls is "starttls", "implicit" or None."""
-
     @asynccontextmanager
     async def running(*, tls: str | None = None, refusal: str | None = None, password: bool = False) -> AsyncIterator[MailServer]:
         server = MailServer(refusal=refusal)
@@ -101,8 +97,6 @@ OpenMail = Callable[..., Mail]
 
 @pytest.fixture
 def open_mail(authority: Authority) -> OpenMail:
-    """The mail of a campus, through a mail server of the test."""
-
     def made(server: MailServer, *, password: str | None = None, **options: Any) -> Mail:
         secret = SecretStr(password) if password else None
         known: dict[str, Any] = {

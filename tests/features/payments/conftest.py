@@ -13,7 +13,6 @@ PURSE = 1_000_000
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> Literal["asyncio"]:
-    """For fixtures that live as long as a module."""
     return "asyncio"
 
 
@@ -53,13 +52,11 @@ async def seller(chain: Chain, facilitator: Facilitator, wallet: Wallet, storage
 
 @pytest.fixture
 async def other_seller(seller: Seller, storage_url: str) -> AsyncIterator[Seller]:
-    """Another process on the same database."""
     async with seller.beside(storage_url) as other:
         yield other
 
 
 @pytest.fixture
 async def impatient_seller(seller: Seller, storage_url: str) -> AsyncIterator[Seller]:
-    """Another process, whose callers do not wait."""
     async with seller.beside(storage_url, wait_seconds=0.3) as other:
         yield other

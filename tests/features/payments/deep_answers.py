@@ -17,7 +17,6 @@ SALE = Sale("cve", "brief", "http", "https://campus.example/", ADDRESS, 1, REQUI
 
 
 async def main() -> None:
-    """Ask both."""
     endless = httpx.MockTransport(lambda _: httpx.Response(200, text="[" * 100_000))
     async with patient.AsyncClient(transport=endless) as client:
         facilitator = await LazyFacilitator(client, url="https://facilitator.example", network=NETWORK).loaded()

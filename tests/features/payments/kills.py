@@ -96,11 +96,9 @@ class Scene:
             yield campus
 
     def prepare(self) -> None:
-        """Make the tables, and in SQLite rows for a trigger to count."""
         self.do(_add_rows)
 
     def kill_at(self, point: str) -> Sent:
-        """Kill a campus while a paid call stands at the point; gives the payment."""
         with ExitStack() as stack:
             reached = stack.enter_context(self.blocked(point))
             campus = stack.enter_context(self.served())
@@ -116,7 +114,6 @@ class Scene:
         return sent
 
     def sign(self, campus: Served, point: str) -> Sent:
-        """Ask for the terms, and sign a payment."""
         number = len(self.sent) + 1
         answer = patient.get(url_of(campus, number))
         assert answer.status_code == 402, answer.text
@@ -124,7 +121,6 @@ class Scene:
         return Sent(number, point, headers_of(signed), signed["payload"]["authorization"]["nonce"])
 
     def present(self, campus: Served, sent: Sent, *, is_read: bool) -> None:
-        """Send the payment, to a campus that will be killed."""
         if is_read:
             try:
                 patient.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=patience(90))
@@ -141,7 +137,6 @@ class Scene:
 
     @contextmanager
     def blocked(self, point: str) -> Iterator[Callable[[], bool]]:
-        """Block at the point for as long as this lasts; gives whether a call stands there."""
         if point in AT_FACILITATOR:
             with self.facilitator.hold(AT_FACILITATOR[point]) as hold:
                 yield lambda: hold.hits > 0
@@ -168,7 +163,6 @@ class Scene:
         return bool(self.do(lambda connection: _sleepers(connection, "pid"), reading=True))
 
     def _is_locked(self) -> bool:
-        """Whether a transaction holds the file; so many times in a row, more on a busy machine, it is the one that is stalled."""
         time.sleep(0.05)
         path = Path(self.storage.removeprefix("sqlite:")) / "campus.db"
         with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
@@ -179,7 +173,6 @@ class Scene:
             return False
 
     def resend(self, campus: Served, sent: Sent) -> None:
-        """Send the very same payment until it is answered; 409 says to come back, and nothing else may come."""
         deadline = time.monotonic() + patience(90)
         while True:
             answer = patient.get(url_of(campus, sent.number), headers=dict(sent.headers), timeout=patience(90))
@@ -194,7 +187,6 @@ class Scene:
         assert receipt["success"]
 
     def reconcile(self, campus: Served) -> None:
-        """Have the reconciler look, beside or within the running campus."""
         deadline = time.monotonic() + RECONCILED_WITHIN
         while not set(self.states().values()) <= {"settled", "released"}:
             assert time.monotonic() < deadline, self.states()
@@ -202,7 +194,6 @@ class Scene:
             time.sleep(1)
 
     def runs(self) -> Counter[int]:
-        """How often the tool ran for each call."""
         return Counter(int(line) for line in (self.folder / "runs").read_text().split())
 
     def states(self) -> Mapping[str, str]:
@@ -211,13 +202,10 @@ class Scene:
         return {row.nonce: row.state for row in self.do(lambda connection: connection.execute(asked).all(), reading=True)}
 
     def claimed(self) -> int:
-        """What the ledger says was charged."""
         entries = self.do(lambda connection: connection.execute(select(LedgerRow.event, LedgerRow.amount)).all(), reading=True)
         return sum(CHARGED.get(event, 0) * (amount or 0) for event, amount in entries)
 
     def do(self, work: Callable[[Connection], Any], *, reading: bool = False) -> Any:
-        """Work on campus's own database; reading waits for no writer."""
-
         async def worked() -> Any:
             async with Databases.open(self.storage) as databases:
                 storage = await made_storage(databases)
@@ -234,7 +222,6 @@ class Scene:
 
 
 def url_of(campus: Served, number: int) -> str:
-    """The call's address."""
     return f"{campus.url}/v1/slow/count?number={number}"
 
 
@@ -260,7 +247,6 @@ def _flow(connection: Connection) -> None:
 
 
 def _sleepers(connection: Connection, what: str) -> bool:
-    """Whether a transaction sleeps in PostgreSQL; it does so on when its client was killed, until it is terminated."""
     return connection.execute(text(f"SELECT {what} FROM pg_stat_activity WHERE wait_event = 'PgSleep'")).first() is not None
 
 

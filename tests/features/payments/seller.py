@@ -51,7 +51,6 @@ class Clock:
         return datetime.now(UTC) + self.ahead + self.wrong
 
     def elapsed(self) -> float:
-        """The seconds that have passed, whatever the clock was set to."""
         return monotonic() + self.ahead.total_seconds()
 
 
@@ -65,23 +64,19 @@ class Bought:
         self.reversed: list[str] = []
 
     async def objection(self, session: AsyncSession, payment: str) -> str | None:
-        """See Purchases."""
         return await self.keys.sales.objection(session, payment) if self.keys else None
 
     async def deliver(self, session: AsyncSession, payment: str) -> None:
-        """See Purchases."""
         self.settled.append(payment)
         if self.keys:
             await self.keys.sales.deliver(session, payment)
 
     async def drop(self, session: AsyncSession, payment: str) -> None:
-        """See Purchases."""
         self.released.append(payment)
         if self.keys:
             await self.keys.sales.drop(session, payment)
 
     async def take_back(self, session: AsyncSession, payment: str) -> None:
-        """See Purchases."""
         self.reversed.append(payment)
         if self.keys:
             await self.keys.sales.take_back(session, payment)
@@ -102,12 +97,10 @@ class Seller:
     runs: list[str] = field(default_factory=list)
 
     def beside(self, storage_url: str, **changes: Any) -> AbstractAsyncContextManager["Seller"]:
-        """Another process on the same database, with the same clock."""
         same = {"wallet": self.wallet, "clock": self.clock, "pay_to": self.pay_to}
         return open_seller(self.chain, self.facilitator, storage_url, **{**same, **changes})
 
     def requirements(self, amount: int = PRICE) -> dict[str, Any]:
-        """What the terms ask for."""
         return {
             "scheme": "exact",
             "network": self.chain.network,
@@ -133,13 +126,11 @@ class Seller:
         )
 
     def sign(self, sale: Sale | None = None, *, by: Wallet | None = None, **changes: Any) -> dict[str, Any]:
-        """A payment for the call, on the wire, signed with the changes."""
         sold = sale or self.sale()
         terms = {"x402Version": 2, "error": "", "resource": {"url": sold.resource}, "accepts": [dict(sold.requirements)]}
         return Payer(by or self.wallet).payload(terms, **changes)
 
     def pay(self, sale: Sale | None = None, **changes: Any) -> Payment:
-        """The same as the processor gets it."""
         return read(self.sign(sale, **changes))
 
     async def run(self, payment_id: str) -> StoredAnswer:
@@ -148,11 +139,9 @@ class Seller:
         return StoredAnswer(b'{"answer": %d}' % len(self.runs))
 
     async def sell(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> PaidAnswer:
-        """One call."""
         return await self.payments.processor.process(payment, sale or self.sale(), run or self.run)
 
     async def refusal(self, payment: Payment, sale: Sale | None = None, run: Run | None = None) -> Problem:
-        """One call that is refused."""
         try:
             sold = await self.sell(payment, sale, run)
         except Problem as problem:
@@ -160,15 +149,12 @@ class Seller:
         raise AssertionError(f"sold {sold}")
 
     async def income(self) -> int:
-        """What was ever paid to the seller."""
         return await self.chain.balance(self.pay_to)
 
     async def claimed(self) -> int:
-        """What the ledger says was paid to the seller."""
         return sum(CHARGED.get(row.event, 0) * (row.amount or 0) for row in await self.ledger())
 
     async def assert_the_ledger_is_the_chains(self) -> None:
-        """To the atomic unit, once what is in doubt was looked for; or the audit names what is missing."""
         self.clock.ahead += timedelta(seconds=11)
         vars(self.bought).pop("deliver", None)
         await self.payments.reconciler.resolve()
@@ -177,7 +163,6 @@ class Seller:
         assert await self.claimed() + difference == await self.income()
 
     async def audit(self) -> Findings:
-        """What the ledger and the chain differ in since yesterday."""
         return await self.payments.audit.run(self.clock() - timedelta(days=1))
 
     async def row(self, payment: Payment) -> PaymentRow:
@@ -186,40 +171,33 @@ class Seller:
             return (await session.exec(select(PaymentRow).where(PaymentRow.nonce == payment.nonce))).one()
 
     async def rows(self) -> list[PaymentRow]:
-        """Every payment's row."""
         async with self.storage.read() as session:
             return list(await session.exec(select(PaymentRow)))
 
     async def job(self, name: str) -> None:
-        """Run one of the jobs of payments."""
         await getattr(jobs, name)(SimpleNamespace(state=self.payments, storage=self.storage))
 
     async def events(self, payment: Payment) -> list[str]:
-        """What the ledger has of the payer's payments of this seller, in order."""
         return [row.event for row in await self.ledger() if row.payer == payment.payer]
 
     async def ledger(self) -> list[LedgerRow]:
-        """All of the ledger, with what was only counted so far."""
         await self.payments.ledger.flush()
         async with self.storage.read() as session:
             return list(await session.exec(select(LedgerRow).order_by(col(LedgerRow.id))))
 
 
 def read(signed: dict[str, Any]) -> Payment:
-    """A payment as the frames read it."""
     payment = payment_in_meta({PAYMENT_META: signed})
     assert payment is not None
     return payment
 
 
 def settings(chain: Chain, facilitator_url: str, *, rpc_url: str | None = None, pay_to: str = PAY_TO, **more: Any) -> PaymentsTable:
-    """The table [payments] of a campus; `more` are its other keys."""
     urls = {"facilitator_url": facilitator_url, "rpc_url": rpc_url or chain.rpc_url}
     return PaymentsTable(network=chain.network, pay_to=pay_to, **urls, **more)
 
 
 async def made_storage(databases: Databases) -> Storage:
-    """The core's tables and those of payments."""
     storage = await databases.storage_of("campus", CoreTables)
     await databases.storage_of(place_of("payments"), Tables)
     return storage
@@ -240,7 +218,6 @@ async def open_seller(
     timeouts: ChainTimeouts = SHORT,
     **more: Any,
 ) -> AsyncIterator[Seller]:
-    """One process on the database; open two for two. `more` are keys of [payments]."""
     now = clock or Clock()
     async with Databases.open(storage_url) as databases:
         storage = await made_storage(databases)

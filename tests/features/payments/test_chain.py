@@ -291,7 +291,6 @@ async def test_logs_that_were_not_asked_for_or_cannot_be_read_leave_a_payment_un
 
 
 def transferring(*moves: tuple[str, str, str]) -> Receipt:
-    """A transaction in which several authorizations were spent: (nonce, from, to) each, all of AMOUNT."""
     logs: list[Log] = []
     for nonce, payer, to in moves:
         used = [rules.AUTHORIZATION_USED, rules.topic_of(payer), nonce]

@@ -30,7 +30,6 @@ AT_ONCE = 50
 
 
 def calls_on(today: str) -> dict[str, tuple[str, dict[str, str], int]]:
-    """Every paid route on that day: its tool, its arguments, its price."""
     return {
         "/v1/brief/today": ("top_cves_today", {}, 20_000),
         "/v1/kev/fresh": ("kev_fresh", {}, 10_000),
@@ -53,7 +52,6 @@ class Sales:
     today: str
 
     async def moved(self) -> tuple[int, int]:
-        """What the payer spent and what the payee has."""
         return PURSE - await self.chain.balance(self.payer.wallet.address), await self.chain.balance(self.payee)
 
 

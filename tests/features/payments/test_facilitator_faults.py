@@ -68,7 +68,6 @@ class Said:
 
     @property
     def code(self) -> str | None:
-        """The problem's."""
         return self.data.get("code")
 
 
@@ -85,7 +84,6 @@ class Stand:
     numbers: Iterator[int]
 
     async def sign(self, number: int) -> dict[str, Any]:
-        """A payment for one number."""
         answer = await self.http.get(f"/v1/slow/count?number={number}")
         assert (answer.status_code, answer.json()["code"]) == (402, "access_required")
         return self.payer.payload(terms_of(answer))
@@ -101,7 +99,6 @@ class Stand:
         return Said(data.get("status", 0) if result.is_error else 200, data, (result.meta or {}).get(RECEIPT))
 
     async def troubles(self) -> list[str]:
-        """What /readyz says of payments; it is kept for a second."""
         await anyio.sleep(1.1)
         ready = await self.http.get(f"{self.served.admin}/readyz")
         assert ready.status_code == 200, "keys and free tools do without a facilitator"
@@ -109,7 +106,6 @@ class Stand:
         return found
 
     async def assert_the_rest_is_as_ever(self) -> None:
-        """What needs no payment is answered, and the terms are shown."""
         free = await self.http.get(f"/v1/open/count?number={FREE_CALL}")
         by_key = await self.http.get(f"/v1/slow/count?number={FREE_CALL}", headers={"Authorization": f"Bearer {self.key}"})
         for answer in (free, by_key):
@@ -119,7 +115,6 @@ class Stand:
         assert await self.sign(FREE_CALL)
 
     def runs(self, number: int) -> int:
-        """How often the tool ran for a number."""
         return Counter((self.folder / "runs").read_text().split())[str(number)]
 
 

@@ -53,12 +53,10 @@ KINDS: tuple[Kind, ...] = ("call", "key")
 
 
 def says(transaction: str) -> dict[str, Any]:
-    """A facilitator's report of a settlement."""
     return {"success": True, "transaction": transaction, "network": NETWORK}
 
 
 def refuses(reason: str) -> dict[str, Any]:
-    """A facilitator's report of a failure."""
     return {"success": False, "errorReason": reason, "transaction": ""}
 
 
@@ -74,7 +72,6 @@ class Trial:
 
     @property
     def faults(self) -> Faults:
-        """The facilitator's switches."""
         return self.seller.facilitator.faults
 
     @property
@@ -83,16 +80,13 @@ class Trial:
         return self.relay.faults
 
     async def new_payer(self) -> None:
-        """Somebody else's turn."""
         self.payer = new_wallet()
         await self.seller.chain.mint(self.payer.address, 10 * PRICE)
 
     def sign(self, **changes: Any) -> dict[str, Any]:
-        """A payment of whose turn it is, by default to the seller."""
         return self.seller.sign(by=self.payer, **changes)
 
     async def spend(self, **changes: Any) -> str:
-        """The transaction of another payment of his."""
         return await self.seller.chain.transfer_with_authorization(self.sign(**changes))
 
     def sale(self, kind: Kind) -> Sale:
@@ -100,8 +94,6 @@ class Trial:
         return self.seller.sale(idempotency_key=secrets.token_urlsafe(16) if kind == "key" else None)
 
     async def buy(self, payment: Payment, sale: Sale, lie: Callable[[], Awaitable[None]]) -> bool:
-        """One call, in the middle of which the lying begins; whether it was answered."""
-
         async def run(payment_id: str) -> StoredAnswer:
             await lie()
             if sale.idempotency_key is None:
@@ -118,7 +110,6 @@ class Trial:
         return True
 
     async def keys(self) -> int:
-        """How many keys are good."""
         return sum(record.state == "valid" for record in await self.ring.list())
 
 
@@ -258,7 +249,6 @@ async def test_no_false_report_buys_a_key_or_charges_anybody_without_an_answer(t
 
 
 async def come_back(trial: Trial, bought: Sequence[tuple[Payment, Sale, bool]]) -> None:
-    """Whoever was charged and not answered sends his payment again, and is answered."""
     paid_keys = 0
     for payment, sale, answered in bought:
         if await trial.seller.chain.transfers(sender=payment.payer, receiver=trial.seller.pay_to):

@@ -55,7 +55,6 @@ class PaidLab:
     payer: Payer
 
     async def pay(self, tool: str, sample: int, **changes: Any) -> dict[str, str]:
-        """The headers that pay for a call, which runs as a task."""
         asked = await self.campus.http.post(f"/v1/lab/{tool}", json={"sample": sample}, headers=LATER)
         assert asked.status_code == 402, asked.text
         return LATER | headers_of(self.payer.payload(terms_of(asked), **changes))
@@ -75,7 +74,6 @@ class PaidLab:
 
 
 async def polled(http: httpx.AsyncClient, begun: httpx.Response, **options: Any) -> httpx.Response:
-    """The last answer about a task that was accepted."""
     assert begun.status_code == 202, begun.text
     answer = begun
     with anyio.fail_after(patience(90)):

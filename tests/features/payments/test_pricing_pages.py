@@ -77,7 +77,6 @@ def wallet(chain: Chain, portal: BlockingPortal) -> BrowserWallet:
 
 
 def bought_key(page: Page) -> str:
-    """The key that the page shows."""
     expect(page.get_by_role("heading", level=1, name="Your key")).to_be_focused()
     key = page.locator("#bought pre code").first.inner_text()
     assert key.startswith("campus_live_")

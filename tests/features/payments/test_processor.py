@@ -18,7 +18,6 @@ KEY, OTHER_KEY = "k" * 22, "o" * 22
 
 
 async def at_once(sellers: list[Seller], payment: Payment, *, times: int, run: Any = None) -> list[PaidAnswer | Problem]:
-    """The same payment presented many times, in turn to each of the processes."""
     found: list[PaidAnswer | Problem] = []
 
     async def present(seller: Seller) -> None:

@@ -107,7 +107,6 @@ async def test_a_call_that_waits_too_long_or_is_cancelled_leaves_no_trace() -> N
 
 
 def begun(queue: PaymentQueue, calls: ExitStack, client: str, payment: tuple[str, str]) -> str:
-    """How a call begins that lasts as long as `calls`."""
     try:
         calls.enter_context(queue.call(client, payment))
     except Problem as problem:
@@ -155,7 +154,6 @@ class CountedStorage:
 
 
 async def send_at_once(seller: Seller, payments: list[Payment]) -> Counter[str]:
-    """How the calls with these payments end."""
     codes = Counter[str]()
 
     async def send(payment: Payment) -> None:

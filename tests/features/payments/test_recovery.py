@@ -30,13 +30,11 @@ REFUSED = {"success": False, "errorReason": "insufficient_funds", "transaction":
 
 
 async def die_in_the_tool(seller: Seller, payment: Payment) -> None:
-    """Reserve, and stop."""
     processor = seller.payments.processor
     assert await processor.reservations.reserve(payment, seller.sale()) is not None
 
 
 async def die_before_settling(seller: Seller, payment: Payment) -> None:
-    """Reserve, run the tool, store its answer, and stop."""
     await die_in_the_tool(seller, payment)
     row = await seller.row(payment)
     signed = (await seller.payments.facilitator.loaded()).signed(payment, seller.sale())
@@ -44,7 +42,6 @@ async def die_before_settling(seller: Seller, payment: Payment) -> None:
 
 
 async def die_after_settling(seller: Seller, payment: Payment) -> None:
-    """The same, and have the payment charged."""
     await die_before_settling(seller, payment)
     facilitator = await seller.payments.facilitator.loaded()
     outcome = await facilitator.settle(facilitator.signed(payment, seller.sale()))

@@ -297,7 +297,6 @@ async def test_when_the_charge_cannot_be_recorded_the_caller_is_told_to_send_the
 
 
 async def forestalled(seller: Seller, act: Any) -> Any:
-    """A call during whose tool the payer acts."""
     signed = seller.sign()
 
     async def run(payment_id: str) -> StoredAnswer:

@@ -102,13 +102,11 @@ async def test_while_a_payment_stays_unproven_every_call_waits_until_the_chain_p
 
 
 def far(seller: Seller) -> int:
-    """An end by the seller's clock."""
     return int(seller.clock().timestamp()) + 600
 
 
 @asynccontextmanager
 async def own_seller(storage_url: str) -> AsyncIterator[tuple[Seller, Relay, KeyRing]]:
-    """A seller that sells keys, on a chain of its own, whose clock may be set forward and whose blocks may be taken back."""
     async with open_chain() as chain, open_facilitator(chain) as facilitator, open_relay(chain) as relay:
         wallet = new_wallet()
         await chain.mint(wallet.address, 1_000_000)
@@ -139,7 +137,6 @@ async def test_a_settlement_that_never_happened_is_reversed_in_the_ledger_and_re
 
 
 async def bought_key(seller: Seller, ring: KeyRing) -> str:
-    """A key, and that it is good."""
     tokens: list[str] = []
 
     async def run(payment_id: str) -> StoredAnswer:

@@ -39,16 +39,13 @@ class Proxy:
     """What a client must send for its connection to be closed."""
 
     def freeze(self) -> None:
-        """Freeze the connections that there are; later ones work."""
         self.frozen.set()
         self.frozen = anyio.Event()
 
     def url(self) -> str:
-        """The URL of a new database behind the proxy."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{self.server.create_database()}"
 
     async def connect(self, client: SocketStream) -> None:
-        """Serve one connection."""
         frozen = self.frozen
         async with client, await anyio.connect_unix(self.server.sockets / ".s.PGSQL.5432") as server, anyio.create_task_group() as ways:
             ways.start_soon(self._pass_on, client, server, frozen)

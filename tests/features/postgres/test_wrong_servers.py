@@ -25,7 +25,6 @@ pytestmark = pytest.mark.anyio
 
 
 def without(parameter: bytes, startup: bytes) -> bytes:
-    """A client's first message without one of its parameters."""
     names = startup[8:].rstrip(b"\0").split(b"\0")
     pairs = [pair for pair in zip(names[::2], names[1::2], strict=True) if pair[0] != parameter]
     body = b"".join(b"%s\0%s\0" % pair for pair in pairs) + b"\0"

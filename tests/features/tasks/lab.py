@@ -17,7 +17,6 @@ SOON = {"poll_interval": timedelta(milliseconds=50)}
 
 
 def make_lab(folder: Path) -> FastMCP[Any]:
-    """The server; its files are in this folder."""
     mcp: FastMCP[Any] = FastMCP("Lab", mask_error_details=True)
     mcp.add_extension(TasksExtension())
 

@@ -36,7 +36,6 @@ FREE = {"*": {"free": True}}
 
 @asynccontextmanager
 async def listening(app: ASGIApp, *, lifespan: str = "off") -> AsyncIterator[str]:
-    """The app behind a real socket."""
     config = uvicorn.Config(app, port=free_port(), lifespan=lifespan, log_level="error")
     server = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
@@ -48,7 +47,6 @@ async def listening(app: ASGIApp, *, lifespan: str = "off") -> AsyncIterator[str
 
 
 async def seen_by_a_client(url: str, folder: Path) -> dict[str, Any]:
-    """What a client of the current protocol, which knows tasks, sees of each kind of call."""
     found: dict[str, Any] = {}
     async with Client(StreamableHttpTransport(url)) as client:
         for name, sample in (("measure", 1), ("weigh", 2), ("spill", 3), ("look", 4)):
@@ -69,7 +67,6 @@ async def seen_by_a_client(url: str, folder: Path) -> dict[str, Any]:
 
 
 async def asked(url: str, method: str, params: Mapping[str, Any], *, meta: Any = None, key: str | None = None) -> Any:
-    """The result or the error of a request of the current protocol."""
     request = request_of(method, MODERN, method, dict(params), meta=meta or {}, headers={"authorization": f"Bearer {key}" if key else None})
     async with patient.AsyncClient() as client:
         text = (await client.post(url, content=request.body, headers=dict(request.headers))).text
@@ -78,7 +75,6 @@ async def asked(url: str, method: str, params: Mapping[str, Any], *, meta: Any =
 
 
 async def ended(campus: TestCampus, answer: httpx.Response, *, key: str | None = None) -> httpx.Response:
-    """The last answer about a task that was accepted."""
     assert answer.status_code == 202, answer.text
     with anyio.fail_after(patience(20)):
         while answer.status_code == 202:

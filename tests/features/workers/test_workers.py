@@ -52,7 +52,6 @@ def storage(postgres: Postgres) -> Iterator[str]:
 
 
 def write_edition(folder: Path, number: int, storage: str, *, port: int | None = None) -> str:
-    """Write the shop's code and return the campus.toml of that edition; it is written too if there is a port."""
     (folder / "shop.py").write_text(SHOP.format(edition=number))
     text = CAMPUS.format(name=f"edition {number}", storage=storage)
     if port:
@@ -61,7 +60,6 @@ def write_edition(folder: Path, number: int, storage: str, *, port: int | None =
 
 
 def processes(served: Served, *, count: int) -> set[str]:
-    """The processes that answer, once there are so many."""
     found: set[str] = set()
     until = time.monotonic() + patience(60)
     while len(found) < count:
@@ -73,7 +71,6 @@ def processes(served: Served, *, count: int) -> set[str]:
 
 
 async def logged(served: Served, sentence: str, *, times: int = 1) -> None:
-    """Wait for a line of the log."""
     with anyio.fail_after(patience(60)):
         while served.log.count(sentence) < times:  # noqa: ASYNC110  # another process writes it
             await anyio.sleep(0.05)

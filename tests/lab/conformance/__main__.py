@@ -54,7 +54,6 @@ PARTS = (
 
 
 def main(parts: list[str]) -> int:
-    """Run the parts that are named, all by default; 1 when something is wrong."""
     if unknown := set(parts) - set(PARTS):
         raise SystemExit(f"unknown part {', '.join(sorted(unknown))}; the parts are: {', '.join(PARTS)}")
     with TemporaryDirectory(prefix="campus-conformance-") as folder:
@@ -64,7 +63,6 @@ def main(parts: list[str]) -> int:
 
 
 def run_against_both_ways(node: Node, folder: Path, parts: list[str]) -> list[str]:
-    """The protocol's suite and its Inspector against a campus with direct MCP answers and one without."""
     for name in ("on", "off"):
         (folder / name).mkdir()
     faults: list[str] = []
@@ -80,7 +78,6 @@ def run_against_both_ways(node: Node, folder: Path, parts: list[str]) -> list[st
 
 
 def connect_with_and_without_a_login(node: Node, folder: Path) -> list[str]:
-    """Clients that send a key in a header, against a campus with `[connect]` and one without."""
     for name in ("key", "login"):
         (folder / name).mkdir()
     with (
@@ -91,7 +88,6 @@ def connect_with_and_without_a_login(node: Node, folder: Path) -> list[str]:
 
 
 def run(folder: Path, parts: list[str]) -> list[str]:
-    """What is wrong, in sentences."""
     faults: list[str] = []
     node = Node(folder)
     if packages := dict.fromkeys(package for part in parts for package in PACKAGES.get(part, ())):

@@ -50,7 +50,6 @@ Found = tuple[str, str]
 
 
 def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
-    """What axe-core finds, in sentences."""
     axe = (node.folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
     headers = {"Authorization": f"Bearer {campus.tokens.campus_pass}"}
     body = {"name": "nightly backup", "alert_webhook": "http://127.0.0.1:9/hook"}

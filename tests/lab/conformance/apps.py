@@ -34,7 +34,6 @@ HOSTILE = '<img src=x onerror="parent.location=`/stolen`"><b>nightly</b>'
 
 
 def open_apps(node: Node, campus: ServedCampus) -> list[str]:
-    """What is wrong with an app, in sentences."""
     script = node.folder / SCRIPT.name
     script.write_text(SCRIPT.read_text())
     bundle = node.folder / "host.js"
@@ -64,7 +63,6 @@ def open_apps(node: Node, campus: ServedCampus) -> list[str]:
 
 @contextmanager
 def _hosting(folder: Path) -> Iterator[str]:
-    """The address of the host's page, which is of another origin than campus."""
     (folder / "host.html").write_text('<!doctype html><body><script src="host.js"></script>')
     with QuietServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -7,7 +7,6 @@ from fastmcp_servers import every_server
 
 
 def compare_as_bare() -> list[str]:
-    """Each difference that no reason explains, and each reason that none needs."""
     found = anyio.run(compare, every_server(), REASONS)
     print(f"as bare: {found.compared} answers of {len(every_server())} servers compared")
     differences = [f"{what}: bare {own!r}, over campus {through!r}" for what, (own, through) in found.unexplained.items()]

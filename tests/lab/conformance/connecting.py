@@ -52,7 +52,6 @@ class Trial:
 
     @property
     def environ(self) -> dict[str, str]:
-        """A home directory of its own, the programs of Node.js, and the key."""
         path = f"{self.node.folder / 'node_modules' / '.bin'}:{os.environ['PATH']}"
         keyed = {"CAMPUS_KEY": self.key} if self.key else {}
         quiet = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CI": "1"}
@@ -60,7 +59,6 @@ class Trial:
         return {"PATH": path, "HOME": str(self.home), "TERM": "dumb", "NO_COLOR": "1", **quiet, **trusted, **keyed}
 
     def run(self, command: str, *, given: str | None = None) -> str:
-        """Run a shell command in the home directory; its output. Raises RuntimeError when it fails."""
         ran = subprocess.run(
             ["bash", "-euc", command],
             cwd=self.home,
@@ -113,7 +111,6 @@ def connect_by_stock_clients(node: Node, campus: ServedCampus, connected: Served
 
 
 def tried(trial: Trial, check: Check, recorder: Recorder, way: str) -> list[str]:
-    """What is wrong with one client; its line of the table is printed."""
     found = list(faults_of(trial, check, recorder))
     outcome = "; ".join(found) or ("ok" if recorder.asked else "not run")
     print(f"  {trial.client:18} {way:12} {len(recorder.asked):3} requests, {len(recorder.oauth()):2} of them OAuth's  {outcome}")
@@ -121,7 +118,6 @@ def tried(trial: Trial, check: Check, recorder: Recorder, way: str) -> list[str]
 
 
 def checks(python: Path | None) -> Mapping[str, Check]:
-    """What runs here: the commands and the bridge, and the programs where their libraries could be installed."""
     found: dict[str, Check] = {
         "claude-code": listed_as_connected("claude mcp list"),
         "gemini-cli": listed_as_connected("gemini mcp list"),
@@ -142,7 +138,6 @@ def faults_of(trial: Trial, check: Check, recorder: Recorder) -> Iterator[str]:
 
 
 def keys_that_were_sent(trial: Trial, recorder: Recorder) -> Iterator[str]:
-    """The paid server got the key, and the free one none."""
     expected = {"/cve/mcp": {f"Bearer {trial.key}" if trial.key else None}, "/mcp": {None}}
     for path, keys in expected.items():
         if recorder.keys(path) != keys:
@@ -151,8 +146,6 @@ def keys_that_were_sent(trial: Trial, recorder: Recorder) -> Iterator[str]:
 
 
 def listed_as_connected(command: str) -> Check:
-    """The client connects to each server and says so."""
-
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
         if trial.where.startswith("~/"):
             settings = trial.home / trial.where.removeprefix("~/")
@@ -172,7 +165,6 @@ def listed_as_connected(command: str) -> Check:
 
 
 def keys_in_files(trial: Trial) -> Iterator[str]:
-    """The key is in no file that the client wrote."""
     for path in trial.home.rglob("*"):
         if trial.key and path.is_file() and trial.key.encode() in path.read_bytes():
             yield f"the key is in {path.relative_to(trial.home)}"
@@ -211,8 +203,6 @@ def bridged(trial: Trial, recorder: Recorder) -> Iterator[str]:
 
 
 def program(python: Path) -> Check:
-    """The program runs with its library and lists the tools."""
-
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
         with answering_as_openai() as address:
             printed = trial.run(f"export OPENAI_BASE_URL={address}; exec {python} {DRIVER}", given=trial.text)
@@ -225,8 +215,6 @@ def program(python: Path) -> Check:
 
 
 def sdk(call: Callable[[Trial], Sequence[bool]]) -> Check:
-    """The library calls a paid tool with the key in its header; `call` returns which calls were refused."""
-
     def check(trial: Trial, recorder: Recorder) -> Iterator[str]:
         refused = call(trial)
         if any(refused) or not refused:
@@ -271,8 +259,6 @@ SDKS = {"fastmcp": sdk(by_fastmcp), "mcp 1.x": sdk(by_mcp1), "TypeScript SDKs": 
 
 @contextmanager
 def answering_as_openai() -> Iterator[str]:
-    """A receiver of the Responses API's requests: it connects to the servers of the request, as OpenAI does, and answers their tools."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -308,7 +294,6 @@ async def tools_at(tool: Mapping[str, Any]) -> list[str]:
 
 
 def installed_libraries(folder: Path) -> Path | None:
-    """The Python of a virtual environment with the libraries; None, and a line that says so, if they cannot be installed."""
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     python = environment / "bin" / "python"

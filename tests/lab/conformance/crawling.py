@@ -27,7 +27,6 @@ OPTIONAL = {"OPENAPI_CONTACT_MISSING", "L4_GUIDANCE_MISSING", "MPP_NO_PAYMENT_CH
 
 
 def read_as_crawler(node: Node, campus: ServedCampus) -> list[str]:
-    """Run the crawler, print what it found, return the faults."""
     shutil.copy(SCRIPT, node.folder)
     ran = node.run(node.folder / SCRIPT.name, campus.url, seconds=RUN_SECONDS)
     if ran.returncode != 0:

@@ -21,7 +21,6 @@ RUN_SECONDS = 120
 
 
 def call_by_generated_clients(node: Node, campus: ServedCampus) -> list[str]:
-    """Generate, compile and call; print the outcome, return the faults."""
     return [fault for document in SCRIPTS for fault in faults_of(node, campus, document)]
 
 
@@ -46,7 +45,6 @@ def faults_of(node: Node, campus: ServedCampus, document: str) -> Iterator[str]:
 
 
 def tools_of(document: dict[str, Any]) -> set[str]:
-    """The names of the tools: operationIds without the building before them, and the method behind those of a tool's second method."""
     return {
         operation["operationId"].removeprefix(f"{operation.get('tags', [''])[0]}_").removesuffix(f"_{method}")
         for path in document["paths"].values()
@@ -56,7 +54,6 @@ def tools_of(document: dict[str, Any]) -> set[str]:
 
 
 def calls(node: Node, campus: ServedCampus, script: Path, document: str, called: set[str]) -> Iterator[str]:
-    """Run one script; it prints a line for each call, whose tool is added to `called`."""
     ran = node.run(script, campus.url, campus.tokens.campus_pass, str(campus.day), seconds=RUN_SECONDS)
     answers = [json.loads(line) for line in ran.stdout.splitlines()]
     print(f"  {document:24} {script.name:24} {len(answers)} calls, {sum(one['ok'] for one in answers)} answered")
@@ -67,5 +64,4 @@ def calls(node: Node, campus: ServedCampus, script: Path, document: str, called:
 
 
 def tool(node: Node, folder: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of a package."""
     return node.run(node.folder / "node_modules" / ".bin" / name, *words, seconds=RUN_SECONDS, folder=folder)

@@ -131,7 +131,6 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 
 def code_of(response: Any) -> str | None:
-    """The problem's code; None if the body is not a problem."""
     if not is_of(response, "application/problem+json"):
         return None
     code: str = response.json()["code"]
@@ -139,7 +138,6 @@ def code_of(response: Any) -> str | None:
 
 
 def is_beyond_schemas(response: Any) -> bool:
-    """True if the answer refuses arguments by nothing but rules that no schema can express."""
     if (code := code_of(response)) in (*ADDRESSES, *BETWEEN_ARGUMENTS, *OF_CAPSULES):
         return True
     if code not in ("invalid_request", "invalid_json"):

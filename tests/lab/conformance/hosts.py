@@ -28,7 +28,6 @@ RUN_SECONDS = 120
 
 
 def run_hosts(node: Node, campus: ServedCampus, home: Path) -> list[str]:
-    """Install the plugins in a home directory of their own, start a session that finds no model, return the faults."""
     home.mkdir()
     faults = []
     for words in COMMANDS:
@@ -40,7 +39,6 @@ def run_hosts(node: Node, campus: ServedCampus, home: Path) -> list[str]:
 
 
 def _session(node: Node, campus: ServedCampus, home: Path) -> list[str]:
-    """What is wrong with a session of Claude Code whose model cannot be reached: it starts, fails and ends, by its hooks."""
     with patient.Client(base_url=campus.url, headers={"Authorization": f"Bearer {campus.tokens.recorder}"}) as http:
         monitor = http.post("/v1/recorder/monitors", json={"name": "Claude Code", "alert_webhook": "http://127.0.0.1:9/hosts"}).json()
         environ = {"ANTHROPIC_BASE_URL": NOWHERE, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_MAX_RETRIES": "0", "DISABLE_TELEMETRY": "1"}

@@ -23,7 +23,6 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def compare_by_inspector(node: Node, direct: ServedCampus, own: ServedCampus) -> list[str]:
-    """Ask two campuses, the second without direct answers, by the Inspector's command line: what it prints must be the same."""
     faults = []
     for path, options in INSPECTED:
         printed = [inspected(node, campus, path, options) for campus in (direct, own)]
@@ -35,7 +34,6 @@ def compare_by_inspector(node: Node, direct: ServedCampus, own: ServedCampus) ->
 
 
 def inspected(node: Node, campus: ServedCampus, path: str, options: Sequence[str]) -> str:
-    """What the Inspector prints, without the ports of the two, and the times at which they made their lists."""
     words = [option.format(key=campus.tokens.campus_pass) for option in options]
     words = ["--cli", campus.url + path, "--transport", "http", *words, "--header", "X-Request-Id: inspector"]
     ran = node.run(node.folder / INSPECTOR_SCRIPT, *words, seconds=INSPECTOR_SECONDS)

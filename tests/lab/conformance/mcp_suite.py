@@ -81,7 +81,6 @@ class Check:
 
 
 def run_suites(node: Node, url: str, without_direct_answers: str) -> list[str]:
-    """Run everything, print each check, return the faults. The second campus is the same with [server] direct_mcp = "off"."""
     faults: list[str] = []
     missing: dict[str, str | None] = {}
     for suite in SUITES:
@@ -104,7 +103,6 @@ def run_suites(node: Node, url: str, without_direct_answers: str) -> list[str]:
 
 
 def differences(checks: Sequence[Check], without: Sequence[Check]) -> Iterator[str]:
-    """The checks that end otherwise without direct answers."""
     ended, ended_without = (Counter((one.scenario, one.id, one.status) for one in each) for each in (checks, without))
     for scenario, check, status in sorted(ended - ended_without):
         yield f"{scenario}: {check} ends with {status} by direct answers only"
@@ -114,7 +112,6 @@ def differences(checks: Sequence[Check], without: Sequence[Check]) -> Iterator[s
 
 
 def scenarios_of(node: Node, suite: str) -> dict[str, set[str]]:
-    """The suite's scenarios for servers, each with the dated revisions that it applies to."""
     said = node.run(program(node, suite), "list", "--server", seconds=RUN_SECONDS).stdout
     found = {name: set(re.findall(r"\d{4}-\d\d-\d\d", revisions)) for name, revisions in SCENARIO.findall(said)}
     assert found, f"{suite} lists no scenarios: {said}"
@@ -122,7 +119,6 @@ def scenarios_of(node: Node, suite: str) -> dict[str, set[str]]:
 
 
 def run_suite(node: Node, suite: str, revision: str, url: str) -> Iterator[Check]:
-    """All checks of one revision at one server, without the notes between them."""
     results = node.folder / "results" / f"{suite} {revision} {url.replace('/', '_')}"
     options = ["--suite", "all", "--spec-version", revision, "--output-dir", str(results)]
     options += ["--timeout", str(SCENARIO_MILLISECONDS)] if suite == "next" else []
@@ -146,7 +142,6 @@ def report(checks: Sequence[Check]) -> None:
 
 
 def faults_of(checks: Sequence[Check], wanted: Sequence[str]) -> Iterator[str]:
-    """Checks that fail and need no fixture; scenarios that did not run."""
     yield from (f"{one.scenario}: {one.id} failed: {one.why}" for one in checks if one.verdict == "FAIL")
     ran = {one.scenario for one in checks}
     yield from (f"{name} did not run" for name in wanted if name not in ran)

@@ -24,7 +24,6 @@ class Node:
         self.folder = folder
 
     def install(self, packages: Iterable[str]) -> None:
-        """Install the packages. Raises SystemExit with a sentence if that fails."""
         wanted = [NODE, *packages]
         npm = shutil.which("npm")
         if npm is None:
@@ -35,6 +34,5 @@ class Node:
             raise SystemExit(f"npm could not install {', '.join(wanted)}: {ran.stdout}{ran.stderr}")
 
     def run(self, script: Path, *arguments: str, seconds: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end, whatever its exit code; its output is awaited for at most `seconds`."""
         command: list[str | Path] = [self.folder / "node_modules" / ".bin" / "node", script, *arguments]
         return subprocess.run(command, cwd=folder or self.folder, capture_output=True, text=True, timeout=seconds, check=False)

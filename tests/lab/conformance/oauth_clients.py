@@ -24,7 +24,6 @@ RUN_SECONDS = 120
 
 
 def connect_by_oauth_clients(node: Node, campus: ServedCampus) -> list[str]:
-    """Connect with every client, print the outcomes, return the faults."""
     url = f"{campus.url}/connect/cve/mcp"
     print("\nOAuth clients, from a bare URL")
     faults = list(by_typescript(node, campus, url))
@@ -41,7 +40,6 @@ def connect_by_oauth_clients(node: Node, campus: ServedCampus) -> list[str]:
 
 
 def environment(node: Node, home: Path, key: str) -> Mapping[str, str]:
-    """A home directory of its own, and a browser whose user types the key."""
     programs = home / "bin"
     programs.mkdir()
     browser = programs / "xdg-open"
@@ -53,7 +51,6 @@ def environment(node: Node, home: Path, key: str) -> Mapping[str, str]:
 
 
 def by_typescript(node: Node, campus: ServedCampus, url: str) -> Iterator[str]:
-    """Both SDKs refresh too: their access token is broken before the call."""
     shutil.copy(SCRIPT, node.folder)
     ran = node.run(node.folder / SCRIPT.name, url, campus.tokens.cve, TOOL, seconds=RUN_SECONDS)
     if ran.returncode != 0:
@@ -96,7 +93,6 @@ def by_codex(environ: Mapping[str, str], home: Path, url: str) -> Iterator[str]:
 
 
 def in_terminal(command: list[str], environ: Mapping[str, str], folder: Path) -> str:
-    """What a command prints in a terminal. Raises TimeoutError if it does not end."""
     ours, its = pty.openpty()
     process = subprocess.Popen(command, cwd=folder, env=environ, stdin=its, stdout=its, stderr=its, start_new_session=True)
     os.close(its)

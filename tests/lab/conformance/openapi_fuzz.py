@@ -77,12 +77,10 @@ class Operation:
 
     @property
     def calls(self) -> int:
-        """How many calls were made by its own method."""
         return self.answers.total()
 
     @property
     def reached(self) -> int:
-        """How many of them the tool itself answered."""
         return sum(count for (status, code), count in self.answers.items() if status in (200, 304) or code in OWN_REFUSALS)
 
     def faults(self, *, keyless: bool) -> Iterator[str]:
@@ -107,7 +105,6 @@ class Operation:
 
 
 def fuzz(campus: ServedCampus) -> list[str]:
-    """Run everything, print the outcome, return the faults."""
     faults = []
     for document in DOCUMENTS:
         paid = operations_of(patient.get(campus.url + document).json())
@@ -157,7 +154,6 @@ def made_before(campus: ServedCampus) -> Any:
 
 
 def command(url: str, token: str | None) -> Sequence[str]:
-    """All checks and phases of Schemathesis; nothing is kept between runs."""
     options = ["--no-color", "--continue-on-failure", "--warnings", "off", "--generation-database", "none", "--max-examples", str(ASKED)]
     if token:
         options += ["--header", f"Authorization: Bearer {token}", "--generation-with-security-parameters", "false"]
@@ -165,7 +161,6 @@ def command(url: str, token: str | None) -> Sequence[str]:
 
 
 def operations_of(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> dict[str, Access]:
-    """Each operation and its access in the document."""
     return {
         f"{method.upper()} {path}": ("402" in operation["responses"], {"key": []} in operation["security"])
         for path, item in document["paths"].items()
@@ -174,7 +169,6 @@ def operations_of(document: Mapping[str, Mapping[str, Mapping[str, Mapping[str, 
 
 
 def tallied(tally: Path, paid: Mapping[str, Access]) -> list[Operation]:
-    """The answers by operation; calls by a method that the operation does not have are left out."""
     counted: dict[str, Counter[Answered]] = {}
     for line in tally.read_text().splitlines():
         call = json.loads(line)

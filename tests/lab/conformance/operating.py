@@ -70,7 +70,6 @@ class System:
         self.faults: list[str] = []
 
     def run(self, command: str, *, allowed: Sequence[int] = (0,)) -> str:
-        """Run a line as root in the release's folder and return its output; another exit code is a fault."""
         environ = {**os.environ, "PATH": PATH}
         words = (*self._enter, "bash", "-c", f"cd {self._release} && {command}")
         ran = subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
@@ -79,20 +78,17 @@ class System:
         return ran.stdout
 
     def follow(self, lines: Sequence[str]) -> None:
-        """Run a block of the page, line by line. `campus check` may say that something is wrong."""
         for line in lines:
             print(f"  # {line}")
             self.run(line, allowed=(0, 1) if "campus check" in line else (0,))
 
     def issued(self) -> str:
-        """A new key."""
         (key,) = json.loads(self.run(f"{CAMPUS} key issue cve --json {CONFIG}"))
         token: str = key["key"]
         return token
 
 
 def operate(folder: Path) -> list[str]:
-    """Follow the page, and return the faults."""
     if reason := _missing():
         print(f"  docs/operate.md is not run: {reason}")
         return []
@@ -128,7 +124,6 @@ def _walk(system: System, install: Sequence[str], start: Sequence[str], restore:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; TimeoutError after START_SECONDS."""
     until = monotonic() + START_SECONDS
     while not holds():
         if monotonic() > until:
@@ -149,13 +144,11 @@ def _missing() -> str | None:
 
 
 def _blocks() -> list[list[str]]:
-    """The commands of the page's blocks, without the prompt."""
     page = (ROOT / "docs" / "operate.md").read_text()
     return [re.findall(r"^# (.+)$", block, re.MULTILINE) for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL)]
 
 
 def _copy_release(folder: Path) -> None:
-    """The files that the repository has, as they are now."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
         target = folder / name
@@ -189,7 +182,6 @@ def _die_with_parent() -> None:
 
 
 def _configure(system: System) -> int:
-    """What the page says between its blocks, with free ports and the shipped sample as feeds; returns the port."""
     port, admin = free_port(), free_port()
     feeds = "".join(
         f'\\n{key}_url = "file://{FEEDS}/{name}"' for key, name in (("kev", "kev.json"), ("epss", "epss.csv"), ("nvd", "nvd.json"))
@@ -208,7 +200,6 @@ def _configure(system: System) -> int:
 
 
 def _restart_under_load(system: System, url: str, key: str) -> None:
-    """No call may be lost, each on a connection of its own."""
     over = Event()
 
     def call() -> list[int]:
@@ -231,14 +222,12 @@ def _restart_under_load(system: System, url: str, key: str) -> None:
 
 
 def _expect(system: System, url: str, statuses: dict[str, int]) -> None:
-    """A call with each key has its status."""
     found = {key: _status(f"{url}/v1/brief/today", key) for key in statuses}
     if found != statuses:
         system.faults.append(f"calls with the keys got {list(found.values())} instead of {list(statuses.values())}")
 
 
 def _status(url: str, key: str | None = None) -> int:
-    """A call's status; 0 when it was not answered."""
     try:
         return patient.get(url, headers={"Authorization": f"Bearer {key}"} if key else {}).status_code
     except httpx.HTTPError:

@@ -70,7 +70,6 @@ class Paid:
 
 
 def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
-    """Pay with every client, print a table, return the faults."""
     wallets = {client: new_wallet() for client in (*TYPESCRIPT, *PYTHON, CLOUDFLARE)}
     payee = new_wallet().address
     folder.mkdir()
@@ -96,13 +95,11 @@ def pay_by_stock_clients(node: Node, folder: Path) -> list[str]:
 
 
 def charges(portal: Any, chain: Chain, wallet: Wallet, payee: str) -> dict[str, int]:
-    """A wallet's payments on the chain, by transaction, in order."""
     transfers = portal.call(lambda: chain.transfers(sender=wallet.address))
     return {one.transaction: one.amount for one in transfers if one.receiver == payee}
 
 
 def judged(client: str, paid: list[Paid], charged: Mapping[str, int], ledger: list[Mapping[str, Any]]) -> Iterator[str]:
-    """A line of the table for each call, and the differences between client, chain and ledger in sentences."""
     settled = {entry["transaction"]: entry["amount"] for entry in ledger if entry["event"] == "settled"}
     calls = [one for one in paid if one.client == client and one.path != VAULT]
     for refusal in (one for one in paid if one.client == client and one.path == VAULT):

@@ -10,7 +10,6 @@ from typing import Any
 
 
 async def tools_of(servers: list[Any]) -> list[str]:
-    """The tools of pydantic-ai's or OpenAI Agents' servers."""
     found = []
     for server in servers:
         async with server:

@@ -34,7 +34,6 @@ REFUSALS = {"none": "access_required", "cve": None, "recorder": "insufficient_sc
 
 
 def call_by_typescript(node: Node, campus: ServedCampus) -> list[str]:
-    """Call every tool of cve with several keys, print the outcome, return the faults."""
     faults = []
     shutil.copy(SCRIPT, node.folder)
     arguments = {

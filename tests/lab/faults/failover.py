@@ -86,7 +86,6 @@ class Failovers:
     faults: list[Fault] = field(default_factory=list)
 
     async def kill(self, *, with_patroni: bool) -> None:
-        """Kill PostgreSQL, whose Patroni then gives up the lead; or the whole node, which is started when all are served again."""
         node = await anyio.to_thread.run_sync(self.cluster.primary)
         async with self._failed_over(Fault("node killed" if with_patroni else "PostgreSQL killed"), node):
             node.send(signal.SIGKILL, with_patroni=with_patroni)
@@ -95,7 +94,6 @@ class Failovers:
             node.start()
 
     async def hang(self) -> None:
-        """Stop every process of the node, and let it go on when all are served again."""
         node = await anyio.to_thread.run_sync(self.cluster.primary)
         try:
             async with self._failed_over(Fault("node stopped"), node):
@@ -105,7 +103,6 @@ class Failovers:
 
     @asynccontextmanager
     async def _failed_over(self, fault: Fault, node: Node) -> AsyncIterator[None]:
-        """Measure what follows on the fault that the block makes."""
         await self.load.answered_since(monotonic())
         began = monotonic()
         yield
@@ -116,7 +113,6 @@ class Failovers:
         self.faults.append(fault)
 
     async def _promotion(self, standbys: list[Node]) -> float:
-        """When one of the standbys takes writes."""
         with anyio.fail_after(patience(PROMOTED_SECONDS)):
             while True:
                 for node in standbys:
@@ -125,7 +121,6 @@ class Failovers:
                 await anyio.sleep(LOOK_SECONDS)
 
     def figures(self) -> str:
-        """What to print."""
         lines = []
         for kind in dict.fromkeys(fault.kind for fault in self.faults):
             faults = [fault for fault in self.faults if fault.kind == kind]
@@ -185,7 +180,6 @@ async def test_a_failover_loses_nothing_acknowledged_charges_nothing_twice_and_i
 
 @contextmanager
 def _database(cluster: Cluster, way: str) -> Iterator[str]:
-    """The URL of a new database, by this way."""
     name = "".join(filter(str.isalpha, way.lower()))
     cluster.create_database(name)
     if way == "all hosts":
@@ -198,7 +192,6 @@ def _database(cluster: Cluster, way: str) -> Iterator[str]:
 
 
 async def nothing_acknowledged_is_lost(load: MixedLoad, url: str) -> None:
-    """Each seq was stored once, so that a monitor that lost one has fewer capsules than its last seq says."""
     async with Databases.open(url) as databases:
         async with (await databases.storage_of("recorder", Tables)).read() as session:
             connection = await session.connection()
@@ -219,5 +212,4 @@ async def nothing_acknowledged_is_lost(load: MixedLoad, url: str) -> None:
 
 
 def _seconds(values: Sequence[float]) -> str:
-    """Median and maximum, or the only one."""
     return f"{values[0]:.1f} s" if len(values) == 1 else f"p50 {median(values):.1f} s, max {max(values):.1f} s"

@@ -62,7 +62,6 @@ CALL_SECONDS = 60
 
 
 def config_of(storage: str, facilitator: Facilitator) -> str:
-    """The campus.toml of each process."""
     return CONFIG.format(storage=storage, **facilitator.table(PAY_TO))
 
 
@@ -91,7 +90,6 @@ class MixedLoad:
     stopping: bool = False
 
     async def run(self) -> None:
-        """Call until `stopping`; each caller ends with the call, and the payment, that it has begun."""
         [owner] = json.loads(self.campuses[0].command("key", "issue", "recorder", "--json").stdout)
         async with AsyncExitStack() as stack, anyio.create_task_group() as callers:
             for number, campus in enumerate(self.campuses):
@@ -108,7 +106,6 @@ class MixedLoad:
                 callers.start_soon(self._repeat, "free call", number, partial(client.get, "/v1/gratis/count?number=1"))
 
     async def answered_since(self, time: float) -> dict[tuple[str, int], float]:
-        """Wait until every process has answered each kind of call; the times of the first answers."""
         wanted = [(kind, number) for kind in PAUSES for number in range(len(self.campuses))]
         deadline = monotonic() + patience(CALL_SECONDS)
         while late := [each for each in wanted if not self.successes[each] or self.successes[each][-1] <= time]:
@@ -122,7 +119,6 @@ class MixedLoad:
             await anyio.sleep(PAUSES[kind])
 
     async def _attempt(self, kind: str, number: int, call: Callable[[], Awaitable[Any]]) -> Any:
-        """One call: what it returned if it succeeded, else None, after a pause."""
         began = monotonic()
         try:
             answer = await call()
@@ -137,7 +133,6 @@ class MixedLoad:
         return None
 
     async def _beat(self, client: httpx.AsyncClient, number: int, monitor: dict[str, Any]) -> None:
-        """Beat with a capsule, the same one again until it is acknowledged."""
         name, path = monitor["monitor_id"], f"/v1/recorder/beat/{monitor['monitor_id']}/{monitor['secret']}"
         for seq in count(1):
             send = partial(client.post, path, json={"capsule": {"n": seq}, "seq": seq})
@@ -156,7 +151,6 @@ class MixedLoad:
         return answer
 
     async def _change_keys(self, campus: Served) -> bool:
-        """Issue a key and revoke it."""
         issued = await anyio.to_thread.run_sync(campus.command, "key", "issue", "recorder", "--json")
         if issued.returncode:
             return False
@@ -168,7 +162,6 @@ class MixedLoad:
         return True
 
     async def _pay(self, client: httpx.AsyncClient, number: int) -> None:
-        """Pay for one call after the other; each payment is sent again until it is answered, also when the run ends."""
         for call in count(1):
             path = f"/v1/paid/count?number={call}"
             terms = await client.get(path)
@@ -193,5 +186,4 @@ def _bearer(key: str) -> dict[str, str]:
 
 
 def _monitor() -> dict[str, Any]:
-    """A registration at an address that no other has, and where nothing listens."""
     return {"name": "agent", "alert_webhook": f"https://localhost:1/{token_hex(8)}", "period_minutes": 60}

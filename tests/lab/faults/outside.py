@@ -26,7 +26,6 @@ BEATS_PER_MONITOR = 120 / 60
 
 @contextmanager
 def process(main: Callable[..., None], *words: Any) -> Iterator[Connection]:
-    """Run `main` in a separate process, which answers questions over a pipe and is stopped when the block ends."""
     spawning = get_context("spawn")
     here, there = spawning.Pipe()
     made = spawning.Process(target=main, args=(there, *words), daemon=True)
@@ -39,13 +38,11 @@ def process(main: Callable[..., None], *words: Any) -> Iterator[Connection]:
 
 
 async def asked(pipe: Connection, question: object = None) -> Any:
-    """What the process answers."""
     pipe.send(question)
     return await anyio.to_thread.run_sync(pipe.recv)
 
 
 def receive(pipe: Connection, certificate: str) -> None:
-    """The receivers' process: answers first with its ports, then with the time of the first request to each path."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate)
     anyio.run(_receive, pipe, server)
@@ -118,7 +115,6 @@ class Said:
 
 
 def call(pipe: Connection, plan: Plan) -> None:
-    """The callers' process: answers each question with Said so far."""
     anyio.run(_call, pipe, plan)
 
 
@@ -137,7 +133,6 @@ async def _call(pipe: Connection, plan: Plan) -> None:
 
 
 async def _beat(plan: Plan, stream: anyio.abc.ByteStream, name: str, status: str) -> None:
-    """One beat over a connection that stays open; the answer is short, and comes at once."""
     body = b'{"status":"%b"}' % status.encode()
     path = f"/v1/recorder/beat/mon_{name}/{plan.secret}"
     head = f"POST {path} HTTP/1.1\r\nHost: campus.test\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

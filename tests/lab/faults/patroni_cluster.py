@@ -66,7 +66,6 @@ class Node:
     patroni: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start its Patroni, which starts PostgreSQL. Call it from the main thread, with which it dies."""
         config = self.folder / f"{self.name}.yml"
         config.write_text(json.dumps(self._config()))  # JSON is YAML
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": str(self.folder)}
@@ -81,7 +80,6 @@ class Node:
             )
 
     def processes(self, *, with_patroni: bool = True) -> Sequence[int]:
-        """PostgreSQL's processes, the first one's parent first; Patroni before them."""
         found = [self.patroni.pid] if with_patroni and self.patroni else []
         with suppress(FileNotFoundError):
             server = int((self.folder / self.name / "postmaster.pid").read_text().splitlines()[0])
@@ -90,13 +88,11 @@ class Node:
         return found
 
     def send(self, number: signal.Signals, *, with_patroni: bool = True) -> None:
-        """Send a signal to each."""
         for process in self.processes(with_patroni=with_patroni):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 
     def stop(self) -> None:
-        """End it."""
         self.send(signal.SIGKILL)
         if self.patroni:
             self.patroni.wait()
@@ -135,7 +131,6 @@ class Cluster:
     """Readable by the user that the programs run as."""
 
     def roles(self) -> Mapping[str, str]:
-        """The role of each node that works and is on the newest timeline: leader, sync_standby or replica."""
         for node in self.nodes.values():
             with suppress(httpx.TransportError):
                 members = patient.get(f"http://127.0.0.1:{node.api}/cluster", timeout=1).json()["members"]
@@ -144,11 +139,9 @@ class Cluster:
         return {}
 
     def is_whole(self) -> bool:
-        """Whether each role is taken."""
         return sorted(self.roles().values()) == sorted(ROLES)
 
     def primary(self) -> Node:
-        """The node that takes writes, once all nodes work: a failover is promised to lose nothing only from there."""
         deadline = time.monotonic() + patience(READY_SECONDS)
         while not self.is_whole():
             assert time.monotonic() < deadline, (self.roles(), *self.logs())
@@ -156,18 +149,15 @@ class Cluster:
         return next(self.nodes[name] for name, role in self.roles().items() if role == "leader")
 
     def create_database(self, name: str) -> None:
-        """Create an empty database."""
         command = [_postgresql() / "createdb", "-h", "127.0.0.1", "-p", str(self.primary().port), "-U", "postgres", name]
         subprocess.run(command, check=True)
 
     def logs(self) -> Sequence[str]:
-        """The end of each node's log."""
         return [(node.folder / f"{name}.log").read_text()[-3000:] for name, node in self.nodes.items()]
 
 
 @contextmanager
 def patroni_cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a cluster below `folder`, until the block ends."""
     if missing := [name for name in ("patroni", "etcd", "haproxy") if shutil.which(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if sys.platform != "linux" or not _postgresql().is_dir():

@@ -34,7 +34,6 @@ START_SECONDS = 20
 
 @contextmanager
 def pgbouncer(folder: Path, server: str, *, servers: int = 2, ignored: str = "extra_float_digits") -> Iterator[int]:
-    """Run it before `server`, such as `host=/directory`; yields its port on 127.0.0.1. Skips the test where it is not installed."""
     if (program := shutil.which("pgbouncer")) is None:
         pytest.skip("pgbouncer is not installed")
     port = free_port()

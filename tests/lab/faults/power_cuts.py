@@ -76,7 +76,6 @@ class Disk:
     changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
 
     def follow(self, number: int, note: Note) -> None:
-        """Do what the note says."""
         if note.kind == SYNCED:
             for change in self.changes[note.path]:
                 if change.number < note.offset:
@@ -117,7 +116,6 @@ def _apply(content: bytearray, change: Change) -> None:
 
 
 def notes_of(journal: Path) -> Iterator[Note]:
-    """What the journal says, in order."""
     data, place = journal.read_bytes(), 0
     while place < len(data):
         at, kind, path, offset, length = HEAD.unpack_from(data, place)
@@ -139,7 +137,6 @@ class Load:
     asked_to_delete: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Until the time is over."""
         with ThreadPoolExecutor(CALLERS) as callers:
             for call in [callers.submit(self.call) for _ in range(CALLERS)]:
                 call.result()
@@ -179,7 +176,6 @@ class Load:
         self.deleted.append((time.monotonic(), monitor["monitor_id"]))
 
     def missing_from(self, folder: Path, cut: float) -> Sequence[str]:
-        """What was acknowledged before the cut, and is not in this folder's database."""
         with closing(sqlite3.connect(folder / "recorder.db")) as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             stored = dict(database.execute("SELECT id, coalesce(last_seq, 0) FROM monitor"))

@@ -148,7 +148,6 @@ def _wait_for(campus: Served, condition: Any) -> None:
 
 @contextmanager
 def _beating(campus: Served, slowest: list[float]) -> Iterator[None]:
-    """Send a beat every quarter second to 100 monitors in turn, until the recorder is gone; each must be taken."""
     refused: list[str] = []
     ended = False
 

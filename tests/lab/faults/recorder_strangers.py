@@ -92,7 +92,6 @@ class Row(NamedTuple):
     kind: str = "new"
 
     def target(self, now: datetime) -> dict[str, Any]:
-        """The target's row; a key's targets count as proven from the start."""
         return {
             "id": f"tgt_{self.name}",
             "kind": "webhook",
@@ -134,7 +133,6 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
 
 
 def rows_of(ports: Mapping[str, int]) -> list[Row]:
-    """All of them: strangers', whose receivers hang; honest ones of each kind; and many of one caller at two hosts."""
     hung = [
         Row(name, f"https://h{number % HOSTS}.hung.dev/{number}", f"net:198.51.{number % CALLERS}") for number, name in enumerate(HANGING)
     ]
@@ -181,7 +179,6 @@ async def test_honest_alerts_arrive_whatever_strangers_do(
 
 
 def _trusting(client: ssl.SSLContext) -> ssl.SSLContext:
-    """Trust the receivers' certificate, which is localhost's, for the other names too."""
     client.check_hostname = False
     return client
 
@@ -208,7 +205,6 @@ async def _among_strangers(recorder: Recorder, net: Internet, receivers: Any) ->
 
 
 async def _all_arrived(callers: Any, receivers: Any, honest: Sequence[str]) -> tuple[Said, Mapping[str, float]]:
-    """What was sent, and the seconds from each honest beat to its alert."""
     deadline = perf_counter() + min(patience(PATIENCE), LONGEST)
     while True:
         await anyio.sleep(0.5)

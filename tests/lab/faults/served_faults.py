@@ -90,5 +90,4 @@ def test_beats_are_refused_in_time_while_postgresql_is_stopped_and_taken_afterwa
 
 
 def children_of(process: int) -> list[int]:
-    """The processes that it started."""
     return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]

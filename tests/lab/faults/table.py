@@ -139,18 +139,15 @@ class Table:
         return report
 
     def pytest_sessionfinish(self) -> None:
-        """Write the page."""
         if results := {name: one for name, one in self.results.items() if one.passed or one.failed or one.skipped}:
             write(results)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register."""
     config.pluginmanager.register(Table())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a mark without a row, and run row by row."""
     order = list(ROWS)
     marks = {item: item.get_closest_marker("faults") for item in items}
     if unknown := {mark.args[0] for mark in marks.values() if mark} - ROWS.keys():
@@ -159,7 +156,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def write(results: dict[str, Result]) -> None:
-    """Put the results in the page, beside those of rows that were not run."""
     before, rest = PAGE.read_text().split(BEGIN)
     table, after = rest.split(END)
     kept = {cells[1].strip(): cells[4:6] for line in table.splitlines() if len(cells := line.split("|")) > 5}

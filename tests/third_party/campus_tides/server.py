@@ -67,7 +67,6 @@ async def ports(site: TidesSite = CurrentSite(), caller: Caller = CurrentCaller(
 
 
 async def refresh(site: TidesSite) -> None:
-    """Read the harbour's list anew."""
     page = (await site.feeds.get(site.settings.feed_url)).raise_for_status()
     rows = [Feed.model_validate(row) for row in page.json()]
     async with site.storage.write() as session:
@@ -78,7 +77,6 @@ async def refresh(site: TidesSite) -> None:
 
 
 async def follow_ports(site: TidesSite) -> None:
-    """Know the ports that another process has stored."""
     while True:
         async with site.storage.read() as session:
             site.state.names = frozenset((await session.exec(select(Feed.port).distinct())).all())
@@ -86,14 +84,12 @@ async def follow_ports(site: TidesSite) -> None:
 
 
 async def board(request: Request, site: TidesSite) -> Response:
-    """The harbour board, for people."""
     async with site.storage.read() as session:
         found = (await session.exec(select(Feed).where(Feed.port == request.path_params["port"]))).all()
     return Response("\n".join(f"{one.day} {one.minute:4} {one.metres}" for one in found), media_type="text/plain")
 
 
 async def harbour(request: Request, site: TidesSite) -> Response:
-    """The board of one port inside campus's layout, with a template and a macro of this distribution; its form answers what it got."""
     port = request.path_params["port"]
     if request.method == "POST":
         return Response(f"noted for {port}", media_type="text/plain")
@@ -106,5 +102,4 @@ async def harbour(request: Request, site: TidesSite) -> Response:
 
 
 async def has_ports(site: TidesSite) -> Sequence[str]:
-    """Whether the list was ever read."""
     return [] if site.state.names else ["no port is known yet; run the job: campus run tides.refresh"]

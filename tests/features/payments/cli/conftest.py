@@ -29,7 +29,6 @@ path = "/"
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `campus …` in this process."""
     return command_of(capsys)
 
 
@@ -40,14 +39,11 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(config: Path, command: Command) -> Command:
-    """Run `campus ledger …` against the campus.toml."""
     return lambda *words: command("ledger", *words, "--config", str(config))
 
 
 @pytest.fixture
 def write(config: Path) -> Callable[..., None]:
-    """Put entries into the ledger of the campus."""
-
     async def written(entries: tuple[LedgerRow, ...]) -> None:
         async with Databases.open("sqlite:data", folder=config.parent) as databases:
             storage = await made_storage(databases)

@@ -68,8 +68,6 @@ async def facilitator(chain: Chain) -> AsyncIterator[Facilitator]:
 
 @pytest.fixture
 def run(command: Command, tmp_path: Path) -> Run:
-    """A command against the campus in the test's folder; the chain and the server answer it meanwhile."""
-
     async def ran(words: tuple[str, ...], *, folder: Path = tmp_path) -> Ran:
         return await anyio.to_thread.run_sync(lambda: command(*words, "--config", str(folder / "campus.toml")))
 
@@ -85,7 +83,6 @@ async def buy(served: Served, payer: Payer) -> str:
 
 
 def change(folder: Path, statement: str, *values: str) -> None:
-    """Change what is stored, behind the back of everybody."""
     with sqlite3.connect(folder / "data" / "campus.db") as database:
         database.execute(statement, values)
     database.close()

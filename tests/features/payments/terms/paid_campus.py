@@ -37,7 +37,6 @@ class PaidCampus:
         return terms_of(await self.campus.http.get(path))
 
     async def offer(self, frame: str, payment: Any) -> tuple[int, dict[str, Any]]:
-        """Send a payment for the sentence of the day; the status and what is said."""
         if frame == "http":
             answer = await self.campus.http.get(PATH, headers=headers_of(payment))
             return answer.status_code, answer.json()

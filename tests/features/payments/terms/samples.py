@@ -38,7 +38,6 @@ class Paid(BaseModel):
 
 
 def make_seller(*, sells_keys: bool = True) -> Building:
-    """A new building with tools of every kind that can be paid for."""
     mcp: FastMCP[Any] = FastMCP("Seller", instructions="Sells a sentence.")
 
     @mcp.tool(annotations=READ_ONLY, meta=free())
@@ -80,12 +79,10 @@ def make_seller(*, sells_keys: bool = True) -> Building:
 
 
 def open_seller(frame: Frame = "http", **tables: Any) -> AbstractAsyncContextManager[TestCampus]:
-    """A campus with the seller alone, which takes payments and sells keys; nobody listens where its facilitator should."""
     return open_campus(frame=frame, settings={"grants": ["keys"]}, tables=PAYMENTS | tables, seller=make_seller())
 
 
 def payload(**changes: Any) -> dict[str, Any]:
-    """What a payer signs, with a signature that is none."""
     authorization = {
         "from": PAYER,
         "to": PAY_TO,
@@ -98,24 +95,20 @@ def payload(**changes: Any) -> dict[str, Any]:
 
 
 def payment_v2(terms: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """A payment of x402 v2 for these terms; not signed by anybody."""
     accepted = terms["accepts"][0]
     changes = {"to": accepted["payTo"], "value": accepted["amount"]} | changes
     return {"x402Version": 2, "accepted": accepted, "resource": terms["resource"], "payload": payload(**changes)}
 
 
 def payment_v1(network: str = "base", **changes: Any) -> dict[str, Any]:
-    """The same in x402 v1."""
     return {"x402Version": 1, "scheme": "exact", "network": network, "payload": payload(**changes)}
 
 
 def header(data: Any) -> str:
-    """As the value of a header."""
     return b64encode(json.dumps(data).encode()).decode()
 
 
 def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with one member changed, or taken away where the value is ...."""
     copy: dict[str, Any] = json.loads(json.dumps(data))
     *steps, last = path.split(".")
     inner = copy

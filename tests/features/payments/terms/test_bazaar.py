@@ -64,7 +64,6 @@ async def test_the_bazaar_extension_describes_the_arguments_of_the_tool() -> Non
 
 
 def crawled(extension: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
-    """What @agentcash/discovery looks for, in its places: the input's schema, the answer's, and the example of an answer."""
     properties = extension["schema"]["properties"]
     inputs = properties["input"]["properties"]
     return inputs["body"] if "body" in inputs else inputs["queryParams"], properties["output"]["properties"]["example"], example(extension)
@@ -145,7 +144,6 @@ def test_a_building_names_no_tags_that_catalogs_drop() -> None:
 
 
 def shown_by(answer: httpx.Response) -> Any:
-    """The example of an answer in the body of a 402."""
     return answer.json()["accepts"][0]["outputSchema"]["output"]
 
 

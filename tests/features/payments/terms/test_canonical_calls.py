@@ -112,5 +112,4 @@ async def test_spellings_that_validation_makes_equal_are_the_same_call(frame: Fr
 
 
 def lang_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """As the query has them."""
     return {("lang" if name == "language" else name): value for name, value in arguments.items()}

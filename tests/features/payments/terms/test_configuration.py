@@ -30,7 +30,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def written(table: dict[str, Any]) -> str:
-    """The table as campus.toml has it."""
     lines = [f"{name} = {value!r}".replace("'", '"') for name, value in table.items()]
     return "[payments]\n" + "\n".join(lines) + "\n"
 

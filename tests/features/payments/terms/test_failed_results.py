@@ -50,7 +50,6 @@ def weather(city: str) -> str:
 
 
 def make_weather() -> Building:
-    """A server as many are: it reports failures as results."""
     mcp: FastMCP[Any] = FastMCP("Weather")
 
     @mcp.tool
@@ -106,8 +105,6 @@ Say = Callable[..., str]
 
 @pytest.fixture
 def say(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
-    """What a command says of the foreign server."""
-
     def said(word: str, config: str, *, meta: str = "") -> str:
         module = f"foreign_{tmp_path.name}"
         (tmp_path / f"{module}.py").write_text(FOREIGN % meta)

@@ -28,7 +28,6 @@ def at(paid_campus: PaidCampus, address: str) -> httpx.AsyncClient:
 
 
 async def pay(paid_campus: PaidCampus, frame: str, payment: Mapping[str, Any]) -> tuple[int, Any]:
-    """An honest buyer's call, from 127.0.0.1."""
     if frame == "http":
         answer = await paid_campus.campus.http.get(PATH, headers=headers_of(payment), timeout=patience(120))
         return answer.status_code, answer.json()

@@ -22,7 +22,6 @@ PAYMENTS: tuple[dict[str, str], ...] = (
 
 
 def spellings(path: str) -> list[str]:
-    """The path, and what a careless router might take for it."""
     odd = [path + "/", "/" + path, path.replace("/", "//"), path.upper(), path + "?", path + ";a=b", path + "%00", path + "%2F"]
     return [path, *odd, path.replace("/", "%2F"), path.replace("/v1/", "/v1/./"), path.replace("t", "%74")]
 

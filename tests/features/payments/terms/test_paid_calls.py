@@ -221,7 +221,6 @@ class Shouting(Middleware):
     async def on_call_tool(
         self, context: MiddlewareContext[CallToolRequestParams], call_next: CallNext[CallToolRequestParams, ToolResult]
     ) -> ToolResult:
-        """As loud as it can be said."""
         result = await call_next(context)
         result.structured_content = {"text": (result.structured_content or {})["text"].upper()}
         return result

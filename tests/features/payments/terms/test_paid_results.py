@@ -17,7 +17,6 @@ ANSWER = Paid(text=SENTINEL)
 
 
 def make_asking() -> Building:
-    """A tool whose answer may be kept, and one that may ask back."""
     mcp: FastMCP[Any] = FastMCP("Seller")
 
     @mcp.tool(annotations={"readOnlyHint": True}, meta=route(KEPT, cache="public, max-age=60") | access(price="0.01"))
@@ -51,7 +50,6 @@ async def test_a_cacheable_paid_answer_is_sent_whole_whatever_the_client_has_cac
 
 
 async def asks_back(paid_campus: PaidCampus, text: str) -> Any:
-    """A paid call over MCP whose client knows of questions back; the raw result."""
     terms = terms_of(await paid_campus.campus.http.post("/v1/seller/choice", json={"text": text}))
     async with paid_campus.mcp() as client:
         return await client.session.call_tool(

@@ -29,7 +29,6 @@ MALFORMED = ("a1B2c3D4e5F6g7!", "fV3k9Zq0tLx7Rw2uBn5s d8A", "x" * 129, 7, True, 
 
 
 def identified(payer: Payer, terms: dict[str, Any], identifier: Any) -> dict[str, Any]:
-    """A new payment for these terms, with x402's own extension filled in; one that x402 would not send is put in by hand."""
     payment = payer.payload(terms)
     extensions = payment["extensions"] = {**terms["extensions"]}
     try:
@@ -41,7 +40,6 @@ def identified(payer: Payer, terms: dict[str, Any], identifier: Any) -> dict[str
 
 
 async def offer(paid_campus: PaidCampus, frame: str, payment: Any, **body: Any) -> tuple[int, dict[str, Any]]:
-    """Send a payment for the product of the body, or for the sentence of the day; the status and what is said."""
     if frame == "http" and body:
         answer = await paid_campus.campus.http.post(BUY, json=body, headers=headers_of(payment))
         return answer.status_code, answer.json()

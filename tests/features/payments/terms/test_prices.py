@@ -41,7 +41,6 @@ ARGUMENTS = {"cve_id": "CVE-2026-1234", "date": "2026-08-19"}
 
 
 def atomic(dollars: str) -> int:
-    """Dollars in the token's smallest unit, exactly."""
     exact = Decimal(dollars) * 10**6
     assert exact == int(exact)
     return int(exact)
@@ -49,7 +48,6 @@ def atomic(dollars: str) -> int:
 
 @asynccontextmanager
 async def shipped(folder: Path, **tables: Any) -> AsyncIterator[tuple[Campus, httpx.AsyncClient]]:
-    """The shipped campus.toml with payments and the checkout opened, as its comments say."""
     data = tomllib.loads((ROOT / "campus.toml").read_text())
     data["buildings"] |= {"checkout": {"grants": ["keys"]}}
     data["server"] |= {"public_url": ORIGIN}
@@ -63,7 +61,6 @@ async def shipped(folder: Path, **tables: Any) -> AsyncIterator[tuple[Campus, ht
 
 
 async def tools_of(building: Building) -> Mapping[str, Any]:
-    """A building's tools as its author wrote them."""
     server: Any = building.server
     return {tool.name: tool for tool in await server.list_tools()}
 

@@ -27,7 +27,6 @@ async def second_payer(paid_campus: PaidCampus) -> Payer:
 
 
 async def call(paid_campus: PaidCampus, frame: str, key: str, payment: Any = None, **body: Any) -> tuple[int, dict[str, Any]]:
-    """Buy the product of the body, or the sentence of the day; the status and what is said."""
     paid = {} if payment is None else {PAYMENT: payment}
     if frame == "http":
         headers = {"Idempotency-Key": key} | ({} if payment is None else headers_of(payment))

@@ -38,12 +38,10 @@ DAY = {"day": "2026-01-02"}
 
 
 def over(campus: TestCampus, building: str = "seller") -> StreamableHttpTransport:
-    """The way to a building's MCP server."""
     return StreamableHttpTransport(f"http://campus.test/{building}/mcp", httpx_client_factory=campus._client)
 
 
 async def terms_of(campus: TestCampus, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The v2 terms of a call, as the campus's frame carries them."""
     reply = await campus.call(tool, **arguments)
     assert reply.status == 402, reply.data
     terms: dict[str, Any] = json.loads(b64decode(reply.headers["payment-required"])) if campus.frame == "http" else reply.data
@@ -249,7 +247,6 @@ async def test_a_call_by_key_takes_no_extra_step_where_payments_are_accepted() -
 
 
 async def steps(campus: TestCampus) -> int:
-    """How many functions a call by key calls, once everything that is kept is made."""
     headers = [(b"host", b"campus.test"), (b"authorization", f"Bearer {await campus.key('seller')}".encode())]
     path = "/v1/seller/text/2026-01-02"
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}

@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table."""
     op.create_table(
         "account",
         sa.Column("name", sa.String(), nullable=False),

@@ -8,7 +8,6 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Make the table; an entry goes with its account."""
     op.create_table(
         "entry",
         sa.Column("id", sa.Integer(), nullable=False),

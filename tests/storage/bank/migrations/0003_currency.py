@@ -8,7 +8,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column; on SQLite the table is made anew, with its rows."""
     with op.batch_alter_table("account", recreate="auto") as accounts:
         accounts.add_column(sa.Column("currency", sa.String(length=3), nullable=False, server_default="EUR"))
     with op.batch_alter_table("account") as accounts:

@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create the three tables."""
     op.create_table(
         "level",
         sa.Column("port", sa.String(), nullable=False),
