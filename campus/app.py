@@ -350,7 +350,8 @@ async def _state_of(loaded: LoadedBuilding | OpenFeature, site: Site[Any, Any], 
     except CampusError:
         raise
     except Exception as error:  # an author's code may raise anything; the error names the building
-        raise LoadError(f"building {loaded.name!r} cannot make its state: {error_with_place(error)}") from error
+        kind = "feature" if isinstance(loaded, OpenFeature) else "building"
+        raise LoadError(f"{kind} {loaded.name!r} cannot make its state: {error_with_place(error)}") from error
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The ASGI app of a campus: every building's MCP endpoint, its tools' HTTP routes, the pages, and buildings that join later."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
@@ -27,7 +27,8 @@ from campus.http.edge import Edge
 from campus.http.elsewhere import elsewhere, mcp_entry, unreachable
 from campus.http.response import send_problem
 from campus.http.service_routes import FIVE_MINUTES, Document, admin_app, exposed_app, own_routes, page_entry
-from campus.http_parts import http_parts
+from campus.http_parts import HttpPart, http_parts
+from campus.jobs import ServiceRunner, ServiceTask
 from campus.layout.renderer import Link
 from campus.problems import EXPLAINED_AT
 from campus.visitors import Visitors
@@ -61,8 +62,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
             endpoints.route()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(endpoints.watch)
-                for feature in endpoints.features:
-                    tasks.start_soon(feature.run)
+                tasks.start_soon(ServiceRunner(works_of(endpoints.features)).run)
                 for one in plan.loaded:
                     if one.late is not None:
                         tasks.start_soon(endpoints.follow, one, one.late)
@@ -89,6 +89,11 @@ def open_admin(campus: Campus) -> ASGIApp:
     added = {name: value for feature in http_parts(campus) for name, value in feature.operators().items()}
     proxies = campus.plan.config.operators_proxies
     return admin_app(campus.metrics_page, campus.health, listen=server.admin or LOOPBACK, trusted_proxies=proxies, **added)
+
+
+def works_of(parts: Sequence[HttpPart]) -> list[ServiceTask]:
+    """What parts do while they serve: a fault of one is logged, and it is begun again."""
+    return [ServiceTask(one.site.name, "http", one.run) for one in parts if type(one).run is not HttpPart.run]
 
 
 class Endpoints:

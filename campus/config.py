@@ -293,7 +293,7 @@ class Config(Settings):
 
     def features(self) -> list[OpenFeature]:
         """The features that are opened: those that have a table, and those that need none."""
-        found = [OpenFeature(name, feature, getattr(self, name, None)) for name, feature in installed_features().items()]
+        found = [OpenFeature(name, feature, vars(self).get(name)) for name, feature in installed_features().items()]
         return [one for one in found if one.feature.building and (one.settings is not None or one.feature.always)]
 
     @property
@@ -331,15 +331,18 @@ class Config(Settings):
         return self.model_copy(update={"server": server})
 
     def only(self, building: str) -> Self:
-        """The configuration with one of its buildings, which sells nothing."""
-        server = self.server.model_copy(update={"openapi": building})
-        without = {name: None for name, feature in installed_features().items() if feature.sells}
-        return self.model_copy(update={"server": server, "buildings": {building: self.buildings[building]}} | without)
+        """The configuration with one of its buildings, or for a job of a feature with all of them, which sells nothing."""
+        without: dict[str, Any] = {name: None for name, feature in installed_features().items() if feature.sells and name != building}
+        if building in self.buildings:
+            server = self.server.model_copy(update={"openapi": building})
+            without |= {"server": server, "buildings": {building: self.buildings[building]}}
+        return self.model_copy(update=without)
 
 
 def reserved_names() -> frozenset[str]:
     """The names that no building can have: addresses of campus begin with them, or a feature is named so."""
-    return RESERVED.union((path.split("/")[1] for path in feature_paths()), installed_features())
+    of_features = (name for name, each in installed_features().items() if each.building)
+    return RESERVED.union((path.split("/")[1] for path in feature_paths()), of_features)
 
 
 def has_defaults(table: type[Settings]) -> bool:
@@ -350,7 +353,7 @@ def has_defaults(table: type[Settings]) -> bool:
 @cache
 def config_model() -> type[Config]:
     """The form of campus.toml: that of the core, with a table for each feature that is installed."""
-    if taken := Config.model_fields.keys() & installed_features().keys():
+    if taken := {name for name in installed_features() if name in Config.model_fields or hasattr(Config, name)}:
         raise LoadError(f"the feature {min(taken)} has the name of a table of campus.toml that campus itself reads; rename its entry point")
     fields: dict[str, Any] = {}
     for name, each in installed_features().items():

@@ -34,6 +34,7 @@ class Context:
     """The call was counted for the limits of its caller: it may pass the gate again, and is not counted again."""
     refusal: Problem | None = None
     """That of a step, for the call's key: the call may pass the gate again, and its key does not open it then either."""
+    rates: tuple[tuple[bytes, bytes], ...] = ()  # The response\'s headers that say how many calls are left.
     headers: tuple[tuple[bytes, bytes], ...] = ()  # Those that steps add to the response.
     added: Mapping[str, Any] = field(default_factory=dict)  # What steps added to the `_meta` of the call's result over MCP.
     slots: "dict[Slot[Any], Any] | None" = None  # What features note of the call; see Slot.

@@ -11,7 +11,7 @@ from sqlmodel import SQLModel
 
 from campus.config import Config, read_config
 from campus.feature import named
-from campus.installed import installed_features, not_imported, place_of
+from campus.installed import installed_features, place_of
 from campus.keys.keyring import KeyRing
 from campus.keys.makers import Delegates
 from campus.keys.sales import Product, Term
@@ -88,14 +88,7 @@ async def open_storage(file: Path, *, reading: bool = False) -> AsyncIterator[St
 
 
 def feature_tables() -> dict[str, type[SQLModel]]:
-    found = {}
-    for name, feature in installed_features().items():
-        if feature.tables:
-            try:
-                found[place_of(name)] = feature.table_base
-            except Exception as error:  # whatever a stranger's module raises at import is told the operator
-                raise not_imported(name, feature.tables, error) from error
-    return found
+    return {place_of(name): feature.table_base for name, feature in installed_features().items() if feature.tables}
 
 
 def delegates() -> list[Delegates]:

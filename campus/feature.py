@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 
 from campus.addresses import read_number
+from campus.errors import CampusError, LoadError
 
 __all__ = ["Command", "Feature", "ServerForm", "Settings"]
 
@@ -114,6 +115,11 @@ class Feature:
 
 
 def named(text: str) -> Any:
-    """What "module:name" names."""
+    """What "module:name" names. LoadError if it cannot be imported."""
     module, _, name = text.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except CampusError:
+        raise
+    except Exception as error:  # whatever a stranger's module raises at import is told the operator
+        raise LoadError(f"{text} cannot be imported: {type(error).__name__}: {error}") from error

@@ -22,7 +22,7 @@ from twins import ArgumentChecker, RouteEntry
 
 
 class HttpPart:
-    """Base of what Building(http=…) makes, once for each process that serves: it overrides what it adds."""
+    """Base of what Building(http=…) makes, once for the service and once for the operator's listener: it overrides what it adds."""
 
     links: str = ""  # The Link header of every page.
     notices: bool = False  # Whether its routes show the tools of buildings: then changed ones are listed anew before one answers.

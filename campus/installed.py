@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from campus.errors import CampusError, LoadError
+from campus.errors import LoadError
 from campus.feature import Feature, ServerForm, Settings
 
 GROUP = "campus.features"
@@ -40,20 +40,10 @@ class OpenFeature:
     @property
     def building(self) -> Any:
         """What it gives. LoadError if that cannot be imported, or is none."""
-        try:
-            found = self.feature.opened
-        except CampusError:
-            raise
-        except Exception as error:  # as in installed_features
-            raise not_imported(self.name, self.feature.building, error) from error
+        found = self.feature.opened
         if not hasattr(found, "steps") or found.server is not None:
             raise LoadError(f"{self.feature.building} of the feature {self.name} is no Building without a server, but {found!r}")
         return found
-
-
-def not_imported(name: str, what: str | None, error: Exception) -> LoadError:
-    """The sentence for what an author's module raises at import."""
-    return LoadError(f"the feature {name} ({what}) cannot be imported: {type(error).__name__}: {error}")
 
 
 def place_of(feature: str) -> str:
@@ -68,7 +58,7 @@ def installed_features() -> Mapping[str, Feature]:
         try:
             feature = entry.load()
         except Exception as error:  # whatever a stranger's module raises at import is told the operator
-            raise not_imported(entry.name, entry.value, error) from error
+            raise LoadError(f"the feature {entry.name} ({entry.value}) cannot be imported: {type(error).__name__}: {error}") from error
         if not isinstance(feature, Feature):
             raise LoadError(f"the entry point {entry.name} = {entry.value} of {GROUP} names {feature!r}, not a campus.feature.Feature")
         if entry.name in found or not NAME.fullmatch(entry.name):

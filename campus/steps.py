@@ -9,6 +9,7 @@ admitted   the tool is free, or the key opens it; `key` is the valid key that ca
            key's refusal: the call may be sold
 opens      a refusal of the paywall or of a step: an Opening sells the answer; the first step that returns one does
 refused    no key opens it, and nobody sells it or no payment came; not asked for the refusal of a step
+worded     nobody sells it: returns the refusal as it is written
 dropped    a Dropped was raised: awaited before it is answered
 ended      the call's outcome is known: ok, tool_error, cancelled, or the code of its problem
 
@@ -186,9 +187,10 @@ Refused = Callable[[GatedCall[Any], Offer, Context], None]
 Admitted = Callable[[GatedCall[Any], Offer, Context, Key | None], Awaitable[None] | None]
 Opens = Callable[[GatedCall[Any], Offer, Context, Problem], Opening[Any] | None]
 DroppedCall = Callable[[GatedCall[Any], Dropped], Awaitable[None]]
+Worded = Callable[[GatedCall[Any], Context, Problem], Problem]
 Ended = Callable[[GatedCall[Any], Context, str], None]
 Unlocks = Callable[[Offer, Way], Unlock | None]
-MOMENTS = frozenset(("arrived", "unknown", "identified", "admitted", "refused", "opens", "dropped", "ended", "unlocks"))
+MOMENTS = frozenset(("arrived", "unknown", "identified", "admitted", "refused", "opens", "worded", "dropped", "ended", "unlocks"))
 AWAITED = ("admitted", "dropped")
 
 
@@ -210,6 +212,7 @@ class Step:
     admitted: Admitted | None = None
     refused: Refused | None = None
     opens: Opens | None = None
+    worded: Worded | None = None
     dropped: DroppedCall | None = None
     ended: Ended | None = None
     unlocks: Unlocks | None = None

@@ -59,7 +59,9 @@ class Plan:
     @property
     def jobs(self) -> dict[str, Job]:
         """The jobs of every feature and building, by the name that `campus run` takes; of features not those of one process alone."""
-        of_features = [(one.name, job) for one in self.config.features() for job in one.building.jobs if job.on == "one"]
+        is_shared = not self.config.storage.url.startswith("sqlite:")
+        runs = [(one.name, job) for one in self.config.features() if one.runs for job in one.building.jobs]
+        of_features = [(name, job) for name, job in runs if job.on == "one" and (is_shared or not job.shared)]
         of_buildings = [(one.name, job) for one in self.opened for job in one.loaded.building.jobs]
         return {f"{name}.{job.name}": job for name, job in [*of_features, *of_buildings]}
 

@@ -144,10 +144,10 @@ class OutgoingResponse:
         self.status = message["status"]
         own = message.get("headers", ())
         headers = self._headers.added_to(own)
-        limits = self._context.headers
+        limits = self._context.rates
         if self.status == TOO_MANY and any(name.lower() == RATE_LIMIT for name, _ in own):
             limits = ()  # a tool's own limit is what the caller has reached
-        return {**message, "headers": [*headers, *limits, (REQUEST_ID, self.request_id.encode("ascii"))]}
+        return {**message, "headers": [*headers, *self._context.headers, *limits, (REQUEST_ID, self.request_id.encode("ascii"))]}
 
 
 class PageResponse(OutgoingResponse):

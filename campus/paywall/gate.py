@@ -16,7 +16,22 @@ from campus.paywall.principal import enter, leave
 from campus.pricing import Offer
 from campus.problems import storage_problem
 from campus.site import Site
-from campus.steps import Admitted, Arrived, Dropped, DroppedCall, Ended, GatedCall, Opening, Opens, Refused, ResultT, Step, Unknown, asked
+from campus.steps import (
+    Admitted,
+    Arrived,
+    Dropped,
+    DroppedCall,
+    Ended,
+    GatedCall,
+    Opening,
+    Opens,
+    Refused,
+    ResultT,
+    Step,
+    Unknown,
+    Worded,
+    asked,
+)
 from twins import ClientDisconnectedError, Problem, ServerAnswers, is_crash
 
 MOST_FOUND = 1_000  # Offers that are kept of tools which only some callers of a building are shown; the oldest go first.
@@ -39,6 +54,7 @@ class Gate:
         self._admitted: list[Admitted] = asked(steps, "admitted")
         self._not_opened: list[Refused] = asked(steps, "refused")
         self._opens: list[Opens] = asked(steps, "opens")
+        self._worded: list[Worded] = asked(steps, "worded")
         self._dropped: list[DroppedCall] = asked(steps, "dropped")
         self._ended: list[Ended] = asked(steps, "ended")
 
@@ -120,6 +136,8 @@ class Gate:
                     except Dropped:
                         raise
                     except Problem as refusal:
+                        if refusal.status == 400:  # nothing of the key: the arguments are not valid
+                            raise
                         context.refusal = refusal
                 if context.refusal is not None:
                     context.caller = None
@@ -152,6 +170,8 @@ class Gate:
             for not_opened in self._not_opened:
                 not_opened(call, offer, context)
         if opening is None:
+            for worded in self._worded:
+                refusal = worded(call, context, refusal)
             raise refusal
         entered = enter(None, call.scope, ())
         try:

@@ -104,7 +104,7 @@ class ServerGate(Middleware):
         with requested_with(apart):
             result = await self._gated(gate, context, call_next, apart)
         around.status = context_of(apart).status
-        around.headers = context_of(apart).headers
+        around.headers, around.rates = context_of(apart).headers, context_of(apart).rates
         if isinstance(result, ToolResult) and (added := context_of(apart).added):
             scope[ADDED].append(added)
         return result

@@ -20,6 +20,8 @@ WORDS = {
 PLACES = {
     ("cli/running.py", "workers"): "`campus serve --workers`, which the feature with a supervisor answers",
     ("outbound/public_hosts.py", "documentation"): "a range of addresses",
+    ("outbound/public_hosts.py", "mail"): "a name of hosts inside",
+    ("feature.py", "traces"): "the methods that begin one",
 }
 
 

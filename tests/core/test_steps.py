@@ -66,3 +66,37 @@ async def test_a_step_that_knows_who_calls_refuses_whoever_pays_and_one_that_fai
             assert {(one.status, one.code) for one in refused} == {(423, "closed")}
             assert step.seen == ["absent", "valid", "unknown", "absent", "valid"]
         assert await chain.balance(payer.wallet.address) == 980_000
+
+
+class Voucher:
+    """Marks each answer with a header, and opens what nothing else does for who sends a voucher."""
+
+    name = "vouchers"
+    is_paid = True
+
+    def arrived(self, call: Any, offer: Any, context: Any) -> None:
+        context.headers += ((b"x-voucher", b"taken"),)
+
+    def opens(self, call: Any, offer: Any, context: Any, refusal: Problem) -> Any:
+        return self if refusal.status == 402 else None
+
+    async def result(self, run: Any) -> Any:
+        return await run()
+
+
+async def test_another_step_sells_what_no_key_opens_and_its_header_stands_beside_those_of_limits_and_quotas() -> None:
+    mcp = FastMCP("Dice")
+
+    @mcp.tool(annotations={"readOnlyHint": True}, meta=access())
+    def roll() -> int:
+        """Roll a die."""
+        return 4
+
+    product = {"scope": "dice", "price": "1", "term": "30 days", "calls": 1, "per": "day"}
+    async with open_campus(dice=Building(mcp, steps=lambda site: [Voucher()]), tables={"products": {"dice": product}}) as campus:
+        token = await campus.key("dice")
+        opened, sold = await campus.call("roll", key=token), await campus.call("roll")
+        assert [(one.status, one.data) for one in (opened, sold)] == [(200, 4), (200, 4)]
+        assert opened.headers["x-voucher"] == "taken"
+        assert "quota" in opened.headers["ratelimit"]
+        assert (await campus.call("roll", key=token)).status == 429

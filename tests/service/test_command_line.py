@@ -265,7 +265,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path, run: Command)
     mistakes = {
         ("key", "issue", "castle", "--config", config): "no product 'castle' is for sale; the products are: shop",
         ("key", "revoke", "key_none", "--config", config): "no key 'key_none'",
-        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: limits.forget_limits",
+        ("run", "shop.nothing", "--config", config): "there is no job 'shop.nothing'; the jobs are: none",
         ("tools", "--config", str(tmp_path / "other.toml")): "--config FILE",
         ("migration", "gateway", "first"): "no tables=",
         ("migration", "castle", "first"): "no building 'castle' is installed",

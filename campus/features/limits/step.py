@@ -58,7 +58,7 @@ class Limit:
         left = self._buckets.spend(holder, at)
         missing = -left if left < 0 else self._calls - left
         seconds = ceil(missing * MINUTE / self._calls)
-        context.headers = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
+        context.rates = (self._policy, (b"ratelimit", b'"%b";r=%d;t=%d' % (self._name, max(left, 0), seconds)))
         if left < 0:
             raise self._reached(max(seconds, 1))
 

@@ -59,8 +59,15 @@ class Sale(Step):
         """See Step."""
         pricing = self._pricing
         if pricing is None or context.is_delegated or not pricing.sells(offer):
-            return ForKeysAlone(call, refusal, per_call=pricing is not None)
+            return None
         return SoldCall(call, offer, refusal, payment_of(call), pricing, self._site.state, self._metrics)
+
+    def worded(self, call: GatedCall[Any], context: Context, refusal: Problem) -> Problem:
+        """Over HTTP the refusal of a call that is not sold, as x402's clients read it."""
+        if refusal.status != 402 or call.frame == "mcp":
+            return refusal
+        url = f"{self._site.url}{call.route.translate(PLACEHOLDERS)}"
+        return without_terms(refusal, url, call.tool, per_call=self._pricing is not None)
 
     def _unlocks(self, offer: Offer, way: Way) -> Unlock | None:
         """See Step."""
@@ -106,23 +113,6 @@ class Sale(Step):
         """See TaskSeller."""
         receipt = meta.get(RECEIPT_META)
         return receipt_headers(receipt) if receipt else {}
-
-
-@dataclass(frozen=True)
-class ForKeysAlone:
-    """A call that is not sold: over HTTP its refusal says so as x402's clients read it."""
-
-    call: GatedCall[Any]
-    refusal: Problem
-    per_call: bool
-    is_paid = False
-
-    async def result(self, run: Callable[[], Awaitable[Any]]) -> Any:
-        """Raises the refusal."""
-        if self.refusal.status != 402 or self.call.frame == "mcp":
-            raise self.refusal
-        url = f"{context_of(self.call.scope).site.url}{self.call.route.translate(PLACEHOLDERS)}"
-        raise without_terms(self.refusal, url, self.call.tool, per_call=self.per_call)
 
 
 @dataclass(frozen=True)

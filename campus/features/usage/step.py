@@ -77,9 +77,9 @@ def show_quota(standing: Standing, context: Context) -> None:
         b'"quota";q=%d;w=%d' % (standing.quota.calls, window),
         b'"quota";r=%d;t=%d' % (standing.left, standing.seconds),
     )
-    before = [value for _, value in context.headers]
+    before = [value for _, value in context.rates]
     policies, limits = (b", ".join(values) for values in zip(*([before] if before else []), added, strict=True))
-    context.headers = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
+    context.rates = ((b"ratelimit-policy", policies), (b"ratelimit", limits))
 
 
 @asynccontextmanager
