@@ -121,7 +121,7 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         ]
         for start in range(0, 10_000, 500):
             await in_transaction(storage, lambda connection, start=start: connection.execute(insert(MONITORS), rows[start : start + 500]))
-        words = select(MONITORS, state_in_sql(now).label("word")).where(MONITORS.c.id.like("mon_0%"))
+        words = select(MONITORS, state_in_sql(now).label("word")).where(MONITORS.c.id.like("mon_0____"))
         found = await in_snapshot(storage, lambda connection: connection.execute(words).all())
         assert len(found) == 10_000
         assert [row.word for row in found] == [state_in_a_word(stored_state(row), now) for row in found]

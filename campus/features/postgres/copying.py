@@ -34,12 +34,14 @@ async def copy_databases(source: Databases, target: Databases, tables: Mapping[s
     await source.check(tables)
     if full := [name for name in tables if not await target.is_empty(name)]:
         raise StorageError(f"{target.describe(full[0])} has tables already: name an empty database, or drop its schemas")
+    stored = {name: base for name, base in tables.items() if not await source.is_empty(name)}
+    for name, base in stored.items():  # all before the first row: a feature's first step may write into the core's tables
+        await target.storage_of(name, base)
     copied: list[CopiedTable] = []
-    for name, base in tables.items():
-        if not await source.is_empty(name):
-            here = await source.storage_of(name, base)
-            there = await target.storage_of(name, base)
-            copied += [CopiedTable(name, *one) for one in await _copy(here, there, base.metadata.sorted_tables)]
+    for name, base in stored.items():
+        here = await source.storage_of(name, base)
+        there = await target.storage_of(name, base)
+        copied += [CopiedTable(name, *one) for one in await _copy(here, there, base.metadata.sorted_tables)]
     return copied
 
 

@@ -40,5 +40,5 @@ def upgrade() -> None:
     )
     for name in ("client", "expires_at"):
         op.create_index(op.f(f"ix_connect_tokens_{name}"), "connect_tokens", [name])
-    made = sa.table("secrets", sa.column("name", sa.String()), sa.column("value", sa.LargeBinary()))
-    op.bulk_insert(made, [{"name": "connect", "value": secrets.token_bytes(32)}])
+    made = sa.text("INSERT INTO secrets (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING")
+    op.execute(made.bindparams(sa.bindparam("name", "connect"), sa.bindparam("value", secrets.token_bytes(32), sa.LargeBinary())))

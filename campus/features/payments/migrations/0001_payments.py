@@ -67,8 +67,8 @@ def _make_payments() -> None:
     )
     for name in ("answer_until", "overdue_at", "state", "transaction", "unproven_since"):
         op.create_index(op.f(f"ix_payments_{name}"), "payments", [name])
-    made = sa.table("secrets", sa.column("name", sa.String()), sa.column("value", sa.LargeBinary()))
-    op.bulk_insert(made, [{"name": "payments", "value": secrets.token_bytes(32)}])
+    made = sa.text("INSERT INTO secrets (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING")
+    op.execute(made.bindparams(sa.bindparam("name", "payments"), sa.bindparam("value", secrets.token_bytes(32), sa.LargeBinary())))
 
 
 def _make_ledger() -> None:
