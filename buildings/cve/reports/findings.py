@@ -1,0 +1,65 @@
+"""A scanner's report as it was read: its findings, each with what the tool says of it. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Said = Literal["open", "fixed", "suppressed", "not_affected", "unknown"]
+"""What a report says of a finding; unknown is a word that no list of ours knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding, as the tool counts them: one vulnerability in one package at one place, or whatever the tool calls one.
+
+    `ids` are all that it names itself by, the tool's own first, CVEs in upper case; ids that it only refers to are not among them.
+    `state` is the tool's own word where it gave one, `by` whose word it is that the finding is not open: a person, a rule, a statement.
+    What the report does not say is empty.
+    """
+
+    ids: tuple[str, ...]
+    said: Said = "open"
+    state: str = ""
+    by: str = ""
+    package: str = ""
+    version: str = ""
+    fixed: str = ""
+    place: str = ""
+    severity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A part of a report that should have been a finding and cannot be read: where it stands, and what is wrong with it."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A document as read: the form's name, its findings, what of it cannot be read, and the number that the tool itself reports, if any.
+
+    `notes` are sentences on how it was read, such as that no form was recognised and it was read as plain text.
+    """
+
+    form: str
+    findings: Sequence[Finding]
+    unreadable: Sequence[Unreadable] = ()
+    claimed: int | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One form of report: how its content is recognised, and how its findings are read.
+
+    Both take the decoded document: of JSON the value (of a stream of values the list of them), of XML the root element, of CSV the
+    rows as mappings by the names in its head.
+    """
+
+    name: str
+    syntax: Literal["json", "xml", "csv"]
+    recognises: Callable[[Any], bool]
+    read: Callable[[Any], Iterator[Finding | Unreadable]]
+    claimed: Callable[[Any], int | None] = lambda document: None
