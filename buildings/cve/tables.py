@@ -2,13 +2,17 @@
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger, Index
+from sqlalchemy import BigInteger, Index, Integer
 from sqlmodel import Field, SQLModel
 
 from campus.features.alerts import AlertTarget, Outbox, WaitingAlert
 from campus.storage import Moment, UtcDateTime, registry
 
 LATEST = 1
+CveNumber = BigInteger().with_variant(Integer(), "sqlite")
+"""A CVE's number, of 64 bits; SQLite finds a row by a primary key of the type INTEGER at once, without an index."""
+WITHOUT_ROWID = {"sqlite_with_rowid": False}
+"""For a table whose primary key has most of its columns: SQLite stores them once."""
 
 
 class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated: a validator of each would delay the start
@@ -33,7 +37,7 @@ class Ranked(Tables, table=True):
 
     __tablename__ = "ranked"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     rank: int = Field(index=True)
     score: float
     epss: float | None = None
@@ -50,7 +54,7 @@ class Cve(Tables, table=True):
 
     __tablename__ = "cve"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     kev_added: date | None = Field(default=None, index=True)
     kev_due: date | None = None
     kev_ransomware: bool | None = None
@@ -76,7 +80,7 @@ class CveDetail(Tables, table=True):
 
     __tablename__ = "cve_detail"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     record: str
     description: str
 
@@ -85,23 +89,28 @@ class CveProduct(Tables, table=True):
     """A product that a CVE makes vulnerable, as NVD or KEV names it; the plain names are those that names are compared by."""
 
     __tablename__ = "cve_product"
-    __table_args__ = (Index("ix_cve_product_plain_vendor", "plain_vendor", "plain_product"),)
+    __table_args__ = (
+        Index("ix_cve_product_plain_vendor", "plain_vendor", "number"),
+        Index("ix_cve_product_plain_product", "plain_product", "number", "plain_vendor"),
+        WITHOUT_ROWID,
+    )
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     vendor: str = Field(primary_key=True)
     product: str = Field(primary_key=True)
     of_kev: bool = Field(primary_key=True)
     plain_vendor: str
-    plain_product: str = Field(index=True)
+    plain_product: str
 
 
 class CveWeakness(Tables, table=True):
     """A weakness (CWE) that NVD's record of a CVE names."""
 
     __tablename__ = "cve_weakness"
+    __table_args__ = (WITHOUT_ROWID,)
 
     cwe: str = Field(primary_key=True)
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
 
 
 class Alias(Tables, table=True):
@@ -110,7 +119,7 @@ class Alias(Tables, table=True):
     __tablename__ = "alias"
 
     id: str = Field(primary_key=True)
-    number: int = Field(primary_key=True, sa_type=BigInteger, index=True, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, index=True, sa_column_kwargs={"autoincrement": False})
 
 
 class EditionCve(Tables, table=True):
@@ -120,7 +129,7 @@ class EditionCve(Tables, table=True):
 
     day: date = Field(primary_key=True)
     edition: int = Field(primary_key=True)
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     rank: int
     epss: float | None = None
 
@@ -130,7 +139,7 @@ class KevChange(Tables, table=True):
 
     __tablename__ = "kev_change"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     day: date = Field(primary_key=True)
     edition: int = Field(primary_key=True)
     entry: str | None = None
@@ -140,8 +149,9 @@ class EpssChange(Tables, table=True):
     """The EPSS of a CVE from one day on until the next change; null where it has none any more."""
 
     __tablename__ = "epss_change"
+    __table_args__ = (WITHOUT_ROWID,)
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     day: date = Field(primary_key=True, index=True)
     epss: float | None = None
 
@@ -371,4 +381,7 @@ class GradedRecord(Tables, table=True):
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
+RANKED, CVES, CVE_DETAILS, CVE_PRODUCTS, CVE_WEAKNESSES, EPSS_CHANGES, EPSS_DAYS = (
+    _BY_NAME[name] for name in ("ranked", "cve", "cve_detail", "cve_product", "cve_weakness", "epss_change", "epss_day")
+)
 OUTBOX = Outbox(Target, Alert, about="watch_id")

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0013"
 down_revision = None
+CVE_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -155,7 +156,7 @@ def _create_nvd() -> None:
 def _create_cves() -> None:
     op.create_table(
         "ranked",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
@@ -165,7 +166,7 @@ def _create_cves() -> None:
     op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
     op.create_table(
         "cve",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("kev_added", sa.Date(), nullable=True),
         sa.Column("kev_due", sa.Date(), nullable=True),
         sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
@@ -192,33 +193,35 @@ def _create_cves() -> None:
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
     op.create_table(
         "cve_detail",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("record", sa.String(), nullable=False),
         sa.Column("description", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve_detail")),
     )
     op.create_table(
         "cve_product",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("vendor", sa.String(), nullable=False),
         sa.Column("product", sa.String(), nullable=False),
         sa.Column("of_kev", sa.Boolean(), nullable=False),
         sa.Column("plain_vendor", sa.String(), nullable=False),
         sa.Column("plain_product", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
+        sqlite_with_rowid=False,
     )
-    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "plain_product"])
-    op.create_index(op.f("ix_cve_product_plain_product"), "cve_product", ["plain_product"])
+    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "number"])
+    op.create_index("ix_cve_product_plain_product", "cve_product", ["plain_product", "number", "plain_vendor"])
     op.create_table(
         "cve_weakness",
         sa.Column("cwe", sa.String(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("cwe", "number", name=op.f("pk_cve_weakness")),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "alias",
         sa.Column("id", sa.String(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("id", "number", name=op.f("pk_alias")),
     )
     op.create_index(op.f("ix_alias_number"), "alias", ["number"])
@@ -226,14 +229,14 @@ def _create_cves() -> None:
         "edition_cve",
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("edition", sa.Integer(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
         sa.PrimaryKeyConstraint("day", "edition", "number", name=op.f("pk_edition_cve")),
     )
     op.create_table(
         "kev_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("edition", sa.Integer(), nullable=False),
         sa.Column("entry", sa.String(), nullable=True),
@@ -241,10 +244,11 @@ def _create_cves() -> None:
     )
     op.create_table(
         "epss_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
         sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
+        sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
 
