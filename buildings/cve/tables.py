@@ -56,7 +56,7 @@ class Cve(Tables, table=True):
 
     number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     kev_added: date | None = Field(default=None, index=True)
-    kev_due: date | None = None
+    kev_due: date | None = Field(default=None, index=True)
     kev_ransomware: bool | None = None
     kev_entry: str | None = None
     nvd_version: int = Field(default=0, index=True)

@@ -188,6 +188,7 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
     )
     op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
+    op.create_index(op.f("ix_cve_kev_due"), "cve", ["kev_due"])
     op.create_index(op.f("ix_cve_nvd_version"), "cve", ["nvd_version"])
     op.create_index(op.f("ix_cve_published"), "cve", ["published"])
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])

@@ -26,6 +26,7 @@ MOST_WORDS = 10
 LONGEST_NAME = 100
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 RISE_DAYS = 7
+LEAST_RISE = 0.00001  # EPSS has five decimals.
 SEVERITIES: Sequence[Severity] = ("LOW", "MEDIUM", "HIGH", "CRITICAL")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 Condition = ColumnElement[bool]
@@ -72,7 +73,7 @@ def _ransomware(value: bool, days: Days) -> Condition:
 
 
 def _due(within: int, days: Days) -> Condition:
-    return and_(_listed(), CVES.c.kev_due.between(days.today, days.today + timedelta(days=within)))
+    return CVES.c.kev_due.between(days.today, days.today + timedelta(days=within))
 
 
 def _exploit(value: bool, days: Days) -> Condition:
@@ -80,9 +81,14 @@ def _exploit(value: bool, days: Days) -> Condition:
     return link.is_not(None) if value else and_(CVES.c.status.is_not(None), link.is_(None))
 
 
+def reached(least: float) -> float:
+    """The unrounded score from which a CVE has this score, to three decimals. That of KEV is not rounded to."""
+    return max(least - 0.5 * 10**-DECIMALS, IN_KEV if least >= IN_KEV else 0)
+
+
 def _score(least: float, days: Days) -> Condition:
-    reached = RANKED.c.score >= least - 0.5 * 10**-DECIMALS
-    return and_(reached, _listed()) if least >= IN_KEV else reached
+    enough = RANKED.c.score >= reached(least)
+    return and_(enough, CVES.c.number == RANKED.c.number, _listed()) if least >= IN_KEV else enough
 
 
 def _text(text: str, days: Days) -> Condition:
@@ -246,6 +252,15 @@ class Criteria(BaseModel):
         Criterion(_score, "score of at least {:g}"),
     ] = None
 
+    @property
+    def names_cves(self) -> bool:
+        """Whether it names vendors, products, packages or CVEs; otherwise every CVE fits that the other criteria let through."""
+        return any(getattr(self, name) for name in NAMING)
+
+    def beside_names(self) -> "Criteria":
+        """The criteria beside names and the least score."""
+        return self.model_copy(update=dict.fromkeys((*NAMING, "least_score")))
+
     def sent(self) -> Iterator[tuple[str, Any]]:
         """The criteria that say something, with their values; an empty list says nothing."""
         return ((name, value) for name, value in self if value is not None and value != [])
@@ -297,6 +312,7 @@ def _sentence(criterion: Criterion, value: Any) -> str:
 
 _ARGUMENTS = {name: hint for name, hint in get_type_hints(Criteria, include_extras=True).items() if name in Criteria.model_fields}
 CRITERIA = {name: next(one for one in get_args(hint) if isinstance(one, Criterion)) for name, hint in _ARGUMENTS.items()}
+CriterionName = Literal[tuple(CRITERIA)]  # type: ignore[valid-type]  # the names are those of the members
 IN_KEV_ONLY = ("kev", "kev_days", "due_days", "ransomware")
 NAMING = ("vendors", "products", "packages", "cve_ids")
 

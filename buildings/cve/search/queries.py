@@ -1,6 +1,7 @@
 """What fits criteria, in SQL: a page of it with its number, the numbers of all of it, and the rows of given CVEs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -21,6 +22,14 @@ KNOWN = ("kev_added", "kev_due", "kev_ransomware", "kev_entry", "severity", "cvs
 AT_ONCE = 500
 
 
+@dataclass(frozen=True)
+class Page:
+    """How many CVEs fit, and the rows of a page of them."""
+
+    total: int
+    rows: Sequence[Row[Any]]
+
+
 def days_of(connection: Connection, edition: Edition, *, today: date) -> Days:
     """The days that criteria count from: EPSS is compared with that of a week before, if it is of the same model."""
     issue = edition.facts.issues.epss
@@ -29,17 +38,15 @@ def days_of(connection: Connection, edition: Edition, *, today: date) -> Days:
     return Days(today=today, week_before=before if connection.scalar(stored) == issue.version else None)
 
 
-def page_of(
-    connection: Connection, criteria: Criteria, days: Days, *, sort: str, limit: int, offset: int
-) -> tuple[int, Sequence[FoundCve]]:
-    """How many CVEs fit, and a page of them. They are found once: counted, ordered, and only the page is read in full."""
+def page_of(connection: Connection, criteria: Criteria, days: Days, *, sort: str, limit: int, offset: int) -> Page:
+    """A page of what fits. It is found once: counted, ordered, and only the page is read in full."""
     key = {"rank": RANKED.c.rank, "rise": -risen(days), "due": func.coalesce(CVES.c.kev_due, date.max)}[sort]
     fit = _fitting(criteria, days, NUMBER, RANKED.c.rank, key.label("key")).cte("fit")
     total = select(func.count().label("total")).select_from(fit).subquery()
     page = select(fit).order_by(fit.c.key, fit.c.rank).limit(limit).offset(offset).subquery()
     shown = total.outerjoin(page, true()).outerjoin(RANKED, page.c.number == NUMBER).outerjoin(CVES, CVES.c.number == NUMBER)
     rows = connection.execute(select(total.c.total, *_columns(days)).select_from(shown).order_by(page.c.key, page.c.rank)).all()
-    return rows[0].total, [found_of(row) for row in rows if row.number is not None]
+    return Page(rows[0].total, [row for row in rows if row.number is not None])
 
 
 def numbers_of(connection: Connection, criteria: Criteria, days: Days) -> list[int]:
