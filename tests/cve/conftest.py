@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.abc
+import cve.stored_rows
 import pytest
 from cve.lists import Lists
 from recorder.receivers import Authority, Receiver, make_authority, open_receiver

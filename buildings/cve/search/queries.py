@@ -40,8 +40,9 @@ def days_of(connection: Connection, edition: Edition, *, today: date) -> Days:
 
 def page_of(connection: Connection, criteria: Criteria, days: Days, *, sort: str, limit: int, offset: int) -> Page:
     """A page of what fits. It is found once: counted, ordered, and only the page is read in full."""
-    key = {"rank": RANKED.c.rank, "rise": -risen(days), "due": func.coalesce(CVES.c.kev_due, date.max)}[sort]
-    fit = _fitting(criteria, days, NUMBER, RANKED.c.rank, key.label("key")).cte("fit")
+    key = {"rank": RANKED.c.rank, "rise": -risen(days), "due": CVES.c.kev_due}[sort]
+    fitting = _fitting(criteria, days, NUMBER, RANKED.c.rank, key.label("key"))
+    fit = (fitting.where(key.is_not(None)) if sort == "due" else fitting).cte("fit")
     total = select(func.count().label("total")).select_from(fit).subquery()
     page = select(fit).order_by(fit.c.key, fit.c.rank).limit(limit).offset(offset).subquery()
     shown = total.outerjoin(page, true()).outerjoin(RANKED, page.c.number == NUMBER).outerjoin(CVES, CVES.c.number == NUMBER)

@@ -18,10 +18,7 @@ WatchName = Annotated[
     Name, Field(description="Your name for the watch, shown in its news, such as 'edge routers'.", examples=["edge routers"])
 ]
 OptionalName = Annotated[Name | None, Field(description="New name of the watch.")]
-Removed = Annotated[
-    list[CriterionName] | None,
-    Field(description="Criteria to remove, by name; an empty list or text removes those that are lists or texts."),
-]
+Removed = Annotated[list[CriterionName] | None, Field(description="Names of criteria to remove.")]
 Webhook = Annotated[
     str | None,
     Field(

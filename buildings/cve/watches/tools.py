@@ -77,7 +77,8 @@ async def update_watch(
     caller: Caller = CurrentCaller(),
     **criteria: Any,
 ) -> WatchMade:
-    """Change a watch: send what changes and leave out the rest. `remove` takes criteria away; an empty list or text does too.
+    """Change a watch: send what changes and leave out the rest. `remove` takes criteria away, an empty alert_webhook or
+    alert_email the address.
 
     With other criteria, what fits already is no news. Send alert_webhook or alert_email again to enable an address that was
     disabled. A watch that stopped because the client or key that made it has ended goes on with any change, also with none: look
