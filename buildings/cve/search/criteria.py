@@ -23,7 +23,7 @@ from campus.features.alerts import visible_name
 MOST_NAMES = 50
 MOST_CVE_IDS = 1_000
 MOST_WORDS = 10
-LONGEST_NAME = 100
+LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 RISE_DAYS = 7
 LEAST_RISE = 0.00001  # EPSS has five decimals.
