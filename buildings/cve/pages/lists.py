@@ -12,6 +12,7 @@ from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
 from buildings.cve.arguments import canonical, read_cve_id, read_day
+from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
@@ -30,6 +31,7 @@ ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
 HITS_SHOWN, LISTS_SHOWN = 20, 30
+LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
@@ -106,6 +108,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         data=brief,
         status=status,
         brief=brief,
+        formula=METHODOLOGY.formula,
         gaps=() if day else gaps_of(site.state.shown()),
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
@@ -135,7 +138,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
     found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
+    history, _ = await _asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -154,9 +157,9 @@ async def verdict(request: Request, site: CveSite) -> Response:
 
 async def forecast(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.next_teaser)
-    record = await _answer(request, site, tools.next_record)
+    record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
-    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None)
+    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
