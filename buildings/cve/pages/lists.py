@@ -246,7 +246,7 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 @cache
 def sample_verdicts() -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
+    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), exposed="unknown", today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:

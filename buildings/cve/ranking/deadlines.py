@@ -17,10 +17,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from buildings.cve.arguments import Exposure
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.enrichment import Ssvc
 
-Exposure = Literal["yes", "no", "unknown"]
 When = Literal["today", "this_week", "later"]
 Point = Literal["automatable", "technical_impact"]
 Start = Literal["kev_date_added", "kev_first_release", "found"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from buildings.cve.arguments import CveId
-from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
+from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, Result, ResultPart
 from buildings.cve.ranking.enrichment import Severity
 from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
@@ -131,7 +131,7 @@ class NewsEntry(ResultPart):
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
+    kev_due_date: date | None = Field(description=KEV_DUE)
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
