@@ -41,14 +41,14 @@ EXAMPLE_OF_VERDICT: JsonDict = {
     "stale": False,
     "of": 363512,
     "when": "today",
-    "why": "Fix today: ransomware campaigns use it. CISA's BOD 26-04: exposed to the internet or not, 3 days and forensic triage, by"
-    " 2021-12-13 (rows 1, 9: in KEV, automatable, total impact). The days begin on 2021-12-10, when KEV listed it, unless you found it"
-    " before.",
+    "why": "Fix today: ransomware campaigns use it.",
     "deadlines": {
         "if_exposed": {"rows": [1], **EXAMPLE_OF_DEADLINE},
         "if_not_exposed": {"rows": [9], **EXAMPLE_OF_DEADLINE},
         "counts_from": "2021-12-10",
         "start": "kev_date_added",
+        "in_words": "CISA's BOD 26-04: exposed to the internet or not, 3 days and forensic triage, by 2021-12-13 (rows 1, 9: in KEV,"
+        " automatable, total impact). The days begin on 2021-12-10, when KEV listed it, unless you found it before.",
     },
     **EXAMPLE,
     "kev_removed_on": None,
@@ -394,7 +394,7 @@ class Found(Answer):
     of: int = Field(description="Number of ranked CVEs.")
     when: When = Field(description=f"When to fix it. {WHEN}")
     when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
-    why: str = Field(description="When to fix it, and why: the deadlines with their rows and days, in sentences.")
+    why: str = Field(description="When to fix it and why, in a sentence; `deadlines` has the directive's rows and days.")
 
 
 MissReason = Literal["removed_from_kev", "not_yet_scored", "unreadable", "rejected", "unknown"]

@@ -30,7 +30,7 @@ from buildings.cve.models import (
     TeaserEntry,
     Verdict,
 )
-from buildings.cve.ranking.deadlines import deadlines_of, urgency_of
+from buildings.cve.ranking.deadlines import deadlines_of, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition, age, are_stale
 from buildings.cve.ranking.enrichment import CATALOG_PAGE, NvdRecord, patch_of
 from buildings.cve.ranking.formula import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
@@ -145,7 +145,7 @@ def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date)
         when=urgency.when,
         when_if_exposed=urgency.when_if_exposed,
         why=urgency.why,
-        deadlines=urgency.deadlines,
+        deadlines=in_words(urgency.deadlines),
         kev_removed_on=removal.noticed_on if removal else None,
         nvd=details_of(record) if record else None,
         listing=listing_of(edition, cve_id),
@@ -168,7 +168,7 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
         listing=listing_of(edition, cve_id),
         deadlines=None
         if miss and miss.reason in ("rejected", "unknown")
-        else deadlines_of(edition.facts.kev.get(cve_id), ssvc, exposed=exposed, today=today),
+        else in_words(deadlines_of(edition.facts.kev.get(cve_id), ssvc, exposed=exposed, today=today)),
         links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
         severity=record.rating.severity if record and record.rating else "UNKNOWN",

@@ -64,7 +64,7 @@ class BatchVerdict(ResultPart):
         urgency = Urgency(
             when=self.when, when_if_exposed=self.when_if_exposed, reason=f"{known}{epss}, rank {self.rank}", deadlines=self.deadlines
         )
-        return urgency.why
+        return f"{urgency.why} {self.deadlines.sentence}"
 
     def deadline_cells(self) -> tuple[object, ...]:
         """What DEADLINE_COLUMNS name."""
@@ -190,8 +190,7 @@ def verdicts_of(edition: Edition, found: FoundIds, *, exposed: Exposure, today: 
 def _verdict(edition: Edition, cve_id: str, cve: RankedCve, exposed: Exposure, today: date) -> BatchVerdict:
     listing = edition.facts.kev.get(cve_id)
     outline = edition.nvd.outline(number_of(cve_id))
-    record = edition.nvd.find(cve_id) if outline else None
-    urgency = urgency_of(listing, record.ssvc if record else None, epss=cve.epss, exposed=exposed, today=today)
+    urgency = urgency_of(listing, outline.ssvc if outline else None, epss=cve.epss, exposed=exposed, today=today)
     return BatchVerdict(
         when=urgency.when,
         when_if_exposed=urgency.when_if_exposed,
