@@ -253,7 +253,7 @@ def _element_of(text: str) -> dict[str, Any]:
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, entity
     parser.buffer_text = True
     parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
-    return root
+    return {name: elements[0] for name, elements in root.items()}
 
 
 def _local(name: str) -> str:
