@@ -17,6 +17,7 @@ from xml.parsers import expat
 from pydantic_core import from_json
 
 from buildings.cve.reports.findings import Document, Unreadable
+from buildings.cve.reports.schemes import CVE
 from campus import Problem
 
 LARGEST = 20_000_000
@@ -291,7 +292,7 @@ def _head(text: str, delimiter: str) -> tuple[str, list[str], int, int]:
     for before, cells in enumerate(first):
         names = [column_of(cell) for cell in cells]
         filled = [name for name in names if name]
-        if len(filled) < 2 or len(cells) > MOST_COLUMNS:
+        if len(filled) < 2 or len(cells) > MOST_COLUMNS or any(map(CVE.search, cells)):
             continue
         if not ID_COLUMNS.isdisjoint(names) and max(map(len, filled)) < 100:
             return delimiter, names, 2, before

@@ -40,13 +40,15 @@ class Judged(NamedTuple):
 class Items:
     """One kind of finding in a form. Paths begin at the finding.
 
-    `ids` are read all, the tool's own first: members that hold identifiers and nothing else. `named_in` are texts that name the
+    `ids` are read all, the tool's own first: members that hold identifiers and nothing else. A bare number gets `scheme` before it, so
+    that it says what it is where it stands alone, such as QID-105971. `named_in` are texts that name the
     finding, read where `ids` have no identifier of a known scheme. `said` is what this kind is where no state says otherwise,
     and `by` whose word that is. What `counts` denies is no finding.
     """
 
     at: str
     ids: Paths
+    scheme: str = ""
     named_in: Paths = ()
     said: Said = "open"
     by: str = ""
@@ -64,7 +66,9 @@ class Items:
                 yield self.finding(node, place)
 
     def finding(self, node: Node, place: int = 1) -> Finding | Unreadable:
-        ids = own_ids(text for path in _each(self.ids) for text in texts(node, path))
+        ids = own_ids(
+            f"{self.scheme}-{text}" if self.scheme and text.isdecimal() else text for path in _each(self.ids) for text in texts(node, path)
+        )
         if self.named_in and not any(True for each in ids for _ in ids_in(each)):
             ids |= dict.fromkeys(each for path in _each(self.named_in) for text in texts(node, path) for each in ids_in(text))
         if not ids:
