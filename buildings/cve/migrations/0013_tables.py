@@ -13,6 +13,7 @@ def upgrade() -> None:
     _create_forecasts()
     _create_epss()
     _create_nvd()
+    _create_names()
     _create_owners_and_targets()
     _create_watches()
     _create_alerts()
@@ -149,6 +150,38 @@ def _create_nvd() -> None:
         sa.PrimaryKeyConstraint("block", name=op.f("pk_nvd_descriptions")),
     )
     op.create_index(op.f("ix_nvd_page_version"), "nvd_page", ["version"])
+
+
+def _create_names() -> None:
+    op.create_table(
+        "alias",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("source", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", "number", "source", name=op.f("pk_alias")),
+    )
+    op.create_index(op.f("ix_alias_source"), "alias", ["source"])
+    op.create_table(
+        "alias_source",
+        sa.Column("ecosystem", sa.String(), nullable=False),
+        sa.Column("entries", sa.Integer(), nullable=False),
+        sa.Column("newest", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("recent", sa.String(), nullable=False),
+        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("whole_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("ecosystem", name=op.f("pk_alias_source")),
+    )
+    op.create_table(
+        "unknown_word",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("word", sa.String(), nullable=False),
+        sa.Column("taken_as", sa.String(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("first_day", sa.Date(), nullable=False),
+        sa.Column("last_day", sa.Date(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "kind", "word", name=op.f("pk_unknown_word")),
+    )
 
 
 def _create_owners_and_targets() -> None:
