@@ -17,13 +17,18 @@ from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.vocabulary import Words
 
 FEED = "OSV"
-MEMBERS = frozenset(
-    ["schema_version", "id", "modified", "published", "withdrawn", "aliases", "upstream", "related", "summary", "details", "severity", "affected", "references", "credits", "database_specific"]
-)
-SCHEMES = frozenset(
-    ["A", "AIKIDO", "ALAS", "ALBA", "ALEA", "ALPINE", "ALSA", "ASB", "AZL", "BDSA", "BELL", "BIT", "CGA", "CLEANSTART", "CURL", "CVE", "DEBIAN", "DHI", "DLA", "DRUPAL", "DSA", "DTSA", "ECHO", "EEF", "ELA", "ELSA", "EUVD", "FREEBSD", "GCVE", "GHSA", "GO", "GSD", "HSEC", "JLSEC", "KUBE", "LBSEC", "LSN", "MAL", "MGASA", "MINI", "OESA", "OPENSUSE", "OSEC", "OSV", "PHSA", "PSF", "PUB", "PYSEC", "RHBA", "RHEA", "RHSA", "RLSA", "ROOT", "RSEC", "RUSTSEC", "RXSA", "SNYK", "SUSE", "TEMP", "UBUNTU", "USN", "V8", "XRAY"]
-)
-"""The first parts of the names that are known."""
+_MEMBERS = """
+    schema_version id modified published withdrawn aliases upstream related summary details severity affected references credits
+    database_specific
+"""
+MEMBERS = frozenset(_MEMBERS.split())
+_SCHEMES = """
+    A AIKIDO ALAS ALBA ALEA ALPINE ALSA ASB AZL BDSA BELL BIT CGA CLEANSTART CURL CVE DEBIAN DHI DLA DRUPAL DSA DTSA ECHO EEF ELA ELSA
+    EUVD FREEBSD GCVE GHSA GO GSD HSEC JLSEC KUBE LBSEC LSN MAL MGASA MINI OESA OPENSUSE OSEC OSV PHSA PSF PUB PYSEC RHBA RHEA RHSA RLSA
+    ROOT RSEC RUSTSEC RXSA SNYK SUSE TEMP UBUNTU USN V8 XRAY
+"""
+SCHEMES = frozenset(_SCHEMES.split())
+"""The first parts of names that are known."""
 NAME = re.compile(r"([A-Za-z][A-Za-z0-9]*)[-:][A-Za-z0-9._:~+-]{1,70}")
 CVE_AT_END = re.compile(r"(?:^|[-_:])(CVE-[0-9]{4}-[0-9]{4,12})$", re.IGNORECASE)
 """Names that say their CVE themselves, such as DEBIAN-CVE-2024-3094: they need no record."""
