@@ -96,7 +96,7 @@ async def names_are_fresh(site: CveSite) -> Sequence[str]:
     now = site.now()
     states = [state for state in await ecosystem_states(site.storage) if state.ecosystem in site.settings.osv_ecosystems]
     return [
-        f"names of OSV's {state.ecosystem} were last read on {state.read_at:%Y-%m-%d}; run the job cve.names, or take it from osv_ecosystems"
+        f"OSV's {state.ecosystem} was last read on {state.read_at:%Y-%m-%d}; run the job cve.names, or remove it from osv_ecosystems"
         for state in states
         if now - state.read_at > STALE_NAMES
     ]
