@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -118,6 +118,15 @@ HistoryLimit = Annotated[
 RecordLimit = Annotated[int, Field(ge=1, le=100, description="Number of lists and of hits to return, the newest of each.")]
 WithMethodology = Annotated[bool, Field(description="Whether the answer has `methodology`, which hardly ever changes.")]
 MethodologyToo = Annotated[bool, Field(description="true adds `methodology`, which hardly ever changes.")]
+
+Exposure = Literal["yes", "no", "unknown"]
+Exposed = Annotated[
+    Exposure,
+    Field(
+        description="Whether what you ask about can be reached from the internet by anyone: yes, no or unknown. CISA's deadlines depend on"
+        " it; with unknown you get both."
+    ),
+]
 
 CveIds = Annotated[
     list[str] | str | None,
