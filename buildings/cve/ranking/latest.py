@@ -15,7 +15,7 @@ from buildings.cve.arguments import Exposure, no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
-from buildings.cve.kept import keep
+from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import load_description, load_records
 from buildings.cve.nvd.records import NvdRecords
@@ -134,6 +134,7 @@ class Latest:
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
         self._record_version: str | None = None
+        self.shorter = ShorterForms()
 
     @property
     def real_edition(self) -> Edition | None:
