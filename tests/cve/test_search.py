@@ -9,15 +9,15 @@ from cve.lists import Lists
 from sqlalchemy import Connection
 
 from buildings.cve.arguments import number_of
+from buildings.cve.plain_names import plain_name, plain_package
 from buildings.cve.search.criteria import Criteria, Days
-from buildings.cve.search.plain_names import plain_name, plain_package
 from buildings.cve.search.queries import numbers_of
-from buildings.cve.tables import CVE_DETAILS, CVE_PRODUCTS, CVE_WEAKNESSES, CVES, EPSS_CHANGES, EPSS_DAYS, RANKED
+from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, EPSS_DAYS, PRODUCTS, RANKED, WEAKNESSES
 from buildings.cve.watches.matching import Matcher
 from campus.storage import in_snapshot, in_transaction
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
-TABLES = (RANKED, CVES, CVE_DETAILS, CVE_PRODUCTS, CVE_WEAKNESSES, EPSS_CHANGES, EPSS_DAYS)
+TABLES = (RANKED, CVES, DETAILS, PRODUCTS, WEAKNESSES, EPSS_CHANGES, EPSS_DAYS)
 TODAY, WEEK_BEFORE = date(2026, 8, 21), date(2026, 8, 14)
 
 # number, score, EPSS now and a week before, KEV (added, due, ransomware), severity, CVSS, exploit page, SSVC, weaknesses, products, text
@@ -28,13 +28,13 @@ WORLD: list[tuple[Any, ...]] = [
     *[("CVE-2024-0004", 2.5, 0.1, None, None, "LOW", 3.1, False, (None, None, None))],
     *[("CVE-2023-0005", 0.25, 0.01, 0.02, None, None, None, None, (None, None, None))],
 ]
-PRODUCTS = {
+NAMES = {
     1: [("Cisco", "IOS XE"), ("Zyxel", "100% pure_thing")],
     2: [("Microsoft", "Exchange Server"), *(("Microsoft", f"Windows {number}") for number in range(40))],
     3: [("lodash", "lodash"), ("Perl", "Net::DNS")],
     4: [("cisco", "anyconnect")],
 }
-WEAKNESSES = {1: ["CWE-78", "CWE-20"], 2: ["CWE-502"], 3: ["CWE-79"]}
+CWES = {1: ["CWE-78", "CWE-20"], 2: ["CWE-502"], 3: ["CWE-79"]}
 TEXTS = {1: "A Deserialization of untrusted data, 100% sure", 2: "Deserialization in Exchange's back_end", 3: "Prototype pollution", 4: ""}
 
 
@@ -51,14 +51,14 @@ def rows() -> dict[Any, list[dict[str, Any]]]:
         words = dict(zip(("exploitation", "automatable", "technical_impact"), ssvc, strict=True))
         entry = f'{{"vendor": "Of KEV", "product": "{last}", "date_added": "{added}"}}' if kev else None
         listed = {"kev_added": added, "kev_due": due, "kev_ransomware": ransomware, "kev_entry": entry}
-        names = dict(zip(("vendor", "product"), PRODUCTS[last][0], strict=True))
+        names = dict(zip(("vendor", "product"), NAMES[last][0], strict=True))
         rated = {"severity": severity, "cvss": cvss, "exploit_url": "https://example.com/" if exploit else None, "status": "Analyzed"}
         found[CVES].append({"number": number, "nvd_version": 1, **listed, **rated, **names, **words})
-        found[CVE_DETAILS].append({"number": number, "record": "{}", "description": TEXTS[last]})
-        plain = [{"plain_vendor": plain_name(vendor), "plain_product": plain_name(name)} for vendor, name in PRODUCTS[last]]
-        shown = [{"number": number, "vendor": vendor, "product": name, "of_kev": False} for vendor, name in PRODUCTS[last]]
-        found[CVE_PRODUCTS] += [one | other for one, other in zip(shown, plain, strict=True)]
-        found[CVE_WEAKNESSES] += [{"number": number, "cwe": cwe} for cwe in WEAKNESSES.get(last, ())]
+        found[DETAILS].append({"number": number, "record": "{}", "description": TEXTS[last]})
+        plain = [{"plain_vendor": plain_name(vendor), "plain_product": plain_name(name)} for vendor, name in NAMES[last]]
+        shown = [{"number": number, "vendor": vendor, "product": name, "of_kev": False} for vendor, name in NAMES[last]]
+        found[PRODUCTS] += [one | other for one, other in zip(shown, plain, strict=True)]
+        found[WEAKNESSES] += [{"number": number, "cwe": cwe} for cwe in CWES.get(last, ())]
     left_out = number_of("CVE-2022-0006")
     found[RANKED].append({"number": left_out, "rank": 0, "score": 0, "epss": 0.9, "percentile": 0.5})
     return found

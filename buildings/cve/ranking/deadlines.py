@@ -17,10 +17,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from buildings.cve.arguments import Exposure
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.enrichment import Ssvc
 
-Exposure = Literal["yes", "no", "unknown"]
 When = Literal["today", "this_week", "later"]
 Point = Literal["automatable", "technical_impact"]
 Start = Literal["kev_date_added", "kev_first_release", "found"]
@@ -46,6 +46,10 @@ class Row(NamedTuple):
     total: bool
     days: int | None
     forensic_triage: bool = False
+
+    @property
+    def time(self) -> str:
+        return _time(self.days) + " and forensic triage" * self.forensic_triage
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -111,8 +115,9 @@ class Deadline:
     def time(self) -> str:
         if self.days == self.days_at_most:
             return _time(self.days)
-        between = ", or " if self.days_at_most is None else " to "
-        return f"{self.days if between == ' to ' else _time(self.days)}{between}{_time(self.days_at_most)}"
+        if self.days_at_most is None:
+            return f"{_time(self.days)} or {_time(None)}"
+        return f"{self.days} to {_time(self.days_at_most)}"
 
     @property
     def words(self) -> str:
@@ -159,6 +164,8 @@ class Deadlines:
         bool | None, Field(exclude_if=lambda value: value is None, description="Whether KEV asks for forensic triage. Left out if silent.")
     ] = None
 
+    in_words: Annotated[str, Field(exclude_if=lambda value: not value, description="All of this in sentences.")] = ""
+
     @property
     def strictest(self) -> Deadline:
         """Of both answers the one with fewer days: that for exposed assets."""
@@ -200,7 +207,7 @@ class Urgency:
     @property
     def why(self) -> str:
         exposed = f" {_group(self.when_if_exposed)} if it is exposed to the internet." if self.when_if_exposed else ""
-        return f"{_group(self.when)}: {self.reason}.{exposed} {self.deadlines.sentence}"
+        return f"{_group(self.when)}: {self.reason}.{exposed}"
 
 
 def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposure, today: date) -> Deadlines:
@@ -242,6 +249,10 @@ def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | Non
     return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
 
 
+def in_words(deadlines: Deadlines) -> Deadlines:
+    return replace(deadlines, in_words=deadlines.sentence)
+
+
 def exposure_at(place: str, exposed: Exposure, places: Sequence[str]) -> Exposure:
     """Whether an asset is exposed: yes if its host or image matches one of the patterns, such as `web-*`, else as is said of all."""
     return "yes" if any(fnmatchcase(place.lower(), pattern.lower()) for pattern in places) else exposed
@@ -258,7 +269,7 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
     if _word(ssvc.exploitation if ssvc else None) == "active":
         yield "this_week", "CISA calls it exploited (SSVC)"
     if epss is not None and epss >= SOON_ABOVE:
-        yield "this_week", f"EPSS gives it {epss:.0%} to be exploited within 30 days"
+        yield "this_week", f"EPSS gives it a chance of {epss:.0%} to be exploited within 30 days"
 
 
 def _if(deadlines: Deadlines, answer: Deadline) -> str:
@@ -309,7 +320,7 @@ def _word(said: str | None) -> str:
 
 
 def _time(days: int | None) -> str:
-    return "until the system's next upgrade" if days is None else f"{days} days"
+    return "until the next upgrade" if days is None else f"{days} days"
 
 
 def _passed(days_left: int) -> str:

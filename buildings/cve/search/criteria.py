@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Table, and_, false, null, or_, select
 
 from buildings.cve.arguments import SEQUENCES, CveId, number_of
+from buildings.cve.plain_names import plain_name, plain_package, plain_product
 from buildings.cve.ranking.enrichment import Severity
 from buildings.cve.ranking.results import DECIMALS
-from buildings.cve.search.plain_names import plain_name, plain_package, plain_product
-from buildings.cve.tables import CVE_DETAILS, CVE_PRODUCTS, CVE_WEAKNESSES, CVES, EPSS_CHANGES, RANKED
+from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, PRODUCTS, RANKED, WEAKNESSES
 from campus.features.alerts import visible_name
 
 MOST_NAMES = 50
@@ -54,13 +54,13 @@ class Criterion:
 
 
 def _vendors(names: Sequence[str], days: Days) -> Condition:
-    return CVE_PRODUCTS.c.plain_vendor.in_([plain_name(name) for name in names])
+    return PRODUCTS.c.plain_vendor.in_([plain_name(name) for name in names])
 
 
 def _products(names: Sequence[str], days: Days) -> Condition:
     pairs = [plain_product(name) for name in names]
-    alone = CVE_PRODUCTS.c.plain_product.in_([product for vendor, product in pairs if vendor is None])
-    of_vendors = [and_(CVE_PRODUCTS.c.plain_vendor == vendor, CVE_PRODUCTS.c.plain_product == name) for vendor, name in pairs if vendor]
+    alone = PRODUCTS.c.plain_product.in_([product for vendor, product in pairs if vendor is None])
+    of_vendors = [and_(PRODUCTS.c.plain_vendor == vendor, PRODUCTS.c.plain_product == name) for vendor, name in pairs if vendor]
     return or_(alone, *of_vendors)
 
 
@@ -93,7 +93,7 @@ def _score(least: float, days: Days) -> Condition:
 
 def _text(text: str, days: Days) -> Condition:
     """Every word; what LIKE takes for a pattern is escaped."""
-    return and_(*(CVE_DETAILS.c.description.icontains(word, autoescape=True) for word in text.split()))
+    return and_(*(DETAILS.c.description.icontains(word, autoescape=True) for word in text.split()))
 
 
 def risen(days: Days) -> ColumnElement[float | None]:
@@ -132,7 +132,7 @@ class Criteria(BaseModel):
             description="Vendors, as KEV or NVD spells them; case, blanks and punctuation do not matter. cve_verdict shows a CVE's vendor.",
             examples=[["Cisco", "Fortinet"]],
         ),
-        Criterion(_vendors, "of vendor {}", table=CVE_PRODUCTS),
+        Criterion(_vendors, "of vendor {}", table=PRODUCTS),
     ] = None
     products: Annotated[
         list[Name] | None,
@@ -141,7 +141,7 @@ class Criteria(BaseModel):
             description="Products, as KEV or NVD spells them, of any vendor; or vendor:product.",
             examples=[["Log4j2", "microsoft:exchange server"]],
         ),
-        Criterion(_products, "of product {}", table=CVE_PRODUCTS),
+        Criterion(_products, "of product {}", table=PRODUCTS),
     ] = None
     packages: Annotated[
         list[Name] | None,
@@ -151,9 +151,9 @@ class Criteria(BaseModel):
             examples=[["pkg:npm/lodash", "django"]],
         ),
         Criterion(
-            lambda names, days: CVE_PRODUCTS.c.plain_product.in_([plain_package(name) for name in names]),
+            lambda names, days: PRODUCTS.c.plain_product.in_([plain_package(name) for name in names]),
             "of a product named as the package {}",
-            table=CVE_PRODUCTS,
+            table=PRODUCTS,
         ),
     ] = None
     cve_ids: Annotated[
@@ -169,12 +169,12 @@ class Criteria(BaseModel):
             description="Words that must all occur in NVD's description, such as 'deserialization java'.",
         ),
         AfterValidator(lambda text: None if text is None else _words(visible_name(text))),
-        Criterion(_text, "described with {}", table=CVE_DETAILS),
+        Criterion(_text, "described with {}", table=DETAILS),
     ] = None
     cwes: Annotated[
         list[Cwe] | None,
         Field(max_length=MOST_NAMES, description="Weaknesses: one of them is enough.", examples=[["CWE-78", "CWE-502"]]),
-        Criterion(lambda cwes, days: CVE_WEAKNESSES.c.cwe.in_(cwes), "of weakness {}", table=CVE_WEAKNESSES),
+        Criterion(lambda cwes, days: WEAKNESSES.c.cwe.in_(cwes), "of weakness {}", table=WEAKNESSES),
     ] = None
     kev: Annotated[
         bool | None,
@@ -263,7 +263,7 @@ class Criteria(BaseModel):
 
     def sent(self) -> Iterator[tuple[str, Any]]:
         """The criteria that say something, with their values; an empty list says nothing."""
-        return ((name, value) for name, value in self if value is not None and value != [])
+        return ((name, value) for name in CRITERIA if (value := getattr(self, name)) is not None and value != [])
 
     def conditions(self, days: Days) -> Iterator[Condition]:
         """The conditions on the rows that fit, all of which must hold.
@@ -276,7 +276,7 @@ class Criteria(BaseModel):
         named = [holding.pop(name) for name in NAMING[:-1] if name in holding]
         ids = [holding.pop("cve_ids")] if "cve_ids" in holding else []
         if named or ids:
-            yield or_(*ids, *([_has(CVE_PRODUCTS, or_(*named), first=not is_narrow)] if named else []))
+            yield or_(*ids, *([_has(PRODUCTS, or_(*named), first=not is_narrow)] if named else []))
             is_narrow = True
         for name, condition in holding.items():
             table = CRITERIA[name].table

@@ -15,7 +15,8 @@ MOST_FOUND = 2_000
 Sort = Annotated[
     Literal["rank", "rise", "due"],
     Field(
-        description="rank: the most urgent first. rise: the greatest rise of EPSS in a week first, and only rises. due: by KEV's due date, and only those with one."
+        description="rank: the most urgent first. rise: the greatest rise of EPSS in a week first, and only"
+        " rises. due: by KEV's due date, and only those with one."
     ),
 ]
 Limit = Annotated[int, Field(ge=1, le=MOST_FOUND, description="Most entries to return, 1 to 2,000. All of KEV fits into one call.")]

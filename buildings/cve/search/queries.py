@@ -1,6 +1,6 @@
 """What fits criteria, in SQL: a page of it with its number, the numbers of all of it, and the rows of given CVEs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -10,16 +10,20 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tru
 
 from buildings.cve.arguments import spelled
 from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.enrichment import Ssvc
 from buildings.cve.ranking.results import DECIMALS
 from buildings.cve.search.criteria import RISE_DAYS, Criteria, Days, risen
 from buildings.cve.search.models import FoundCve
 from buildings.cve.tables import CVES, EPSS_DAYS, RANKED
+from campus.storage import among
 
 NUMBER = RANKED.c.number
 LIST = RANKED.outerjoin(CVES, CVES.c.number == NUMBER)
 IS_RANKED = RANKED.c.rank != 0  # no range: an index would be slower than reading all
-KNOWN = ("kev_added", "kev_due", "kev_ransomware", "kev_entry", "severity", "cvss", "vendor", "product")
-AT_ONCE = 500
+KNOWN = (
+    *("kev_added", "kev_due", "kev_ransomware", "kev_entry", "severity", "cvss", "vendor", "product"),
+    *("exploitation", "automatable", "technical_impact"),
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,10 @@ def numbers_of(connection: Connection, criteria: Criteria, days: Days) -> list[i
     return list(connection.scalars(_fitting(criteria, days, NUMBER).order_by(RANKED.c.rank)))
 
 
-def cves_of(connection: Connection, numbers: Iterable[int], days: Days) -> Mapping[int, FoundCve]:
-    asked = sorted(numbers)
-    found = {}
-    for start in range(0, len(asked), AT_ONCE):
-        chosen = select(*_columns(days)).select_from(LIST).where(NUMBER.in_(asked[start : start + AT_ONCE]))
-        found |= {row.number: found_of(row) for row in connection.execute(chosen)}
-    return found
+def rows_of(connection: Connection, numbers: Iterable[int], days: Days) -> Sequence[Row[Any]]:
+    """The rows of these CVEs, in no order."""
+    chosen = select(*_columns(days)).select_from(LIST).where(among(connection, NUMBER, numbers))
+    return connection.execute(chosen).all()
 
 
 def _fitting(criteria: Criteria, days: Days, *columns: ColumnElement[Any]) -> Select[Any]:
@@ -73,6 +74,11 @@ def _fitting(criteria: Criteria, days: Days, *columns: ColumnElement[Any]) -> Se
 def _columns(days: Days) -> Sequence[ColumnElement[Any]]:
     ranked = (NUMBER, RANKED.c.rank, RANKED.c.score, RANKED.c.epss)
     return (*ranked, *(CVES.c[name] for name in KNOWN), risen(days).label("rise"))
+
+
+def ssvc_of(row: Row[Any]) -> Ssvc | None:
+    points = row.exploitation, row.automatable, row.technical_impact
+    return Ssvc(*points) if any(points) else None
 
 
 def found_of(row: Row[Any]) -> FoundCve:

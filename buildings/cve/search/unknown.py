@@ -7,8 +7,8 @@ from sqlalchemy import Connection, select
 
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.kev import KevEntry
+from buildings.cve.plain_names import plain_name, plain_product
 from buildings.cve.search.criteria import CRITERIA, Criteria, Days
-from buildings.cve.search.plain_names import plain_name, plain_product
 from buildings.cve.tables import RANKED
 
 KINDS = {"vendors": "vendor", "products": "product", "packages": "package", "cwes": "weakness"}

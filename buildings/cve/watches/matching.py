@@ -14,16 +14,25 @@ from operator import sub
 
 from sqlalchemy import Connection, select
 
-from buildings.cve.arguments import number_of, spelled
+from buildings.cve.arguments import Exposure, number_of, spelled
+from buildings.cve.plain_names import plain_name, plain_package, plain_product
+from buildings.cve.ranking.deadlines import urgency_of
+from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import little_endian
-from buildings.cve.search.criteria import Criteria, Days, reached
-from buildings.cve.search.plain_names import plain_name, plain_package, plain_product
-from buildings.cve.search.queries import cves_of, numbers_of
-from buildings.cve.tables import CVE_PRODUCTS, RANKED
+from buildings.cve.search.criteria import Criteria, reached
+from buildings.cve.search.queries import days_of, found_of, numbers_of, rows_of, ssvc_of
+from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
 CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
-NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name != "fits")
+URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
+NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", *URGENCY_MEMBERS))
+
+
+class Watched(Criteria):
+    """The criteria of a watch, which have a least score, and whether the internet reaches what it watches."""
+
+    exposed: Exposure = "unknown"
 
 
 def pack_known(numbers: Collection[int]) -> bytes:
@@ -39,11 +48,12 @@ def unpack_known(block: bytes) -> set[int]:
 
 
 class Matcher:
-    """Finds what fits watches whose least score is `lowest` or higher, in the rows that a connection sees."""
+    """Finds what fits watches whose least score is `lowest` or higher, in the rows of an edition that a connection sees."""
 
-    def __init__(self, connection: Connection, days: Days, lowest: float) -> None:
+    def __init__(self, connection: Connection, edition: Edition, lowest: float) -> None:
         self._connection = connection
-        self._days = days
+        self._edition = edition
+        self._days = days = days_of(connection, edition, today=edition.day)
         self._lowest = Criteria(least_score=lowest)
         leading = select(RANKED.c.number, RANKED.c.score).where(RANKED.c.rank != 0, *self._lowest.conditions(days))
         rows = connection.execute(leading.order_by(RANKED.c.rank)).all()
@@ -52,7 +62,7 @@ class Matcher:
         self.places = {number: place for place, number in enumerate(self._order)}
         self._named = self._names()
         self._searches: dict[str, Collection[int]] = {}
-        self._entries: dict[int, NewsEntry] = {}
+        self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
 
     def fitting(self, criteria: Criteria) -> set[int]:
         assert criteria.least_score is not None, "a watch has one"
@@ -66,15 +76,21 @@ class Matcher:
         beside = criteria.beside_names()
         return found.intersection(self._found(beside)) if any(beside.sent()) else found
 
-    def entries(self, numbers: Collection[int], criteria: Criteria) -> Iterator[NewsEntry]:
+    def entries(self, numbers: Collection[int], criteria: Watched) -> Iterator[NewsEntry]:
         """What is told of these CVEs, each with what of the watch names it."""
-        if unknown := [number for number in numbers if number not in self._entries]:
-            for number, cve in cves_of(self._connection, unknown, self._days).items():
-                self._entries[number] = NewsEntry(fits=(), **{name: getattr(cve, name) for name in NEWS_MEMBERS})
+        exposed = criteria.exposed
+        if unknown := [number for number in numbers if (number, exposed) not in self._entries]:
+            for row in rows_of(self._connection, unknown, self._days):
+                cve = found_of(row)
+                listing = self._edition.facts.kev.get(cve.cve_id)
+                urgency = urgency_of(listing, ssvc_of(row), epss=cve.epss, exposed=exposed, today=self._edition.day)
+                own = {name: getattr(urgency, name) for name in URGENCY_MEMBERS}
+                shared = {name: getattr(cve, name) for name in NEWS_MEMBERS}
+                self._entries[row.number, exposed] = NewsEntry(fits=(), **own, **shared)
         for number in numbers:
             watched = ["cve_ids"] if spelled(number) in (criteria.cve_ids or ()) else []
             named = [words for words, key in keys_of(criteria) if number in self._named.get(key, ())]
-            yield self._entries[number].model_copy(update={"fits": (*watched, *named)})
+            yield self._entries[number, exposed].model_copy(update={"fits": (*watched, *named)})
 
     def _found(self, criteria: Criteria) -> Collection[int]:
         key = criteria.model_dump_json(exclude_none=True)
@@ -87,7 +103,7 @@ class Matcher:
 
     def _names(self) -> Mapping[str, Collection[int]]:
         found: dict[str, set[int]] = defaultdict(set)
-        product = CVE_PRODUCTS.c
+        product = PRODUCTS.c
         names = select(product.number, product.plain_vendor, product.plain_product).where(product.number == RANKED.c.number)
         for number, vendor, name in self._connection.execute(names.where(*self._lowest.conditions(self._days))):
             for key in (f"v {vendor}", f"p {name}", f"p {vendor}:{name}"):

@@ -15,17 +15,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
 
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.search.criteria import Criteria
-from buildings.cve.search.queries import days_of
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
-from buildings.cve.watches.matching import Matcher, pack_known, unpack_known
+from buildings.cve.watches.matching import Matcher, Watched, pack_known, unpack_known
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
 
 NEWS_RETENTION = timedelta(days=90)
-MOST_POLLED = 1_000  # CVEs in one answer of a poll, unless the first item alone has more.
 ITEMS_PER_READ = 50
 WATCHES_PER_READ = 250
 OWNERS_PER_READ = 200
@@ -40,8 +37,8 @@ CHANGE = (
 KNOW = update(WATCHES).where(WATCHES.c.id == bindparam("key")).values(known=bindparam("known"), nvd_complete=True)
 
 
-def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None) -> NewsList:
-    """The news of a key's watches after a number, or of one of them; about 1,000 CVEs at most."""
+def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None, limit: int) -> NewsList:
+    """The news of a key's watches after a number, or of one of them: whole items of `limit` CVEs together, or one that has more."""
     if watch_id is not None:
         owned_watch(connection, watch_id, lineage)
     mine = and_(WATCHES.c.lineage == lineage, WATCH_NEWS.c.number > since)
@@ -52,7 +49,7 @@ def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str
     fits, total = 0, 0
     for row in rows[:ITEMS_PER_READ]:
         total += row.found
-        if fits and total > MOST_POLLED:
+        if fits and total > limit:
             break
         fits += 1
     news = tuple(_news(row) for row in rows[:fits])
@@ -95,7 +92,7 @@ class ListMatching:
         return sum(bool(change.new) for change in changes)
 
     def _change(self, row: Row[Any], matcher: Matcher) -> WatchChange | None:
-        criteria = Criteria.model_validate_json(row.criteria)
+        criteria = Watched.model_validate_json(row.criteria)
         known = unpack_known(row.known)
         unknown = matcher.fitting(criteria) - known
         is_complete = self.edition.nvd.is_complete
@@ -130,7 +127,7 @@ class ListMatching:
 def matcher_of(connection: Connection, edition: Edition) -> Matcher | None:
     """What matches watches with the rows that are stored, counting days from the list's; None if there are no watches."""
     lowest = connection.scalar(select(func.min(WATCHES.c.least_score)))
-    return None if lowest is None else Matcher(connection, days_of(connection, edition, today=edition.day), lowest)
+    return None if lowest is None else Matcher(connection, edition, lowest)
 
 
 async def list_matching(storage: Storage, edition: Edition, last: Edition | None, *, now: datetime) -> ListMatching:
@@ -148,7 +145,7 @@ def _know_late_names(connection: Connection, edition: Edition) -> None:
     late = WATCHES.c.nvd_complete.is_(False), WATCHES.c.needs_baseline.is_(False)
     if connection.scalar(select(exists().where(*late))) and (matcher := matcher_of(connection, edition)):
         for rows in _parts(connection, *late):
-            fits = ((row, matcher.fitting(Criteria.model_validate_json(row.criteria))) for row in rows)
+            fits = ((row, matcher.fitting(Watched.model_validate_json(row.criteria))) for row in rows)
             known = [{"key": row.id, "known": pack_known(unpack_known(row.known) | numbers)} for row, numbers in fits]
             if known:
                 connection.execute(KNOW, known)

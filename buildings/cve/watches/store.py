@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
 
-from buildings.cve.search.criteria import Criteria, Days
+from buildings.cve.search.criteria import Days
 from buildings.cve.search.queries import numbers_of
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
-from buildings.cve.watches.matching import pack_known, unpack_known
+from buildings.cve.watches.matching import Watched, pack_known, unpack_known
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
 from campus import Problem
 from campus.caller import Key
@@ -25,14 +25,14 @@ class Wanted:
     """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
 
     name: str
-    criteria: Criteria
+    criteria: Watched
     webhook: Address | None
     email: Address | None
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
-        return sent == stored and (self.name, self.criteria) == (row.name, Criteria.model_validate_json(row.criteria))
+        return sent == stored and (self.name, self.criteria) == (row.name, Watched.model_validate_json(row.criteria))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
     return Wanted(
         name=row.name,
-        criteria=Criteria.model_validate_json(row.criteria),
+        criteria=Watched.model_validate_json(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
     )
@@ -149,7 +149,7 @@ def _columns(wanted: Wanted) -> dict[str, object]:
     return {"name": wanted.name, "criteria": criteria, "least_score": wanted.criteria.least_score}
 
 
-def _baseline(connection: Connection, criteria: Criteria, served: Served | None, *, known: bytes) -> dict[str, object]:
+def _baseline(connection: Connection, criteria: Watched, served: Served | None, *, known: bytes) -> dict[str, object]:
     if served is None:
         return {"known": known, "needs_baseline": True}
     return {"known": pack_known(unpack_known(known).union(numbers_of(connection, criteria, served.days))), "needs_baseline": False}
@@ -200,7 +200,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
-        criteria = Criteria.model_validate_json(row.criteria)
+        criteria = Watched.model_validate_json(row.criteria)
         yield Watch(
             watch_id=row.id,
             name=row.name,
@@ -209,6 +209,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             cve_ids=tuple(criteria.cve_ids or ()),
             least_score=row.least_score,
             criteria=criteria.sentences(),
+            exposed=criteria.exposed,
             state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
             made_at=row.made_at,
             made_by=Maker(row.made_by, "key", "", None).shown,  # its id; the tools ask campus about the rest

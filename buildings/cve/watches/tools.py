@@ -14,8 +14,10 @@ from buildings.cve.search.tools import mcp
 from buildings.cve.search.unknown import notes_on
 from buildings.cve.server import READ_ONLY, REVOKES, SETS
 from buildings.cve.watches import store as watches
+from buildings.cve.watches.matching import Watched
 from buildings.cve.watches.models import (
     Email,
+    NewsLimit,
     NewsList,
     OptionalName,
     Removed,
@@ -23,6 +25,7 @@ from buildings.cve.watches.models import (
     SomeWatchId,
     Watch,
     WatchDeleted,
+    WatchedExposure,
     WatchId,
     WatchList,
     WatchMade,
@@ -44,6 +47,7 @@ __all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch"
 @takes_criteria
 async def create_watch(
     name: WatchName,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
@@ -58,7 +62,7 @@ async def create_watch(
     to a signed webhook, Discord or e-mail, at least once under one id, and can be polled with watch_news for 90 days. Up to 20
     watches per key; the same watch again returns the one you have.
     """
-    wanted = _watched(Criteria.model_validate(criteria))
+    wanted = _watched(Watched.model_validate({**criteria, "exposed": exposed or "unknown"}))
     if not any(wanted.sent()):
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
@@ -70,6 +74,7 @@ async def create_watch(
 async def update_watch(
     watch_id: WatchId,
     name: OptionalName = None,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     remove: Removed = None,
@@ -88,7 +93,7 @@ async def update_watch(
     channels = site.state.watching.dispatcher.channels
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
     changed = {key: value for key, value in Criteria.model_validate(criteria) if value is not None} | dict.fromkeys(remove or ())
-    wanted = _watched(before.criteria.model_copy(update=changed))
+    wanted = _watched(before.criteria.model_copy(update=changed | ({"exposed": exposed} if exposed else {})))
     if "least_score" not in changed and _says_more(before.criteria) and not _says_more(wanted):
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
@@ -113,14 +118,18 @@ async def delete_watch(watch_id: WatchId, site: CveSite = CurrentSite(), caller:
 
 @mcp.tool(title="News of your watches", annotations=READ_ONLY, meta=route("GET /v1/watches/news") | access())
 async def watch_news(
-    since: Since = 0, watch_id: SomeWatchId = None, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()
+    since: Since = 0,
+    watch_id: SomeWatchId = None,
+    limit: NewsLimit = 100,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> NewsList:
     """Return what newly fits your watches, the oldest first; with watch_id that of one of them.
 
     Use it once a day, after the list is made, if your watches have no webhook, or to catch up. Pass `next` of the answer as
     `since` the next time: you then get every item once. Items are kept for 90 days.
     """
-    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id))
+    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id, limit=limit))
 
 
 async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, site: CveSite, caller: Caller) -> WatchMade:
@@ -145,7 +154,7 @@ async def _served(site: CveSite) -> Served | None:
     return Served(days, edition.nvd.is_complete)
 
 
-def _watched(criteria: Criteria) -> Criteria:
+def _watched(criteria: Watched) -> Watched:
     """The criteria of a watch, which has a least score: that of KEV if it only names CVEs. Problem 422 for one below 1."""
     if criteria.least_score is None:
         least = None if not any(criteria.sent()) else LEAST_SCORE if any(criteria.beside_names().sent()) else IN_KEV

@@ -1,4 +1,4 @@
-"""Names of vendors, products and packages as they are compared. Pure."""
+"""Names of vendors, products and packages as they are compared: KEV's Palo Alto Networks is NVD's paloaltonetworks."""
 
 import re
 import unicodedata
@@ -9,10 +9,7 @@ ONE_COLON = re.compile("(?<!:):(?!:)")
 
 @lru_cache(maxsize=4096)
 def plain_name(name: str) -> str:
-    """A vendor's or product's name as it is compared: its letters and digits in lower case, and + and #, which tell C++ from C.
-
-    KEV's Palo Alto Networks and D-Link are NVD's paloaltonetworks and dlink.
-    """
+    """Its letters and digits in lower case, and + and #, which tell C++ from C."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     return "".join(character for character in folded if character.isalnum() or character in "+#") or folded
 
