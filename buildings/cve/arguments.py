@@ -160,6 +160,7 @@ PROBLEMS: Mapping[str, str] = {
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
+    "no_such_vendor": "KEV has no vendor with that name. /cve/vendors lists those that it has.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }
 

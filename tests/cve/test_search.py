@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from buildings.cve.arguments import number_of
 from buildings.cve.plain_names import plain_name, plain_package
+from buildings.cve.ranking.edition import Edition
 from buildings.cve.search.criteria import Criteria, Days
 from buildings.cve.search.queries import numbers_of
 from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, EPSS_DAYS, PRODUCTS, RANKED, WEAKNESSES
@@ -132,13 +133,13 @@ async def test_each_criterion_finds_what_it_says_and_a_watch_of_it_the_same(open
             assert (answer.data["total"], answer.data["count"], answer.data["next"]) == (len(found), len(found), None)
             assert len(answer.data["criteria"]) == len([value for value in criteria.values() if value != []])
             watched = Criteria.model_validate({"least_score": 1, **criteria})
-            fitting = await in_snapshot(lists.campus.site.storage, partial(fitted, criteria=watched))
+            fitting = await in_snapshot(lists.campus.site.storage, partial(fitted, lists.campus.site.state.edition, watched))
             assert fitting[0] == fitting[1], criteria
 
 
-def fitted(connection: Connection, criteria: Criteria) -> tuple[set[int], set[int]]:
+def fitted(edition: Edition, criteria: Criteria, connection: Connection) -> tuple[set[int], set[int]]:
     days = Days(TODAY, WEEK_BEFORE)
-    return Matcher(connection, days, 1).fitting(criteria), set(numbers_of(connection, criteria, days))
+    return Matcher(connection, edition, 1).fitting(criteria), set(numbers_of(connection, criteria, days))
 
 
 async def test_the_order_the_pages_and_the_formats_of_what_is_found(open_lists) -> None:

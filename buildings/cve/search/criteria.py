@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from sqlalchemy import ColumnElement, Table, and_, false, null, or_, select
 
 from buildings.cve.arguments import SEQUENCES, CveId, number_of
 from buildings.cve.plain_names import plain_name, plain_package, plain_product
 from buildings.cve.ranking.enrichment import Severity
-from buildings.cve.ranking.results import DECIMALS
 from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, PRODUCTS, RANKED, WEAKNESSES
 from campus.features.alerts import visible_name
 
@@ -25,6 +24,7 @@ MOST_CVE_IDS = 1_000
 MOST_WORDS = 10
 LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
+HALF_STEP = 0.0005  # Scores are shown with three decimals.
 RISE_DAYS = 7
 LEAST_RISE = 0.00001  # EPSS has five decimals.
 SEVERITIES: Sequence[Severity] = ("LOW", "MEDIUM", "HIGH", "CRITICAL")
@@ -83,7 +83,7 @@ def _exploit(value: bool, days: Days) -> Condition:
 
 def reached(least: float) -> float:
     """The unrounded score from which a CVE has this score, to three decimals. That of KEV is not rounded to."""
-    return max(least - 0.5 * 10**-DECIMALS, IN_KEV if least >= IN_KEV else 0)
+    return max(least - HALF_STEP, IN_KEV if least >= IN_KEV else 0)
 
 
 def _score(least: float, days: Days) -> Condition:
@@ -96,7 +96,7 @@ def _text(text: str, days: Days) -> Condition:
     return and_(*(DETAILS.c.description.icontains(word, autoescape=True) for word in text.split()))
 
 
-def risen(days: Days) -> ColumnElement[float | None]:
+def risen(days: Days) -> ColumnElement[Any]:
     """How much the EPSS of a row of `ranked` rose in a week; null where one of both scores is missing."""
     if days.week_before is None:
         return null()
@@ -312,9 +312,17 @@ def _sentence(criterion: Criterion, value: Any) -> str:
 
 _ARGUMENTS = {name: hint for name, hint in get_type_hints(Criteria, include_extras=True).items() if name in Criteria.model_fields}
 CRITERIA = {name: next(one for one in get_args(hint) if isinstance(one, Criterion)) for name, hint in _ARGUMENTS.items()}
-CriterionName = Literal[tuple(CRITERIA)]  # type: ignore[valid-type]  # the names are those of the members
 IN_KEV_ONLY = ("kev", "kev_days", "due_days", "ransomware")
 NAMING = ("vendors", "products", "packages", "cve_ids")
+
+
+def _criterion(name: str) -> str:
+    if name not in CRITERIA:
+        raise ValueError(f"must be a criterion; there are: {', '.join(CRITERIA)}")
+    return name
+
+
+CriterionName = Annotated[str, AfterValidator(_criterion), WithJsonSchema({"type": "string", "enum": list(CRITERIA)})]
 
 
 def takes_criteria(function: FunctionT) -> FunctionT:

@@ -1,6 +1,6 @@
 """Says which words of criteria no CVE has, and what may be meant by them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
 from sqlalchemy import Connection, select
@@ -40,10 +40,14 @@ def _is_known(connection: Connection, name: str, word: str, days: Days) -> bool:
 
 def _hint(name: str, word: str, kev: Mapping[str, KevEntry]) -> str:
     known = _kev_names(name, word, kev)
-    plain = _plain(word)
+    meant = [repr(known[one]) for one in alike(_plain(word), known)]
+    return f" Did you mean {' or '.join(meant)}?" if meant else ""
+
+
+def alike(plain: str, known: Collection[str]) -> list[str]:
+    """The plain names that one may have been meant for: those that it is part of, or that are part of it, else the likest."""
     parts = sorted((one for one in known if len(one) > 1 and (one in plain or plain in one)), key=lambda one: abs(len(one) - len(plain)))
-    alike = (parts or get_close_matches(plain, known))[:MOST_SUGGESTIONS]
-    return f" Did you mean {' or '.join(repr(known[one]) for one in alike)}?" if alike else ""
+    return (parts or get_close_matches(plain, known))[:MOST_SUGGESTIONS]
 
 
 def _kev_names(name: str, word: str, kev: Mapping[str, KevEntry]) -> Mapping[str, str]:
