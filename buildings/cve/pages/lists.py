@@ -18,12 +18,12 @@ from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
-from buildings.cve.ranking.deadlines import ROWS, SOURCE
+from buildings.cve.ranking.deadlines import ROWS, SOURCE, When
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
+from buildings.cve.reports.batch import BatchVerdict, Verdicts, verdicts_of
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -214,19 +214,9 @@ def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposu
     """The directive's deadlines: both, with the asset exposed and not, if that is unknown."""
     automatable = WORDS["automatable"].get(_word(ssvc.automatable if ssvc else None))
     total = WORDS["technical_impact"].get(_word(ssvc.technical_impact if ssvc else None))
-    answers = {
-        is_exposed: _deadline(_rows(is_exposed, listing is not None, automatable, total), listing, today)
-        for is_exposed in (True, False)
-        if exposed in ("unknown", "yes" if is_exposed else "no")
-    }
-    return Deadlines(
-        if_exposed=answers.get(True),
-        if_not_exposed=answers.get(False),
-        unknown=_unknown(automatable, total),
-        counts_from=listing.listed_by if listing else None,
-        start="found" if listing is None else "kev_date_added" if listing.date_added else "kev_first_release",
-        kev_forensic_triage=listing.forensic_triage if listing else None,
-    )
+    start: Start = "found" if listing is None else "kev_date_added" if listing.date_added else "kev_first_release"
+    triage = listing.forensic_triage if listing else None
+    return _deadlines(listing.listed_by if listing else None, start, triage, automatable, total, exposed, today)
 
 
 def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | None, exposed: Exposure, today: date) -> Urgency:
@@ -249,6 +239,7 @@ def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | Non
     return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
 
 
+@lru_cache(maxsize=4096)
 def in_words(deadlines: Deadlines) -> Deadlines:
     return replace(deadlines, in_words=deadlines.sentence)
 
@@ -274,45 +265,57 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
 
 def _if(deadlines: Deadlines, answer: Deadline) -> str:
     """The time of one of the answers, and if there is another, when it holds."""
-    if not (deadlines.if_exposed and deadlines.if_not_exposed) or deadlines.both:
+    first, second = deadlines.if_exposed, deadlines.if_not_exposed
+    if not (first and second) or first.time == second.time:
         return answer.time
-    return f"{answer.time} if it is {'' if answer is deadlines.if_exposed else 'not '}exposed"
+    return f"{answer.time} if it is {'' if answer is first else 'not '}exposed"
 
 
 def _most_urgent(grounds: Sequence[tuple[When, str]]) -> tuple[When, str]:
     return min(grounds, key=lambda ground: ORDER.index(ground[0]))
 
 
-def _deadline(rows: Sequence[Row], listing: KevEntry | None, today: date) -> Deadline:
+@lru_cache(maxsize=4096)
+def _deadlines(
+    listed: date | None, start: Start, by_kev: bool | None, automatable: bool | None, total: bool | None, exposed: Exposure, today: date
+) -> Deadlines:
+    answers = {
+        is_exposed: _deadline(
+            [row for row in ROWS if _fits(row, is_exposed, listed is not None, automatable, total)], listed, by_kev, today
+        )
+        for is_exposed in (True, False)
+        if exposed in ("unknown", "yes" if is_exposed else "no")
+    }
+    points: tuple[tuple[Point, bool | None], ...] = (("automatable", automatable), ("technical_impact", total))
+    return Deadlines(
+        if_exposed=answers.get(True),
+        if_not_exposed=answers.get(False),
+        unknown=tuple(point for point, answer in points if answer is None),
+        counts_from=listed,
+        start=start,
+        kev_forensic_triage=by_kev,
+    )
+
+
+def _fits(row: Row, exposed: bool, kev: bool, automatable: bool | None, total: bool | None) -> bool:
+    return (row.exposed, row.kev) == (exposed, kev) and automatable in (None, row.automatable) and total in (None, row.total)
+
+
+def _deadline(rows: Sequence[Row], listed: date | None, by_kev: bool | None, today: date) -> Deadline:
     ordered = sorted(rows, key=lambda row: (row.days is None, row.days))
-    days, days_at_most = ordered[0].days, ordered[-1].days
-    due = listing.listed_by + timedelta(days=days) if listing and days is not None else None
+    days = ordered[0].days
+    due = listed + timedelta(days=days) if listed and days is not None else None
     said = {row.forensic_triage for row in rows}
     by_row = said.pop() if len(said) == 1 else None
-    by_kev = listing.forensic_triage if listing else None
     return Deadline(
         rows=tuple(row.number for row in rows),
         days=days,
-        days_at_most=days_at_most,
+        days_at_most=ordered[-1].days,
         due=due,
         days_left=(due - today).days if due else None,
         forensic_triage=by_row if by_kev is None else by_kev,
         row_forensic_triage=by_row if by_kev is not None and by_row is not by_kev else None,
     )
-
-
-@cache
-def _rows(exposed: bool, kev: bool, automatable: bool | None, total: bool | None) -> tuple[Row, ...]:
-    return tuple(
-        row
-        for row in ROWS
-        if (row.exposed, row.kev) == (exposed, kev) and automatable in (None, row.automatable) and total in (None, row.total)
-    )
-
-
-def _unknown(automatable: bool | None, total: bool | None) -> tuple[Point, ...]:
-    points: tuple[tuple[Point, bool | None], ...] = (("automatable", automatable), ("technical_impact", total))
-    return tuple(point for point, answer in points if answer is None)
 
 
 def _word(said: str | None) -> str:
