@@ -367,7 +367,7 @@ def table_of_entries(entries: Iterable[Entry]) -> list[str]:
         )
         for one in entries
     )
-    columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
+    columns = ("#rank", "CVE", "#score", "in KEV since", "due in KEV", "ransomware", "#EPSS", "severity", "patch", "product")
     return markdown_table(columns, rows)
 
 

@@ -42,14 +42,14 @@ ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
 FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
     "": ("All", lambda entry, today: True),
-    "overdue": ("Overdue", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
+    "overdue": ("Past KEV's due date", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
     "soon": ("Due within 7 days", lambda entry, today: entry.kev_due_date is not None and 0 <= (entry.kev_due_date - today).days <= 7),
     "ransomware": ("Used for ransomware", lambda entry, today: bool(entry.ransomware)),
 }
 """What of the list is shown, each with its label; the first is the default."""
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "rank": ("By rank", lambda entry: entry.rank),
-    "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
+    "due": ("By due date in KEV", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
     "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
 }
 """How the list can be sorted, each with its label; the first is the default."""
