@@ -160,10 +160,6 @@ class Deadlines:
             "that cannot be read; found: it is not in KEV, so only you know the day. If you found it before the listing, that day counts."
         ),
     ]
-    kev_forensic_triage: Annotated[
-        bool | None, Field(exclude_if=lambda value: value is None, description="Whether KEV asks for forensic triage. Left out if silent.")
-    ] = None
-
     in_words: Annotated[str, Field(exclude_if=lambda value: not value, description="All of this in sentences.")] = ""
 
     @property
@@ -206,8 +202,8 @@ class Urgency:
 
     @property
     def why(self) -> str:
-        exposed = f" {_group(self.when_if_exposed)} if it is exposed to the internet." if self.when_if_exposed else ""
-        return f"{_group(self.when)}: {self.reason}.{exposed}"
+        exposed = f" Fix {self.when_if_exposed} if it is exposed to the internet." if self.when_if_exposed else ""
+        return f"Fix {self.when}: {self.reason}.{exposed}".replace("this_week", "this week")
 
 
 def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposure, today: date) -> Deadlines:
@@ -225,18 +221,17 @@ def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | Non
     Where exposure or CISA's answers are unknown the strictest row counts for what is in KEV, and the laxest for what is not.
     """
     deadlines = deadlines_of(listing, ssvc, exposed=exposed, today=today)
-    grounds = list(_grounds(listing, ssvc, epss, today))
     if listing:
-        strictest = deadlines.strictest
-        when, reason = _most_urgent(
-            [*grounds, (GROUPS[strictest.days], f"CISA lists it as exploited and gives it {_if(deadlines, strictest)}")]
-        )
-        return Urgency(when=when, when_if_exposed=None, reason=reason, deadlines=deadlines)
-    laxest = deadlines.if_not_exposed or deadlines.strictest
-    when, reason = _most_urgent([*grounds, (GROUPS[laxest.days_at_most], f"it is not in KEV, and CISA gives it {_if(deadlines, laxest)}")])
-    by_exposure = GROUPS[deadlines.strictest.days_at_most]
-    is_less = ORDER.index(by_exposure) < ORDER.index(when)
-    return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
+        answer, known = deadlines.strictest, "CISA lists it as exploited and"
+        days = answer.days
+    else:
+        answer, known = deadlines.if_not_exposed or deadlines.strictest, "it is not in KEV, and CISA"
+        days = answer.days_at_most
+    grounds = (*_grounds(listing, ssvc, epss, today), (GROUPS[days], f"{known} gives it {_if(deadlines, answer)}"))
+    when, reason = min(grounds, key=lambda ground: ORDER.index(ground[0]))
+    if_exposed = GROUPS[deadlines.strictest.days_at_most]
+    is_less = listing is None and ORDER.index(if_exposed) < ORDER.index(when)
+    return Urgency(when=when, when_if_exposed=if_exposed if is_less else None, reason=reason, deadlines=deadlines)
 
 
 @lru_cache(maxsize=4096)
@@ -254,7 +249,7 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
     if listing and listing.ransomware:
         yield "today", "ransomware campaigns use it"
     if listing and listing.due_date and listing.listed_by >= IN_FORCE_SINCE and listing.due_date <= today + timedelta(days=1):
-        yield "today", f"CISA lists it as exploited, and its due date in KEV {_passed((listing.due_date - today).days)}"
+        yield "today", f"CISA lists it as exploited, and its due date in KEV is {listing.due_date}"
     if listing:  # attacks are known: their probability says no more
         return
     if _word(ssvc.exploitation if ssvc else None) == "active":
@@ -269,10 +264,6 @@ def _if(deadlines: Deadlines, answer: Deadline) -> str:
     if not (first and second) or first.time == second.time:
         return answer.time
     return f"{answer.time} if it is {'' if answer is first else 'not '}exposed"
-
-
-def _most_urgent(grounds: Sequence[tuple[When, str]]) -> tuple[When, str]:
-    return min(grounds, key=lambda ground: ORDER.index(ground[0]))
 
 
 @lru_cache(maxsize=4096)
@@ -293,7 +284,6 @@ def _deadlines(
         unknown=tuple(point for point, answer in points if answer is None),
         counts_from=listed,
         start=start,
-        kev_forensic_triage=by_kev,
     )
 
 
@@ -324,11 +314,3 @@ def _word(said: str | None) -> str:
 
 def _time(days: int | None) -> str:
     return "until the next upgrade" if days is None else f"{days} days"
-
-
-def _passed(days_left: int) -> str:
-    return "has passed" if days_left < 0 else "is tomorrow" if days_left else "is today"
-
-
-def _group(when: When) -> str:
-    return {"today": "Fix today", "this_week": "Fix this week", "later": "Fix later"}[when]
