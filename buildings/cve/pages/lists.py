@@ -20,12 +20,12 @@ from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.plain_names import plain_name
-from buildings.cve.ranking.deadlines import ROWS, SOURCE
+from buildings.cve.ranking.deadlines import ROWS, SOURCE, When
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
+from buildings.cve.reports.batch import BatchVerdict, Verdicts, verdicts_of
 from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response
@@ -45,14 +45,14 @@ ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
 FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
     "": ("All", lambda entry, today: True),
-    "overdue": ("Overdue", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
+    "overdue": ("Past KEV's due date", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
     "soon": ("Due within 7 days", lambda entry, today: entry.kev_due_date is not None and 0 <= (entry.kev_due_date - today).days <= 7),
     "ransomware": ("Used for ransomware", lambda entry, today: bool(entry.ransomware)),
 }
 """What of the list is shown, each with its label; the first is the default."""
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "rank": ("By rank", lambda entry: entry.rank),
-    "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
+    "due": ("By due date in KEV", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
     "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
 }
 """How the list can be sorted, each with its label; the first is the default."""
