@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -102,6 +102,15 @@ HistoryFrom = Annotated[
     date | None, FROM_OR_NONE, _day_schema("First day of EPSS (UTC), as YYYY-MM-DD. Default: the first day that is stored.", "2026-08-01")
 ]
 HistoryTo = Annotated[date | None, TO_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
+
+Exposure = Literal["yes", "no", "unknown"]
+Exposed = Annotated[
+    Exposure,
+    Field(
+        description="Whether what you ask about can be reached from the internet by anyone: yes, no or unknown. CISA's deadlines depend on"
+        " it; with unknown you get both."
+    ),
+]
 
 CveIds = Annotated[
     list[str] | str | None,

@@ -218,7 +218,7 @@ async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_
                 "It falls & <breaks>.",
                 "Lift it.",
             )
-            assert (listing["due_date"], listing["days_left"], listing["ransomware"]) == ("2026-08-15", -6, True)
+            assert (listing["due_date"], listing["ransomware"]) == ("2026-08-15", True)
             assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example", *CERTS]
             assert {"rank", "score", "factors"}.isdisjoint(facts)
             verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
@@ -336,6 +336,35 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
     assert document["statements"][0]["products"] == [{"@id": "pkg:oci/app", "identifiers": {"purl": "pkg:oci/app"}}]
     assert "products" not in (await taken("vex")).json()["statements"][0]
     assert (await taken("vex", "my app")).status_code == 422
+
+
+async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_address(campus: TestCampus) -> None:
+    headers = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+    both, exposed, inside = ("If exposed to the internet", "If not<"), ("If exposed to the internet",), ("Not exposed</dt>",)
+    for query, terms, others in (
+        ("", both, ()),
+        ("?exposed=yes", exposed, both[1:]),
+        ("?exposed=no", inside, both),
+        ("?exposed=<b>", both, ()),
+    ):
+        page = (await campus.http.get(f"/cve/CVE-2021-44228{query}", headers=headers)).text
+        assert (harm_in(page), [one for one in terms if one not in page], [one for one in others if one in page]) == ([], [], [])
+        assert page.index("fix today</span>") < page.index("BOD 26-04") < page.index("Rank ")
+        assert "chance of attack in 30 days" not in page, "attacks are known"
+        closed = (await campus.http.get(f"/cve/CVE-2021-44228{query}", headers=HTML)).text
+        assert ("BOD 26-04" in closed, "fix today</span>" in closed) == (True, False)
+    form = (await campus.http.get("/cve/report?exposed=no", headers=headers)).text
+    (token,) = re.findall(r'name="form_token" value="(\w+)"', form)
+    assert 'action="/cve/report?exposed=no"' in form
+    fields = {"form_token": token, "report": "CVE-2021-44228 CVE-2024-6387"}
+    page = (await campus.http.post("/cve/report?exposed=no", data=fields, headers=headers)).text
+    assert page.count(' action="/cve/report?exposed=no"') == page.count("<form ") == 2
+    answer = (await campus.call("cve_verdicts", report=fields["report"], exposed="no", key="cve")).data
+    taken = await campus.http.post("/cve/report?exposed=no", data=fields | {"download": "csv"}, headers=headers)
+    assert taken.text == Verdicts.model_validate(answer).as_csv()
+    methodology = (await campus.http.get("/cve/methodology", headers=HTML)).text
+    assert methodology.count("3 days and forensic triage") == 3
+    assert methodology.count("until the system&#39;s next upgrade</td>") == 2
 
 
 async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:

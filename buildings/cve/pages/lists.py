@@ -11,13 +11,14 @@ import anyio.to_thread
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import canonical, read_cve_id, read_day
+from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
-from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
 from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
 from buildings.cve.reports.identifiers import find_ids
@@ -131,8 +132,9 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 
 async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
-    facts = await _answer(request, site, tools.cve_facts, cve_id)
-    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
+    exposed = exposed_in(request)
+    facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
+    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
@@ -145,11 +147,18 @@ async def verdict(request: Request, site: CveSite) -> Response:
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
+        exposed=exposed,
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
         today=site.now().date(),
     )
+
+
+def exposed_in(request: Request) -> Exposure:
+    """Of which assets a page speaks, from its address."""
+    given = request.query_params.get("exposed")
+    return next((exposure for exposure in get_args(Exposure) if exposure == given), "unknown")
 
 
 async def forecast(request: Request, site: CveSite) -> Response:
@@ -190,17 +199,18 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
+    exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text))
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text, exposed=exposed))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
     if found and (download := str(given.get("download") or "")):
         return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
-    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts)
+    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
     return site.page(
         "report.html",
         request,
@@ -211,6 +221,7 @@ async def report(request: Request, site: CveSite) -> Response:
         shown=shown,
         groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
         again="\n".join(_looked_up(found)) if found else "",
+        exposed=exposed,
         refusal=refusal,
         is_open=is_open,
         route=f"{site.url}/v1/cve/verdicts",
@@ -244,18 +255,22 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 
 @cache
-def sample_verdicts() -> Verdicts:
+def sample_verdicts(exposed: Exposure) -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
+    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), exposed=exposed, today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:
-    data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
+    data = {"ok": True, "brief": METHODOLOGY, "deadlines": DEADLINES, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
     return site.page(
         "methodology.html",
         request,
         data=data,
         brief=METHODOLOGY,
+        deadlines=DEADLINES,
+        rows=ROWS,
+        counts=DEADLINE_COUNTS,
+        source=SOURCE,
         forecast=FORECAST_METHODOLOGY,
         notices=NOTICES,
         decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),
