@@ -83,7 +83,9 @@ def osv(publisher) -> Osv:
 @pytest.fixture
 def opened(publisher, open_test_campus):
     def with_pypi(clock: Clock | None = None, **more: Any):
-        return open_test_campus(publisher.url, clock=clock or Clock(NOON), settings={"osv_ecosystems": ["PyPI"]} | more.pop("settings", {}), **more)
+        return open_test_campus(
+            publisher.url, clock=clock or Clock(NOON), settings={"osv_ecosystems": ["PyPI"]} | more.pop("settings", {}), **more
+        )
 
     return with_pypi
 
