@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from buildings.cve.reports.documents import ID_COLUMNS
-from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
-from buildings.cve.reports.items import Items, State
+from buildings.cve.reports.findings import Finding, Form, Unreadable
+from buildings.cve.reports.items import Items, State, words
 from buildings.cve.reports.paths import Node
 from buildings.cve.reports.schemes import ids_in
 
-SAID: dict[Said, str] = {
-    "open": "open opened active new affected detected confirmed reopened re_opened existing unresolved vulnerable in_progress to_do"
+WORDS = words(
+    open="open opened active new affected detected confirmed reopened re_opened existing unresolved vulnerable in_progress to_do"
     " under_investigation exploitable in_triage not_set needs_review under_review to_fix",
-    "fixed": "closed resolved remediated remediation_complete resolved_with_pedigree patched",
-    "suppressed": "ignored suppressed dismissed auto_dismissed muted risk_accepted accepted_risk accepted wont_fix",
-    "not_affected": "not_affected false_positive known_not_affected not_vulnerable",
-}
-WORDS: dict[str, Said] = {word: said for said, words in SAID.items() for word in words.split()}
+    fixed="closed resolved remediated remediation_complete resolved_with_pedigree patched",
+    suppressed="ignored suppressed dismissed auto_dismissed muted risk_accepted accepted_risk accepted wont_fix",
+    not_affected="not_affected false_positive known_not_affected not_vulnerable",
+)
 """Without `fixed`: in some columns it says that nothing is left to do, in others that a fix exists. It is unknown."""
-FLAG: dict[str, Said] = {**dict.fromkeys(("true", "yes", "1"), "suppressed"), **dict.fromkeys(("false", "no", "0", "_"), "open")}
+FLAG = words(open="no 0 _", suppressed="true yes 1")
 OWN = ("id", "issueid", "findingid", "ruleid", "rule", "checkid", "title", "name", "issue", "vulnerabilityname", "summary")
 SAMPLE = 1_000
 """Rows in which a column without a known name is looked at for identifiers."""
@@ -48,7 +47,7 @@ ROW = Items(
         *("firstpatchedversion", "fixstatus", "fix", "fixedinversions", "remediatedversion", "fixavailable", "solution", "remediation"),
     ),
     place=(
-        *("target", "image", "imagename", "repository + tag", "host + port", "hostname + port", "ip + port", "ipaddress + port"),
+        *("target", "image", "imagename", "repository : tag", "host : port", "hostname : port", "ip : port", "ipaddress : port"),
         *("resourceid", "assetname", "packagepath", "filepath", "path", "location", "locationpath", "project", "projectname"),
     ),
     severity=("severity", "cveseverity", "securityrisk", "risk", "threat", "vendorseverity", "cvssseverity", "severitylevel"),
