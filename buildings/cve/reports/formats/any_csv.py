@@ -31,7 +31,7 @@ ROW = Items(
     states=(
         *(State(name, WORDS) for name in ("status", "state", "findingstatus", "vulnerabilitystatus", "vulnstatus", "remediationstatus")),
         *(State(name, WORDS) for name in ("analysisstate", "triagestatus")),
-        *(State(name, FLAG) for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed")),
+        *(State(name, FLAG) for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed", "mitigated", "mitigation")),
     ),
     package=(
         *("packagename", "package", "packages", "pkgname", "componentname", "component", "library", "libraryname", "dependencyname"),
