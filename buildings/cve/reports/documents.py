@@ -4,20 +4,18 @@ What cannot be decoded in part is said: in `notes` what was replaced, in `unread
 is refused with a sentence.
 """
 
-import csv
 import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 from xml.parsers import expat
 
 from pydantic_core import from_json
 
 from buildings.cve.reports.findings import Document, Unreadable
-from buildings.cve.reports.schemes import CVE
+from buildings.cve.reports.rows import csv_rows, dialect_of, printed_rows
 from campus import Problem
 
 LARGEST = 20_000_000
@@ -29,19 +27,8 @@ MOST_PARTS = 3_000_000
 MOST_ELEMENTS = 500_000
 MOST_ATTRIBUTES = 200
 DEEPEST = 100
-MOST_COLUMNS = 1_000
 MOST_UNREADABLE = 100
 """Broken parts of a stream that are listed; after them the rest is said to be unread."""
-
-DELIMITERS = (",", ";", "\t")
-HEAD_WITHIN = 40
-"""Lines among which the head of a CSV is looked for: Qualys writes up to eight of titles and sums before it."""
-ID_COLUMNS = frozenset(
-    {"cve", "cves", "cveid", "cveids", "cvelist", "cvenumber", "cvename", "cvecode", "vulnerabilityid", "vulnerabilityids", "vulnid"}
-    | {"vulnerability", "vulnerabilities", "advisory", "advisoryid", "ghsa", "ghsaid", "qid", "plugin", "pluginid", "nvtoid"}
-    | {"definitioncve", "identifiers"}
-)
-"""Names of columns, without spaces and signs, that tell the head of a table of vulnerabilities."""
 
 BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -68,7 +55,7 @@ def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
         raise _too_large(largest)
     data = _unpacked(data, largest, notes)
     text = _text_of(data, notes)
-    attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _csv
+    attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _rows
     document = attempt(text, notes)
     if isinstance(document, Document):
         return document
@@ -261,59 +248,15 @@ def _local(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-# CSV
+# Tables
 
 
-def _csv(text: str, notes: list[str]) -> Document | None:
-    csv.field_size_limit(LARGEST)  # of the process: Nessus writes outputs of plugins beyond the 131,072 characters of the default
-    found = max((_head(text, delimiter) for delimiter in DELIMITERS), key=lambda head: (head[2], len(head[1])))
-    delimiter, head, rank, before = found
-    if not rank:
-        return None
-    if text.count(delimiter) + text.count("\n") > MOST_PARTS:
+def _rows(text: str, notes: list[str]) -> Document | None:
+    dialect = dialect_of(text)
+    if dialect is None:
+        rows = printed_rows(text)
+        return Document("csv", rows, [*notes, "Read as a table of text."]) if rows else None
+    if text.count(dialect.delimiter) + text.count("\n") > MOST_PARTS:
         raise _refused(f"the report has over {MOST_PARTS:,} cells of CSV; send it in parts")
-    rows, unreadable = [], []
-    for number, cells in enumerate(_cells(text, delimiter), start=1):
-        if number <= before + 1 or not any(cells):
-            continue
-        if len(cells) > MOST_COLUMNS:
-            unreadable.append(Unreadable(f"row {number}", f"it has {len(cells):,} columns"))
-        else:
-            rows.append(_row(head, cells))
-    if rows and text.count('"') % 2 and len(cells) < len(head):
-        unreadable.append(Unreadable(f"row {number}", "a quotation mark is never closed: what follows it is one cell"))
+    rows, unreadable = csv_rows(text, dialect)
     return Document("csv", rows, notes, unreadable[:MOST_UNREADABLE])
-
-
-def _head(text: str, delimiter: str) -> tuple[str, list[str], int, int]:
-    """The head of the table, 2 if a name in it tells of vulnerabilities, 1 if it only looks like a head, and the rows before it."""
-    looks_like: tuple[list[str], int] | None = None
-    first = list(islice(_cells(text, delimiter), HEAD_WITHIN))
-    for before, cells in enumerate(first):
-        names = [column_of(cell) for cell in cells]
-        filled = [name for name in names if name]
-        if len(filled) < 2 or len(cells) > MOST_COLUMNS or any(map(CVE.search, cells)):
-            continue
-        if not ID_COLUMNS.isdisjoint(names) and max(map(len, filled)) < 100:
-            return delimiter, names, 2, before
-        follows = before + 1 < len(first) and len(first[before + 1]) == len(cells)
-        if not looks_like and follows and len(set(filled)) == len(names) > 2 and max(map(len, cells)) < 60:
-            looks_like = names, before
-    return (delimiter, looks_like[0], 1, looks_like[1]) if looks_like else (delimiter, [], 0, 0)
-
-
-def _cells(text: str, delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-
-
-def _row(head: Iterable[str], cells: Iterable[str]) -> dict[str, str]:
-    """The cells by the names of their columns; of columns of the same name the first that is filled."""
-    row: dict[str, str] = {}
-    for name, cell in zip(head, cells, strict=False):
-        row[name] = row.get(name) or cell.strip()
-    return row
-
-
-def column_of(name: str) -> str:
-    """A column's name without its spaces, signs and capital letters."""
-    return "".join(filter(str.isalnum, name.casefold()))

@@ -6,10 +6,10 @@ Each row is a finding. A row that names no vulnerability stands under what it ca
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from buildings.cve.reports.documents import ID_COLUMNS
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import Items, State, words
 from buildings.cve.reports.paths import Node
+from buildings.cve.reports.rows import ID_COLUMNS
 from buildings.cve.reports.schemes import ids_in
 
 WORDS = words(
@@ -31,7 +31,10 @@ ROW = Items(
     states=(
         *(State(name, WORDS) for name in ("status", "state", "findingstatus", "vulnerabilitystatus", "vulnstatus", "remediationstatus")),
         *(State(name, WORDS) for name in ("analysisstate", "triagestatus")),
-        *(State(name, FLAG) for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed", "mitigated", "mitigation")),
+        *(
+            State(name, FLAG)
+            for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed", "mitigated", "mitigation")
+        ),
     ),
     package=(
         *("packagename", "package", "packages", "pkgname", "componentname", "component", "library", "libraryname", "dependencyname"),
@@ -59,7 +62,6 @@ TOOLS = (
     ("Amazon ECR CSV", {"findingname", "imagedigest"}),
     ("Sysdig CSV", {"cveid", "packagepath"}),
     ("Grype table", {"vulnerability", "fixedin", "installed"}),
-    ("Trivy table", {"library", "vulnerability", "installedversion"}),
 )
 """Tools whose columns are all among the names above, and the columns by which they are recognised."""
 

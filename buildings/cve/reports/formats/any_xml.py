@@ -6,10 +6,10 @@ Its attributes and texts are read like the columns of a CSV, with those of the e
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from buildings.cve.reports.documents import column_of
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.formats.any_csv import ROW
 from buildings.cve.reports.paths import Node
+from buildings.cve.reports.rows import column_of
 from buildings.cve.reports.schemes import cves_in, ids_in
 
 
