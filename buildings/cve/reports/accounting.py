@@ -3,20 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
 from buildings.cve.models import WHEN_IF_EXPOSED, ResultPart
 from buildings.cve.ranking.deadlines import When
-from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict
 from buildings.cve.reports.findings import Finding, Report, Said, Unreadable
 from buildings.cve.reports.schemes import cves_in
+from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict
 from buildings.cve.text_tables import csv_of, markdown_table
 
 Bucket = Literal[
-    *("today", "this_week", "later", "state_unknown", "not_ranked", "not_looked_up", "unreadable"),
-    *("suppressed", "not_affected", "fixed"),
+    "today", "this_week", "later", "state_unknown", "not_ranked", "not_looked_up", "unreadable", "suppressed", "not_affected", "fixed"
 ]
 BUCKETS: Sequence[Bucket] = get_args(Bucket)
 """In the order in which a reader wants to see them: what is to be fixed, what is to be looked at, what is settled."""
@@ -40,8 +39,9 @@ Lookup = Callable[[str, str], BatchVerdict | BatchMiss]
 """The verdict on a CVE at a place."""
 
 
-def left_out_if_unknown(description: str) -> "str | None":
-    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if not known.")  # type: ignore[no-any-return]  # as Field is declared
+def left_out_if_unknown(description: str) -> Any:
+    """A field that is left out of the JSON where nothing is known: most rows would have many nulls."""
+    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if not known.")
 
 
 class FindingRow(ResultPart):
@@ -60,11 +60,11 @@ class FindingRow(ResultPart):
     state: str | None = left_out_if_unknown("State in the tool's words.")
     said_by: str | None = left_out_if_unknown("Whose word it is that it is not open: a person, a rule, a statement.")
     reason: str | None = left_out_if_unknown("Why it is not ranked, or cannot be read.")
-    rank: int | None = left_out_if_unknown("Rank of the CVE, 1 is first.")  # type: ignore[assignment]  # of another type than the others
-    score: float | None = left_out_if_unknown("Priority score, 0 to 100.")  # type: ignore[assignment]
-    epss: float | None = left_out_if_unknown("EPSS, 0 to 1.")  # type: ignore[assignment]
-    kev: bool | None = left_out_if_unknown("True if the CVE is in KEV.")  # type: ignore[assignment]
-    ransomware: bool | None = left_out_if_unknown("True if CISA reports its use in ransomware campaigns. Never false.")  # type: ignore[assignment]
+    rank: int | None = left_out_if_unknown("Rank of the CVE, 1 is first.")
+    score: float | None = left_out_if_unknown("Priority score, 0 to 100.")
+    epss: float | None = left_out_if_unknown("EPSS, 0 to 1.")
+    kev: bool | None = left_out_if_unknown("True if the CVE is in KEV.")
+    ransomware: bool | None = left_out_if_unknown("True if CISA reports its use in ransomware campaigns. Never false.")
 
 
 COLUMNS = tuple(FindingRow.model_fields)
@@ -98,7 +98,7 @@ class Accounting(ResultPart):
     form: str = Field(description="Form as which the report was read, such as Trivy; recognised by its content.")
     findings: int = Field(description="Number of findings, which is the sum of `counts`.")
     counts: Counts = Field(description="Number of findings in each bucket.")
-    claimed: int | None = left_out_if_unknown("Number of findings that the report itself says it has.")  # type: ignore[assignment]
+    claimed: int | None = left_out_if_unknown("Number of findings that the report itself says it has.")
     difference: str | None = left_out_if_unknown("A sentence where `claimed` is another number than `findings`.")
     notes: tuple[str, ...] = Field(description="How the report was read, where that matters.")
     unreadable: tuple[UnreadablePart, ...] = Field(
@@ -136,11 +136,11 @@ class Placed:
             state=finding.state or None,
             said_by=finding.by or None,
             reason=verdict.reason if isinstance(verdict, BatchMiss) else None,
-            rank=ranked and ranked.rank,
-            score=ranked and ranked.score,
-            epss=ranked and ranked.epss,
-            kev=ranked and ranked.kev,
-            ransomware=ranked and ranked.ransomware,
+            rank=ranked.rank if ranked else None,
+            score=ranked.score if ranked else None,
+            epss=ranked.epss if ranked else None,
+            kev=ranked.kev if ranked else None,
+            ransomware=ranked.ransomware if ranked else None,
         )
 
 

@@ -161,7 +161,7 @@ class Verdicts(Answer):
 class Asked:
     """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer."""
 
-    listed: Listed = Listed()
+    listed: Listed
     report: Report | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     exposed: Exposure = "unknown"
