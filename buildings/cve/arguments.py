@@ -8,29 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from buildings.cve.numbers import PATTERN as PATTERN
+from buildings.cve.numbers import SEQUENCES as SEQUENCES
+from buildings.cve.numbers import canonical as canonical
+from buildings.cve.numbers import number_of as number_of
+from buildings.cve.numbers import spelled as spelled
 from campus import Problem
 
-PATTERN = r"^[Cc][Vv][Ee]-[0-9]{4}-([0-9]{4}|[1-9][0-9]{4,11})$"
-SEQUENCES = 10**12
-"""Numbers per year: twelve digits, where the longest ever assigned has seven; year and sequence together fit 64 bits."""
 RETRY_SECONDS = 300
 
-_SPELLING = re.compile(PATTERN)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def canonical(text: str) -> str | None:
-    """The identifier in upper case, as it is published; None for anything that is not one (surrounding blanks included)."""
-    return text.upper() if _SPELLING.fullmatch(text) else None
-
-
-def number_of(cve_id: str) -> int:
-    return int(cve_id[4:8]) * SEQUENCES + int(cve_id[9:])
-
-
-def spelled(number: int) -> str:
-    year, sequence = divmod(number, SEQUENCES)
-    return f"CVE-{year:04d}-{sequence:04d}"
 
 
 def read_cve_id(value: Any) -> str:
@@ -136,7 +123,8 @@ CveIds = Annotated[
     ),
 ]
 Report = Annotated[
-    str | None,
+    str | bytes | None,
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
     Field(
         description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
         "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
@@ -168,6 +156,7 @@ PROBLEMS: Mapping[str, str] = {
     "no_cve_ids": "cve_ids contains no CVE identifier, and there is no report.",
     "too_many_ids": "cve_ids takes up to 1,000 identifiers, and a report up to 20,000 different CVEs. Split them into several calls.",
     "report_too_large": "A report has up to 20 MB and 100,000 findings. Send it in parts, or only its identifiers.",
+    "busy_with_reports": "Large reports of others are being read. Nothing was charged; try again after the time in Retry-After.",
     "unreadable_report": "The report cannot be read; `detail` says why. Nothing was looked up.",
     "invalid_window": "The earlier day of a comparison is not before the later one, or a history's first day is after its last.",
     "no_data_for_date": "The archive has no list for that day, none before it to compare with, or no EPSS in that window; `detail` names"
