@@ -59,8 +59,9 @@ async def read_arguments(
 ) -> dict[str, Any]:
     """The arguments as JSON values, by the tool's own names; not yet validated.
 
-    An argument that is the whole body is bytes if the body is larger than one of arguments may be, or no text. A body over BODY_LIMIT is read in a thread, of which `readers` allows some at the same time. With `is_link`,
-    query parameters that other services add to shared links are ignored.
+    An argument that is the whole body is bytes if the body is larger than one of arguments may be, or no text. A body over
+    BODY_LIMIT is read in a thread, of which `readers` allows some at the same time. With `is_link`, query parameters that other
+    services add to shared links are ignored.
 
     Raises UnreadableArgumentsError, whose errors the caller adds to those of validation; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.

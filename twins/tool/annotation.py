@@ -69,8 +69,9 @@ def route(
     value may be one that cannot be stored (a NUL character, NaN): the tool decides itself, by `unstorable_reason(value)`.
     `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
     itself checks it. `body` names a text argument: a request whose body is not application/json, or JSON without any of the
-    tool's arguments, sends the whole body as this argument, as bytes if it is no text or has more than `body_limit` bytes. A body that
-    is this argument may have `whole_limit` bytes, over HTTP and where a gate lets the caller send so much. `body_limit` is the bytes that the body of a request may have, over
+    tool's arguments, sends the whole body as this argument: as bytes if it is no text or has more than `body_limit` bytes. Such a body
+    may have `whole_limit` bytes, over HTTP and where a gate lets the caller send so much; a tool that declares it takes bytes.
+    `body_limit` is the bytes that the body of a request may have, over
     HTTP and MCP (usually 65,536): declare more where an argument is large, and count the bytes that JSON adds to it, such as the
     backslash before a quotation mark.
     """

@@ -5,7 +5,6 @@ A document in memory is ten times its size, and the interpreter does nothing els
 
 import subprocess
 import sys
-from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -43,9 +42,9 @@ async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Re
 
 
 def _in_process(data: bytes) -> Report:
-    run = partial(subprocess.run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     try:
-        return joined(run(COMMAND, input=data, timeout=SECONDS).stdout)
+        read = subprocess.run(COMMAND, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS, check=True)
+        return joined(read.stdout)
     except (subprocess.SubprocessError, OSError):
         detail = "reading the report takes more memory or time than there is; send it in parts, or only its identifiers in cve_ids"
         raise ReportRefused("report_too_large", detail) from None

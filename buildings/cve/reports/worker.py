@@ -46,9 +46,10 @@ def parts_of(report: Report) -> Iterator[bytes]:
 
 def joined(data: bytes) -> Report:
     """The report of parts. Raises the refusal that stands in its place."""
-    head, *others = map(pickle.loads, _cut(data))  # our own process has written it
+    head, *others = map(pickle.loads, _cut(data))
     if isinstance(head, ReportRefused):
         raise head
+    assert isinstance(head, Report)
     members = [each for part in others for each in part]
     findings = [each for each in members if isinstance(each, Finding)]
     return replace(head, findings=findings, unreadable=members[len(findings) :])
