@@ -9,6 +9,7 @@ import re
 import zipfile
 import zlib
 from itertools import chain
+from json import JSONDecoder
 from typing import Any
 from xml.parsers import expat
 
@@ -42,6 +43,7 @@ SURROGATES = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a
 BEGINS_JSON = re.compile(r"""\s*(?:\{|\[\s*[\[{"\]])""")
 """A log line may begin with a bracket too."""
 PAGE = re.compile(r"\s*<(?:!doctype )?html", re.IGNORECASE)
+SPACES = re.compile(r"\s*")
 NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 """Where the next value of a stream may begin: within a value a brace at the beginning of a line is indented, or in a list of one."""
 
@@ -137,7 +139,7 @@ def _text_of(data: bytes, notes: list[str]) -> str:
         encoding = declared[1].decode()
     try:
         text = data.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise _refused(f"the report declares the encoding {encoding}, which is not known; send it in UTF-8") from error
     if replaced := text.count("\ufffd") - data.count("\ufffd".encode()):
         notes.append(f"{max(replaced, 1):,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
@@ -168,7 +170,7 @@ def _value_of(text: str, notes: list[str]) -> Any:
     try:
         return from_json(text.encode("utf-8", "replace"))
     except ValueError as error:
-        if "surrogate" not in str(error):
+        if "surrogate" not in str(error) and "hex escape" not in str(error):
             raise
         mended = SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
         value = from_json(mended.encode("utf-8", "replace"))
@@ -185,8 +187,8 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         part = text[at:end]
         try:
             if part.strip():
-                values.append(_value_of(part, notes))
-        except ValueError as error:
+                values += _values_of(part, notes)
+        except (ValueError, RecursionError) as error:
             if not values or len(unreadable) == MOST_UNREADABLE:
                 unreadable.append(Unreadable(f"line {line} and all after it", f"not read: {error}"))
                 break
@@ -194,6 +196,21 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         line += part.count("\n")
         at = end
     return values, unreadable
+
+
+def _values_of(part: str, notes: list[str]) -> list[Any]:
+    """The value of a part, or the values on one line of it."""
+    try:
+        return [_value_of(part, notes)]
+    except ValueError as error:
+        if "trailing characters" not in str(error):
+            raise
+    values, at, decoder = [], 0, JSONDecoder()
+    while at < len(part):
+        value, at = decoder.raw_decode(part, SPACES.match(part, at).end())
+        values.append(value)
+        at = SPACES.match(part, at).end()
+    return values
 
 
 # XML
@@ -234,11 +251,16 @@ def _element_of(text: str) -> dict[str, Any]:
     def add(text: str) -> None:
         open_elements[-1][1].append(text)
 
-    def entity(*_: object) -> None:
-        raise _refused("the report in XML declares entities, which are not expanded; send it without a document type of its own")
+    def refuse(*declared: object) -> None:
+        raise _refused("the report in XML declares entities or values of attributes, which are not expanded; send it without them")
+
+    def attribute(_element: str, _name: str, _type: str, default: str | None, _required: bool) -> None:
+        if default:
+            refuse()
 
     parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, entity
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, refuse
+    parser.AttlistDeclHandler = attribute
     parser.buffer_text = True
     parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
     return {name: elements[0] for name, elements in root.items()}
