@@ -6,13 +6,25 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
-import anyio.to_thread
 from fastmcp import FastMCP
 from pydantic import Field
 
 from buildings.cve.archive.history import CveHistory
 from buildings.cve.archive.lists import archived_days
-from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
+from buildings.cve.arguments import (
+    ChangesFrom,
+    ChangesTo,
+    CveId,
+    CveIds,
+    Day,
+    Exposed,
+    ExposedPlaces,
+    ForecastDay,
+    HistoryFrom,
+    HistoryTo,
+    Limit,
+    Report,
+)
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.store import forecast_days, load_forecast
 from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
@@ -21,10 +33,13 @@ from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, 
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
-from buildings.cve.reports.batch import Verdicts
-from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
+from buildings.cve.reports.accounting import names_within
+from buildings.cve.reports.apart import LARGEST_TEXT, read_apart
+from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
+from buildings.cve.reports.identifiers import listed_ids, no_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 from campus.layout import add_app
+from twins import CurrentFormat
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 SETS = WRITES | {"idempotentHint": True}
@@ -91,28 +106,31 @@ async def kev_fresh(site: CveSite = CurrentSite()) -> FreshList:
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
-async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict | Miss:
+async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
-    Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
-    score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product, and what CISA
-    says of it. With `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
-    the same, though cve_facts says it for free; a malformed identifier is refused and costs nothing.
+    Use it to decide on a CVE that you already know. With `found: true` the answer has `when` to fix it and `why`, with the
+    deadlines of CISA's directive BOD 26-04, for assets that are exposed to the internet and for others (send `exposed` to
+    get one of them), then rank, `of` (how many are ranked), score and its factors, KEV status and dates, EPSS, severity,
+    patch status with evidence, vendor and product, and what CISA says of it. With `found: false` it has `miss`: removed
+    from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs the same, though cve_facts says it for
+    free; a malformed identifier is refused and costs nothing.
     """
-    return verdict_of(site.state.shown(), cve_id, today=site.now().date())
+    return verdict_of(site.state.shown(), cve_id, exposed=exposed, today=site.now().date())
 
 
 @mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())
-async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
+async def cve_facts(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
     """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
 
-    Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `listing` has
-    CISA's name, description, required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
+    Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `deadlines` follow from CISA's
+    directive BOD 26-04, for assets that are exposed to the internet and for others; `listing` has CISA's name, description,
+    required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
     vendor. For how urgent it is among all others, with its score and reasons, call cve_verdict; not if `miss` is set, which says why it
     has no rank: rejected, not yet scored, removed from KEV, or unknown.
     """
     verdict = _ways_to(site, "cve_verdict", what="Rank and score")
-    return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict)
+    return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict, exposed=exposed)
 
 
 @mcp.tool(
@@ -134,19 +152,42 @@ async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: Histo
 @mcp.tool(
     title="Verdicts on many CVEs, or on a scanner's report",
     annotations=READ_ONLY,
-    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_REPORT) | access(price="0.10"),
+    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_TEXT) | access(price="0.10"),
 )
-async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveSite = CurrentSite()) -> Verdicts:
-    """Put up to 1,000 CVEs in the order in which to fix them: pass a list, or paste the report of a scanner.
+async def cve_verdicts(
+    cve_ids: CveIds = None,
+    report: Report = None,
+    exposed: Exposed = "unknown",
+    exposed_places: ExposedPlaces = [],  # noqa: B006  # pydantic copies it
+    limit: Limit = DEFAULT_LIMIT,
+    media_type: str = CurrentFormat(),
+    site: CveSite = CurrentSite(),
+) -> Verdicts:
+    """Put up to 1,000 CVEs, or all findings of a scanner's report, in the order in which to fix them.
 
-    Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the most urgent first, each with rank,
-    score, KEV status, `patch_by` with the days that are left, ransomware use, EPSS, severity, patch status, vendor and
-    product; then the CVEs that are not ranked, texts that only look like an identifier, identifiers of other schemes such as
-    GHSA, which are not looked up, and CVEs that the report suppresses, ignores or only refers to. More than 1,000 different
-    identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
+    Use it on the output of Trivy, Grype or any other scanner. `accounting` has the number of findings in each bucket: to fix
+    today, this week or later, of unknown state, not ranked, not looked up, unreadable, and suppressed, not affected or fixed
+    by the report's own word; each finding is in exactly one. `findings` has the first `limit` of them, the first to fix first,
+    with package, installed and fixed version, place and what the report says of its state. `verdicts` has their CVEs, or those
+    of cve_ids, the best rank first, each with `when` to fix it, the `deadlines` of CISA's directive BOD 26-04 (both, unless
+    you send `exposed`), rank, score, KEV status, ransomware use, EPSS, severity, patch status, vendor and product; `misses`
+    what is not ranked. What cannot be read, and a list without a CVE, are refused and cost nothing. Over HTTP, Accept:
+    text/csv or text/markdown selects that format, with all findings.
     """
-    found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
-    return await site.state.verdicts(found, now=site.now())
+    listed = listed_ids(cve_ids)
+    read = await read_apart(report) if report else None
+    if read is None and not listed.ids:
+        raise no_ids(listed)
+    asked = Asked(
+        listed=listed,
+        report=read,
+        names=names_within(read) if read else {},
+        exposed=exposed,
+        exposed_places=exposed_places,
+        limit=limit,
+        media_type=media_type,
+    )
+    return await site.state.verdicts(asked, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

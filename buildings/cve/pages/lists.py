@@ -1,7 +1,7 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, TypeVar, get_args
@@ -11,16 +11,19 @@ import anyio.to_thread
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import canonical, read_cve_id, read_day
+from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
-from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
-from buildings.cve.reports.identifiers import find_ids
+from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
+from buildings.cve.reports.batch import MOST_SHOWN, Asked, Verdicts, verdicts_of
+from buildings.cve.reports.identifiers import Listed
+from buildings.cve.reports.reader import read_report
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response
 
@@ -28,7 +31,16 @@ LIST = "/cve"
 REPORT = f"{LIST}/report"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
-SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
+SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
+log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
+smartermail,9406,9413,CVE-2025-52691,CRITICAL,open
+ivanti-epmm,12.7.0,,CVE-2026-1281,CRITICAL,open
+fortios,7.4.9,7.4.11,CVE-2026-24858,CRITICAL,open
+openssh-server,9.2p1,9.2p1-2+deb12u3,CVE-2024-6387,HIGH,open
+openssl,1.0.1,1.0.1j,CVE-2014-3566,LOW,suppressed
+widget,1.0.0,,CVE-1999-99999,LOW,open
+form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
+"""
 HITS_SHOWN, LISTS_SHOWN = 20, 30
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
@@ -131,8 +143,9 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 
 async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
-    facts = await _answer(request, site, tools.cve_facts, cve_id)
-    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
+    exposed = exposed_in(request)
+    facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
+    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
@@ -145,11 +158,18 @@ async def verdict(request: Request, site: CveSite) -> Response:
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
+        exposed=exposed,
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
         today=site.now().date(),
     )
+
+
+def exposed_in(request: Request) -> Exposure:
+    """Of which assets a page speaks, from its address."""
+    given = request.query_params.get("exposed")
+    return next((exposure for exposure in get_args(Exposure) if exposure == given), "unknown")
 
 
 async def forecast(request: Request, site: CveSite) -> Response:
@@ -190,17 +210,18 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
+    exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text))
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
     if found and (download := str(given.get("download") or "")):
         return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
-    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts)
+    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
     return site.page(
         "report.html",
         request,
@@ -209,23 +230,21 @@ async def report(request: Request, site: CveSite) -> Response:
         headers=refusal.headers if refusal and is_open else None,
         found=found,
         shown=shown,
-        groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
-        again="\n".join(_looked_up(found)) if found else "",
+        groups=groups_of([row for row in shown.findings if row.bucket not in SETTLED][:ROWS_SHOWN]) if shown else (),
+        settled=groups_of([row for row in shown.findings if row.bucket in SETTLED][:ROWS_SHOWN]) if shown else (),
+        verdicts={one.cve_id: one for one in shown.verdicts} if shown else {},
+        again=found.model_dump_json(include={"accounting", "findings"}) if found else "",
+        exposed=exposed,
         refusal=refusal,
         is_open=is_open,
         route=f"{site.url}/v1/cve/verdicts",
     )
 
 
-def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
-    groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
-    return tuple((when, group) for when, group in groups if group)
-
-
-def _looked_up(found: Verdicts) -> Iterator[str]:
-    yield from (one.cve_id for one in found.verdicts)
-    yield from (one.cve_id for one in found.misses)
-    yield from (*found.malformed, *found.not_looked_up)
+def groups_of(rows: Sequence[FindingRow]) -> tuple[tuple[Bucket, tuple[FindingRow, ...]], ...]:
+    """The findings of each bucket that has any."""
+    groups = ((bucket, tuple(row for row in rows if row.bucket == bucket)) for bucket in BUCKETS)
+    return tuple((bucket, group) for bucket, group in groups if group)
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
@@ -244,18 +263,23 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 
 @cache
-def sample_verdicts() -> Verdicts:
+def sample_verdicts(exposed: Exposure) -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
+    report = read_report(SAMPLE_REPORT)
+    return verdicts_of(edition, Asked(listed=Listed(), report=report, exposed=exposed), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:
-    data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
+    data = {"ok": True, "brief": METHODOLOGY, "deadlines": DEADLINES, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
     return site.page(
         "methodology.html",
         request,
         data=data,
         brief=METHODOLOGY,
+        deadlines=DEADLINES,
+        rows=ROWS,
+        counts=DEADLINE_COUNTS,
+        source=SOURCE,
         forecast=FORECAST_METHODOLOGY,
         notices=NOTICES,
         decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),

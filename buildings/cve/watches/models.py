@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from buildings.cve.arguments import CveId
-from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
+from buildings.cve.arguments import CveId, Exposure
+from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Result, ResultPart
+from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import Severity
 from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
@@ -46,6 +47,13 @@ LeastScore = Annotated[
         le=100,
         description="Least score that a CVE must have, 1 to 100. Default: 25, which only CVEs in KEV reach. 5: others too, if their"
         " probability of exploitation (EPSS) is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
+    ),
+]
+WatchedExposure = Annotated[
+    Exposure | None,
+    Field(
+        description="Whether the internet reaches what you watch: yes, no or unknown (default). CISA's deadlines in the news depend on it;"
+        " with unknown they have both."
     ),
 ]
 Webhook = Annotated[
@@ -88,6 +96,7 @@ class Watch(ResultPart):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float = Field(description="Least score that a CVE must have.")
+    exposed: Exposure = Field(description="Whether the internet reaches what it watches, for the deadlines in its news.")
     state: Literal["active", "paused", "stopped"] = Field(
         description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
         " has ended; call update_watch if you made it or still need it, else delete_watch."
@@ -131,7 +140,7 @@ class NewsEntry(ResultPart):
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
+    kev_due_date: date | None = Field(description=KEV_DUE)
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -139,6 +148,9 @@ class NewsEntry(ResultPart):
     severity: Severity = Field(description=SEVERITY)
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
+    when: When = Field(description=f"When to fix it. {WHEN}")
+    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
     fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
 
 

@@ -21,6 +21,7 @@ from buildings.cve.watches.models import (
     Vendors,
     Watch,
     WatchDeleted,
+    WatchedExposure,
     WatchedIds,
     WatchId,
     WatchList,
@@ -50,6 +51,7 @@ async def create_watch(
     products: Products = None,
     cve_ids: WatchedIds = None,
     least_score: LeastScore = None,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
@@ -68,6 +70,7 @@ async def create_watch(
         products=tuple(products or ()),
         cve_ids=tuple(dict.fromkeys(cve_ids or ())),
         least_score=IN_KEV if least_score is None else least_score,
+        exposed=exposed or "unknown",
     )
     if not criteria.names_cves and least_score is None:
         raise _nothing_named()
@@ -83,6 +86,7 @@ async def update_watch(
     products: Products = None,
     cve_ids: WatchedIds = None,
     least_score: LeastScore = None,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
@@ -99,7 +103,9 @@ async def update_watch(
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
     sent = {"vendors": vendors, "products": products, "cve_ids": None if cve_ids is None else list(dict.fromkeys(cve_ids))}
     changed = {member: tuple(value) for member, value in sent.items() if value is not None}
-    criteria = replace(before.criteria, **changed, least_score=least_score or before.criteria.least_score)
+    criteria = replace(
+        before.criteria, **changed, least_score=least_score or before.criteria.least_score, exposed=exposed or before.criteria.exposed
+    )
     if not criteria.names_cves and least_score is None and before.criteria.names_cves:
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
