@@ -25,8 +25,10 @@ LARGEST_RATIO = 200
 """Unpacked to packed: real reports reach 50, a bomb of deflate 1,000."""
 MOST_PARTS = 3_000_000
 """Values of a JSON document, cells of a CSV: real ones have one in 25 bytes, and each costs some 60 bytes of memory."""
-MOST_ELEMENTS = 500_000
+MOST_ELEMENTS = 1_000_000
 MOST_ATTRIBUTES = 200
+LONGEST_DEFAULT = 20
+"""Characters of the value that an attribute has where it is not given: Burp declares `false`."""
 DEEPEST = 100
 MOST_UNREADABLE = 100
 """Broken parts of a stream that are listed; after them the rest is said to be unread."""
@@ -235,9 +237,9 @@ def _element_of(text: str) -> dict[str, Any]:
 
     def begin(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
-        count += 1
+        count += 1 + len(attributes)
         if len(open_elements) > DEEPEST or count > MOST_ELEMENTS or len(attributes) > MOST_ATTRIBUTES:
-            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements or {MOST_ATTRIBUTES} attributes of one element"
+            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements and attributes, or {MOST_ATTRIBUTES} attributes of one element"
             raise _refused(f"the report in XML has over {limits}; send it in parts")
         open_elements.append(({f"@{_local(name)}": value for name, value in attributes.items()}, []))
 
@@ -252,10 +254,10 @@ def _element_of(text: str) -> dict[str, Any]:
         open_elements[-1][1].append(text)
 
     def refuse(*declared: object) -> None:
-        raise _refused("the report in XML declares entities or values of attributes, which are not expanded; send it without them")
+        raise _refused("the report in XML declares entities or long values of attributes, which are not expanded; send it without them")
 
     def attribute(_element: str, _name: str, _type: str, default: str | None, _required: bool) -> None:
-        if default:
+        if default and len(default) > LONGEST_DEFAULT:
             refuse()
 
     parser = expat.ParserCreate("utf-8")
