@@ -1,5 +1,6 @@
 """The result models of the CVE tools, with a description of every member; unknown is null, never 0."""
 
+from collections.abc import Iterable
 from datetime import date
 from typing import Any, ClassVar, Literal
 
@@ -325,35 +326,49 @@ class Brief(Answer):
     generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     source: str = Field(description="Data sources and basis of the ranking, in one line.")
-    count: int = Field(description="Number of entries.")
-    entries: tuple[Entry, ...] = Field(description="First 25 CVEs of the ranked set, in rank order.")
-    methodology: Methodology = Field(description="How the ranking is made, with its evidence and limits.")
+    count: int = Field(description="Number of entries of the list.")
+    entries: tuple[Entry, ...] = Field(description="First 25 CVEs of the ranked set, or as many as were asked for, in rank order.")
+    methodology: Methodology | None = Field(description="How the ranking is made, with its evidence and limits; null if not asked for.")
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
+    def cut(self, limit: int, *, methodology: bool) -> "Brief":
+        """The same list with its first entries only, and without the methodology unless it is wanted."""
+        if methodology and limit >= len(self.entries):
+            return self
+        return self.model_copy(update={"entries": self.entries[:limit], "methodology": self.methodology if methodology else None})
+
     def as_csv(self) -> str:
-        return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in self.entries))
+        return csv_of_entries(self.entries)
 
     def as_markdown(self) -> str:
-        rows = (
-            (
-                *(
-                    one.rank,
-                    one.cve_id,
-                    one.score,
-                    one.kev_date_added or ("date unknown" if one.kev else None),
-                    one.kev_due_date,
-                    one.ransomware,
-                    one.epss,
-                    one.severity,
-                ),
-                *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
-            )
-            for one in self.entries
-        )
-        columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
         head = [f"# CVEs to fix first on {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
-        return document(*head, *markdown_table(columns, rows), notices=self.notices)
+        return document(*head, *table_of_entries(self.entries), notices=self.notices)
+
+
+def csv_of_entries(entries: Iterable[Entry]) -> str:
+    return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in entries))
+
+
+def table_of_entries(entries: Iterable[Entry]) -> list[str]:
+    rows = (
+        (
+            *(
+                one.rank,
+                one.cve_id,
+                one.score,
+                one.kev_date_added or ("date unknown" if one.kev else None),
+                one.kev_due_date,
+                one.ransomware,
+                one.epss,
+                one.severity,
+            ),
+            *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
+        )
+        for one in entries
+    )
+    columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
+    return markdown_table(columns, rows)
 
 
 class TeaserEntry(ResultPart):
@@ -378,12 +393,26 @@ class Teaser(Answer):
 class FreshList(Answer):
     """The CVEs added to KEV within a week."""
 
+    model_config = ConfigDict(validate_by_name=True)
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     window_days: int = Field(description="Length of the window, in days.")
-    first_day: date = Field(serialization_alias="from", description="First day of the window.")
-    last_day: date = Field(serialization_alias="to", description="Last day of the window, which is the day of the list.")
-    count: int = Field(description="Number of entries.")
-    entries: tuple[Entry, ...] = Field(description="Every CVE added to KEV in the window, with rank and score in the day's ranked set.")
+    first_day: date = Field(serialization_alias="from", validation_alias="from", description="First day of the window.")
+    last_day: date = Field(
+        serialization_alias="to", validation_alias="to", description="Last day of the window, which is the day of the list."
+    )
+    count: int = Field(description="Number of CVEs added to KEV in the window.")
+    entries: tuple[Entry, ...] = Field(
+        description="Every CVE added to KEV in the window, or as many as were asked for, by rank in the day's ranked set."
+    )
+
+    def as_csv(self) -> str:
+        return csv_of_entries(self.entries)
+
+    def as_markdown(self) -> str:
+        head = [f"# Added to KEV from {self.first_day} to {self.last_day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
+        return document(*head, *table_of_entries(self.entries), notices=())
 
 
 class Found(Answer):

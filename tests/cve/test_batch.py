@@ -55,6 +55,7 @@ async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, fra
         assert [one["when"] for one in found["verdicts"]] == ["today", "today", "this_week"]
         for one in found["verdicts"]:
             alone = (await campus.call("cve_verdict", key=key, cve_id=one["cve_id"])).data
+            del alone["deadlines"]["in_words"]
             assert one == {name: alone[name] for name in one}
         as_text = (await campus.call("cve_verdicts", key=key, cve_ids="CVE-2025-5555, CVE-2026-9001;CVE-2026-7001\nCVE-2026-1003")).data
         assert as_text["verdicts"] == found["verdicts"]

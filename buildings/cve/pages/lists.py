@@ -1,6 +1,8 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
 import re
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
@@ -12,6 +14,7 @@ from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
 from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
+from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
@@ -21,6 +24,7 @@ from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
 from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
+from buildings.cve.reports.apart import LARGEST_TEXT
 from buildings.cve.reports.batch import MOST_SHOWN, Asked, Verdicts, verdicts_of
 from buildings.cve.reports.identifiers import Listed
 from buildings.cve.reports.reader import read_report
@@ -30,6 +34,8 @@ from campus import Problem, Request, Response
 LIST = "/cve"
 REPORT = f"{LIST}/report"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
+LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
+PACKED_FAST = 1  # zlib's level.
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
 log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
@@ -42,6 +48,7 @@ widget,1.0.0,,CVE-1999-99999,LOW,open
 form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
 """
 HITS_SHOWN, LISTS_SHOWN = 20, 30
+LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
@@ -118,6 +125,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         data=brief,
         status=status,
         brief=brief,
+        formula=METHODOLOGY.formula,
         gaps=() if day else gaps_of(site.state.shown()),
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
@@ -148,7 +156,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
     found, refusal = await _asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
+    history, _ = await _asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -174,9 +182,9 @@ def exposed_in(request: Request) -> Exposure:
 
 async def forecast(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.next_teaser)
-    record = await _answer(request, site, tools.next_record)
+    record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
-    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None)
+    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
@@ -210,11 +218,13 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
+    sent_again = str(given.get("packed") or "")
     exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
+            text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
             found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
     except Problem as problem:
         refusal = problem
@@ -233,7 +243,7 @@ async def report(request: Request, site: CveSite) -> Response:
         groups=groups_of([row for row in shown.findings if row.bucket not in SETTLED][:ROWS_SHOWN]) if shown else (),
         settled=groups_of([row for row in shown.findings if row.bucket in SETTLED][:ROWS_SHOWN]) if shown else (),
         verdicts={one.cve_id: one for one in shown.verdicts} if shown else {},
-        again=found.model_dump_json(include={"accounting", "findings"}) if found else "",
+        again=await anyio.to_thread.run_sync(packed, text) if found else "",
         exposed=exposed,
         refusal=refusal,
         is_open=is_open,
@@ -245,6 +255,19 @@ def groups_of(rows: Sequence[FindingRow]) -> tuple[tuple[Bucket, tuple[FindingRo
     """The findings of each bucket that has any."""
     groups = ((bucket, tuple(row for row in rows if row.bucket == bucket)) for bucket in BUCKETS)
     return tuple((bucket, group) for bucket, group in groups if group)
+
+
+def packed(report: str) -> str:
+    """A report as a field of the page's own form holds it, so that a file of the answer is made of all that the report says."""
+    return b64encode(zlib.compress(report.encode(errors="replace"), PACKED_FAST)).decode()
+
+
+def unpacked(field: str) -> str:
+    try:
+        body = zlib.decompressobj().decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        return body.decode()
+    except (ValueError, zlib.error):
+        raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:

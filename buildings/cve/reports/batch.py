@@ -24,6 +24,7 @@ from buildings.cve.reports.accounting import (
     Placed,
     accounting_of,
     csv_of_rows,
+    cves_of,
     markdown_of_rows,
     placed,
 )
@@ -169,6 +170,15 @@ class Asked:
     limit: int = DEFAULT_LIMIT
     media_type: str = "application/json"
 
+    def cve_ids(self) -> Sequence[str]:
+        """All CVEs to look up. Raises Problem 422 if there are more than a call takes."""
+        found = dict.fromkeys(chain(self.listed.ids, *(self.names.get(each.upper(), ()) for each in self.listed.others)))
+        for finding in self.report.findings if self.report else ():
+            found |= dict.fromkeys(cves_of(finding, self.names))
+        if len(found) > MOST_CVES:
+            raise Problem(422, "too_many_ids", f"the report names more than {MOST_CVES:,} different CVEs; send it in parts")
+        return tuple(found)
+
     @property
     def size(self) -> int:
         """How many identifiers and findings there are to look up."""
@@ -176,10 +186,7 @@ class Asked:
 
 
 def verdicts_of(edition: Edition, asked: Asked, *, today: date) -> Verdicts:
-    """The verdicts on all identifiers, the best rank first; of a report every finding in its bucket.
-
-    Raises Problem 422 for a report with more different CVEs than a call takes.
-    """
+    """The verdicts on all identifiers, the best rank first; of a report every finding in its bucket."""
     lookup = _lookup(edition, asked, today)
     findings = placed(asked.report, asked.names, lookup) if asked.report else []
     shown = findings[: asked.limit]
@@ -219,12 +226,10 @@ def _unsettled(findings: Iterable[Placed]) -> dict[str, None]:
 
 
 def _lookup(edition: Edition, asked: Asked, today: date) -> Lookup:
-    """Verdicts, each made once. Raises Problem 422 for more different CVEs than a call takes."""
+    """Verdicts, each made once."""
 
     @cache
     def verdict(cve_id: str, exposed: Exposure) -> BatchVerdict | BatchMiss:
-        if verdict.cache_info().currsize >= MOST_CVES:
-            raise Problem(422, "too_many_ids", f"the report names more than {MOST_CVES:,} different CVEs; send it in parts")
         return verdict_on(edition, cve_id, exposed=exposed, today=today)
 
     def at(cve_id: str, place: str) -> BatchVerdict | BatchMiss:

@@ -86,5 +86,5 @@ def verdict_on(edition: Edition, cve_id: str, *, exposed: Exposure, today: date)
         patch_status="no_fix_eol" if listing and listing.end_of_life else outline.patch if outline else "unknown",
         vendor=(listing and listing.vendor) or (outline and outline.vendor) or None,
         product=(listing and listing.product) or (outline and outline.product) or None,
-        nvd_record=edition.nvd.state_of(outline),
+        nvd_record=edition.nvd.state_of(number_of(cve_id)),
     )

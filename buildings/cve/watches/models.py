@@ -1,7 +1,8 @@
 """The arguments and results of the tools for watches, each with its bounds and its description."""
 
+from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
@@ -9,6 +10,7 @@ from buildings.cve.arguments import CveId, Exposure
 from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Result, ResultPart
 from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import Severity
+from buildings.cve.text_tables import csv_of, document, markdown_table
 from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
 
@@ -72,6 +74,13 @@ SomeWatchId = Annotated[str | None, Field(min_length=1, max_length=64, descripti
 Since = Annotated[
     int, Field(ge=0, le=2**31 - 1, description="`next` of the last answer, so that you get what came after it. 0: all that is kept.")
 ]
+NewsLimit = Annotated[
+    int, Field(ge=1, le=1_000, description="Most CVEs in the answer; an item that alone has more comes whole. `more` says if any are left.")
+]
+NEWS_COLUMNS = (
+    *("number", "watch_id", "name", "day", "rank", "cve_id", "score", "kev_date_added", "kev_due_date", "ransomware", "epss"),
+    *("severity", "vendor", "product", "fits"),
+)
 
 
 class WatchTarget(ResultPart):
@@ -169,7 +178,23 @@ class News(ResultPart):
 class NewsList(Result):
     """News of a key's watches, in their order."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     count: int = Field(description="Number of items in `news`.")
     news: tuple[News, ...] = Field(description="What newly fitted, the oldest first.")
     next: int = Field(description="Pass it as `since` next time.")
     more: bool = Field(description="True if there is more already: call again now.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE; `number` of the last one is the next `since`."""
+        return csv_of(NEWS_COLUMNS, self._rows())
+
+    def as_markdown(self) -> str:
+        after = f"{'There is more' if self.more else 'That is all'}; next time send since={self.next}."
+        return document("# News of your watches", "", *markdown_table(NEWS_COLUMNS, self._rows()), "", after, notices=())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        for news in self.news:
+            for one in news.entries:
+                about = news.number, news.watch_id, news.name, news.day
+                yield (*about, *(getattr(one, name) for name in NEWS_COLUMNS[4:-1]), ", ".join(one.fits))

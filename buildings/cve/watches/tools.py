@@ -6,13 +6,15 @@ from dataclasses import replace
 from functools import partial
 
 from buildings.cve.pages.feed_urls import lineage_in, maker_of
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.server import READ_ONLY, REVOKES, SETS, mcp
 from buildings.cve.watches import store as watches
-from buildings.cve.watches.matching import IN_KEV, Criteria, plain_name, product_name
+from buildings.cve.watches.matching import IN_KEV, Criteria, product_name
 from buildings.cve.watches.models import (
     Email,
     LeastScore,
+    NewsLimit,
     NewsList,
     OptionalName,
     Products,
@@ -131,14 +133,18 @@ async def delete_watch(watch_id: WatchId, site: CveSite = CurrentSite(), caller:
 
 @mcp.tool(title="News of your watches", annotations=READ_ONLY, meta=route("GET /v1/watches/news") | access())
 async def watch_news(
-    since: Since = 0, watch_id: SomeWatchId = None, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()
+    since: Since = 0,
+    watch_id: SomeWatchId = None,
+    limit: NewsLimit = 100,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> NewsList:
     """Return what newly fits your watches, the oldest first; with watch_id that of one of them.
 
     Use it once a day, after the list is made, if your watches have no webhook, or to catch up. Pass `next` of the answer as
     `since` the next time: you then get every item once. Items are kept for 90 days.
     """
-    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id))
+    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id, limit=limit))
 
 
 async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, site: CveSite, caller: Caller) -> WatchMade:
