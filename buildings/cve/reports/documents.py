@@ -241,7 +241,8 @@ def _element_of(text: str) -> dict[str, Any]:
         if len(open_elements) > DEEPEST or count > MOST_ELEMENTS or len(attributes) > MOST_ATTRIBUTES:
             limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements and attributes, or {MOST_ATTRIBUTES} attributes of one element"
             raise _refused(f"the report in XML has over {limits}; send it in parts")
-        open_elements.append(({f"@{_local(name)}": value for name, value in attributes.items()}, []))
+        own = {f"@{_local(name)}": value for name, value in attributes.items() if not name.startswith("xmlns")}
+        open_elements.append((own, []))
 
     def end(name: str) -> None:
         element, texts = open_elements.pop()
