@@ -86,6 +86,20 @@ def test_xml_is_an_object_of_lists_with_local_names_and_its_document_type_is_not
     assert document.value == {"R": {"@a": "1", "b": ["one", {"@c": "2", "#text": "two"}], "d": [""]}}
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        '<?xml version="1.0" encoding="UTF-16"?><a b="ü"/>',
+        '<?xml version="1.0" encoding="UTF-16"?><a b="ü"/>'.encode("utf-16"),
+        '<?xml version="1.0" encoding="utf-16"?><a b="ü"/>'.encode(),
+        '<?xml version="1.0" encoding="iso-8859-1"?><a b="ü"/>',
+        '<?xml version="1.0" encoding="iso-8859-1"?><a b="ü"/>'.encode("latin-1"),
+    ],
+)
+def test_xml_is_read_in_the_encoding_that_it_has(data: bytes | str) -> None:
+    assert decode(data).value == {"a": {"@b": "ü"}}
+
+
 def test_xml_of_too_many_elements_is_refused() -> None:
     with pytest.raises(Problem, match="elements"):
         decode(f"<a>{'<b/>' * MOST_ELEMENTS}</a>")
@@ -95,6 +109,11 @@ def test_xml_of_too_many_elements_is_refused() -> None:
 def test_json_values_one_after_the_other_are_a_list(separator: str) -> None:
     document = decode(separator.join([OBJECT, json.dumps({"id": "b"}, indent=1), OBJECT]))
     assert document.value == [{"id": LOG4J}, {"id": "b"}, {"id": LOG4J}]
+
+
+def test_a_json_value_before_lines_of_a_log_is_that_value_and_the_log_is_said() -> None:
+    document = decode(f"{OBJECT}\n[INFO] done\n")
+    assert (document.value, [part.where for part in document.unreadable]) == ({"id": LOG4J}, ["line 2"])
 
 
 def test_a_broken_line_of_json_lines_is_said_and_the_others_are_read() -> None:

@@ -53,12 +53,14 @@ NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
     """The document in `data`. Raises Problem 413 if it is too large, 422 if it must not or cannot be decoded."""
     notes: list[str] = []
-    if isinstance(data, str):
-        data = data.encode("utf-8", "replace")
-    if len(data) > largest:
+    sent = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if len(sent) > largest:
         raise _too_large(largest)
-    data = _unpacked(data, largest, notes)
-    text = _text_of(data, notes)
+    text = sent.decode() if isinstance(data, str) else _text_of(_unpacked(sent, largest, notes), notes)
+    if "\0" in text:
+        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
+        text = text.replace("\0", "\ufffd")
+    text = text.removeprefix("\ufeff")
     attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _rows
     document = attempt(text, notes)
     if isinstance(document, Document):
@@ -67,34 +69,35 @@ def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
 
 
 def _refused(detail: str) -> Problem:
-    return Problem(422, "unreadable_report", f"{detail}")
+    return Problem(422, "unreadable_report", detail)
 
 
 def _too_large(largest: int) -> Problem:
-    return Problem(413, "report_too_large", f"the report has over {largest:,} bytes; send it in parts, or only its identifiers in cve_ids")
+    return Problem(
+        413, "report_too_large", f"the report has over {largest:,} bytes, unpacked; send it in parts, or only its identifiers in cve_ids"
+    )
 
 
 # Archives
 
 
 def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
+    most = min(largest, LARGEST_RATIO * len(data))
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        unpacked, kind = _unzipped(data, largest), "zip archive"
+        unpacked, kind = _unzipped(data, most + 1), "zip archive"
     elif data[:2] == b"\x1f\x8b":
-        unpacked, kind = _gunzipped(data, largest), "gzip file"
+        unpacked, kind = _gunzipped(data, most + 1), "gzip file"
     else:
         return data
+    if len(unpacked) > most:
+        raise _too_large(most)
     if unpacked[:2] in (b"PK", b"\x1f\x8b"):
         raise _refused("the report is an archive in an archive; send the file itself")
     notes.append(f"Read from a {kind}.")
     return unpacked
 
 
-def _bound(data: bytes, largest: int) -> int:
-    return min(largest, LARGEST_RATIO * len(data))
-
-
-def _unzipped(data: bytes, largest: int) -> bytes:
+def _unzipped(data: bytes, most: int) -> bytes:
     if data.count(b"PK\x01\x02") > MOST_UNREADABLE:
         raise _refused("the report is a zip archive of many files; send one report")
     try:
@@ -105,23 +108,18 @@ def _unzipped(data: bytes, largest: int) -> bytes:
             if files[0].flag_bits & 1 or files[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refused("the report is a zip archive that is encrypted or not deflated; send the file itself")
             with archive.open(files[0]) as member:
-                unpacked = member.read(_bound(data, largest) + 1)
+                return member.read(most)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
         raise _refused(f"the report begins like a zip archive and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    return unpacked
 
 
-def _gunzipped(data: bytes, largest: int) -> bytes:
+def _gunzipped(data: bytes, most: int) -> bytes:
     unpack = zlib.decompressobj(wbits=31)
     try:
-        unpacked = unpack.decompress(data, _bound(data, largest) + 1)
+        unpacked = unpack.decompress(data, most)
     except zlib.error as error:
         raise _refused(f"the report begins like a gzip file and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    if not unpack.eof:
+    if len(unpacked) < most and not unpack.eof:
         raise _refused("the report is a gzip file that is cut off; send all of it")
     if unpack.unused_data.strip(b"\0"):
         raise _refused("the report is a gzip file of several parts; send one report")
@@ -137,17 +135,14 @@ def _text_of(data: bytes, notes: list[str]) -> str:
         encoding = "utf-16-le"
     if encoding is None and data[:1] == b"\0":
         encoding = "utf-16-be"
-    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])):
+    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])) and not declared[1].lower().startswith(b"utf-16"):
         encoding = declared[1].decode()
     try:
-        text = data.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
+        text = data.decode(encoding or "utf-8", "replace")
     except (LookupError, UnicodeError) as error:
         raise _refused(f"the report declares the encoding {encoding}, which is not known; send it in UTF-8") from error
-    if replaced := text.count("\ufffd") - data.count("\ufffd".encode()):
-        notes.append(f"{max(replaced, 1):,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
-    if "\0" in text:
-        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
-        text = text.replace("\0", "\ufffd")
+    if (replaced := text.count("\ufffd") - data.count("\ufffd".encode())) > 0:
+        notes.append(f"{replaced:,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
     return text
 
 
@@ -162,22 +157,25 @@ def _json(text: str, notes: list[str]) -> Document | Unreadable | None:
     except ValueError as error:
         values, unreadable = _stream_of(text, notes)
         if values:
-            notes.append(f"Read as a stream of {len(values):,} JSON values.")
-            return Document("json", values, notes, unreadable)
+            notes.append(f"Read as a stream of {len(values):,} JSON value{'s' * (len(values) > 1)}.")
+            return Document("json", values if len(values) > 1 else values[0], notes, unreadable)
         notes.append("It begins like JSON and is none: read as plain text, so that states and packages are not known.")
         return Unreadable("the document as a whole", f"it is not JSON: {error}")
 
 
 def _value_of(text: str, notes: list[str]) -> Any:
     try:
-        return from_json(text.encode("utf-8", "replace"))
+        return from_json(text.encode())
     except ValueError as error:
         if "surrogate" not in str(error) and "hex escape" not in str(error):
             raise
-        mended = SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
-        value = from_json(mended.encode("utf-8", "replace"))
+        value = from_json(_mended(text).encode())
         notes.append("Halves of characters (lone surrogates) are read as \ufffd.")
         return value
+
+
+def _mended(text: str) -> str:
+    return SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
 
 
 def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]]:
@@ -207,11 +205,12 @@ def _values_of(part: str, notes: list[str]) -> list[Any]:
     except ValueError as error:
         if "trailing characters" not in str(error):
             raise
-    values, at, decoder = [], 0, JSONDecoder()
-    while at < len(part):
-        value, at = decoder.raw_decode(part, SPACES.match(part, at).end())
+    values, at, decoder, part = [], 0, JSONDecoder(), _mended(part)
+    while space := SPACES.match(part, at):
+        if space.end() == len(part):
+            break
+        value, at = decoder.raw_decode(part, space.end())
         values.append(value)
-        at = SPACES.match(part, at).end()
     return values
 
 
@@ -265,7 +264,7 @@ def _element_of(text: str) -> dict[str, Any]:
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, refuse
     parser.AttlistDeclHandler = attribute
     parser.buffer_text = True
-    parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
+    parser.Parse(text.lstrip().encode(), True)
     return {name: elements[0] for name, elements in root.items()}
 
 
