@@ -9,6 +9,7 @@ import re
 import zipfile
 import zlib
 from itertools import chain
+from json import JSONDecoder
 from typing import Any
 from xml.parsers import expat
 
@@ -23,8 +24,10 @@ LARGEST_RATIO = 200
 """Unpacked to packed: real reports reach 50, a bomb of deflate 1,000."""
 MOST_PARTS = 3_000_000
 """Values of a JSON document, cells of a CSV: real ones have one in 25 bytes, and each costs some 60 bytes of memory."""
-MOST_ELEMENTS = 500_000
+MOST_ELEMENTS = 1_000_000
 MOST_ATTRIBUTES = 200
+LONGEST_DEFAULT = 20
+"""Characters of the value that an attribute has where it is not given: Burp declares `false`."""
 DEEPEST = 100
 MOST_UNREADABLE = 100
 """Broken parts of a stream that are listed; after them the rest is said to be unread."""
@@ -41,6 +44,7 @@ SURROGATES = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a
 BEGINS_JSON = re.compile(r"""\s*(?:\{|\[\s*[\[{"\]])""")
 """A log line may begin with a bracket too."""
 PAGE = re.compile(r"\s*<(?:!doctype )?html", re.IGNORECASE)
+SPACES = re.compile(r"\s*")
 NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 """Where the next value of a stream may begin: within a value a brace at the beginning of a line is indented, or in a list of one."""
 
@@ -48,12 +52,14 @@ NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
     """The document in `data`. Raises ReportRefused if it is too large, or must not or cannot be decoded."""
     notes: list[str] = []
-    if isinstance(data, str):
-        data = data.encode("utf-8", "replace")
-    if len(data) > largest:
+    sent = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if len(sent) > largest:
         raise _too_large(largest)
-    data = _unpacked(data, largest, notes)
-    text = _text_of(data, notes)
+    text = sent.decode() if isinstance(data, str) else _text_of(_unpacked(sent, largest, notes), notes)
+    if "\0" in text:
+        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
+        text = text.replace("\0", "\ufffd")
+    text = text.removeprefix("\ufeff")
     attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _rows
     document = attempt(text, notes)
     if isinstance(document, Document):
@@ -66,30 +72,31 @@ def _refused(detail: str) -> ReportRefused:
 
 
 def _too_large(largest: int) -> ReportRefused:
-    return ReportRefused("report_too_large", f"the report has over {largest:,} bytes; send it in parts, or only its identifiers in cve_ids")
+    return ReportRefused(
+        "report_too_large", f"the report has over {largest:,} bytes, unpacked; send it in parts, or only its identifiers in cve_ids"
+    )
 
 
 # Archives
 
 
 def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
+    most = min(largest, LARGEST_RATIO * len(data))
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        unpacked, kind = _unzipped(data, largest), "zip archive"
+        unpacked, kind = _unzipped(data, most + 1), "zip archive"
     elif data[:2] == b"\x1f\x8b":
-        unpacked, kind = _gunzipped(data, largest), "gzip file"
+        unpacked, kind = _gunzipped(data, most + 1), "gzip file"
     else:
         return data
+    if len(unpacked) > most:
+        raise _too_large(most)
     if unpacked[:2] in (b"PK", b"\x1f\x8b"):
         raise _refused("the report is an archive in an archive; send the file itself")
     notes.append(f"Read from a {kind}.")
     return unpacked
 
 
-def _bound(data: bytes, largest: int) -> int:
-    return min(largest, LARGEST_RATIO * len(data))
-
-
-def _unzipped(data: bytes, largest: int) -> bytes:
+def _unzipped(data: bytes, most: int) -> bytes:
     if data.count(b"PK\x01\x02") > MOST_UNREADABLE:
         raise _refused("the report is a zip archive of many files; send one report")
     try:
@@ -100,23 +107,18 @@ def _unzipped(data: bytes, largest: int) -> bytes:
             if files[0].flag_bits & 1 or files[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refused("the report is a zip archive that is encrypted or not deflated; send the file itself")
             with archive.open(files[0]) as member:
-                unpacked = member.read(_bound(data, largest) + 1)
+                return member.read(most)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
         raise _refused(f"the report begins like a zip archive and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    return unpacked
 
 
-def _gunzipped(data: bytes, largest: int) -> bytes:
+def _gunzipped(data: bytes, most: int) -> bytes:
     unpack = zlib.decompressobj(wbits=31)
     try:
-        unpacked = unpack.decompress(data, _bound(data, largest) + 1)
+        unpacked = unpack.decompress(data, most)
     except zlib.error as error:
         raise _refused(f"the report begins like a gzip file and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    if not unpack.eof:
+    if len(unpacked) < most and not unpack.eof:
         raise _refused("the report is a gzip file that is cut off; send all of it")
     if unpack.unused_data.strip(b"\0"):
         raise _refused("the report is a gzip file of several parts; send one report")
@@ -132,17 +134,14 @@ def _text_of(data: bytes, notes: list[str]) -> str:
         encoding = "utf-16-le"
     if encoding is None and data[:1] == b"\0":
         encoding = "utf-16-be"
-    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])):
+    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])) and not declared[1].lower().startswith(b"utf-16"):
         encoding = declared[1].decode()
     try:
-        text = data.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
-    except LookupError as error:
+        text = data.decode(encoding or "utf-8", "replace")
+    except (LookupError, UnicodeError) as error:
         raise _refused(f"the report declares the encoding {encoding}, which is not known; send it in UTF-8") from error
-    if replaced := text.count("\ufffd") - data.count("\ufffd".encode()):
-        notes.append(f"{max(replaced, 1):,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
-    if "\0" in text:
-        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
-        text = text.replace("\0", "\ufffd")
+    if (replaced := text.count("\ufffd") - data.count("\ufffd".encode())) > 0:
+        notes.append(f"{replaced:,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
     return text
 
 
@@ -157,22 +156,25 @@ def _json(text: str, notes: list[str]) -> Document | Unreadable | None:
     except ValueError as error:
         values, unreadable = _stream_of(text, notes)
         if values:
-            notes.append(f"Read as a stream of {len(values):,} JSON values.")
-            return Document("json", values, notes, unreadable)
+            notes.append(f"Read as a stream of {len(values):,} JSON value{'s' * (len(values) > 1)}.")
+            return Document("json", values if len(values) > 1 else values[0], notes, unreadable)
         notes.append("It begins like JSON and is none: read as plain text, so that states and packages are not known.")
         return Unreadable("the document as a whole", f"it is not JSON: {error}")
 
 
 def _value_of(text: str, notes: list[str]) -> Any:
     try:
-        return from_json(text.encode("utf-8", "replace"))
+        return from_json(text.encode())
     except ValueError as error:
-        if "surrogate" not in str(error):
+        if "surrogate" not in str(error) and "hex escape" not in str(error):
             raise
-        mended = SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
-        value = from_json(mended.encode("utf-8", "replace"))
+        value = from_json(_mended(text).encode())
         notes.append("Halves of characters (lone surrogates) are read as \ufffd.")
         return value
+
+
+def _mended(text: str) -> str:
+    return SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
 
 
 def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]]:
@@ -184,8 +186,8 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         part = text[at:end]
         try:
             if part.strip():
-                values.append(_value_of(part, notes))
-        except ValueError as error:
+                values += _values_of(part, notes)
+        except (ValueError, RecursionError) as error:
             if not values or len(unreadable) == MOST_UNREADABLE:
                 unreadable.append(Unreadable(f"line {line} and all after it", f"not read: {error}"))
                 break
@@ -193,6 +195,22 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         line += part.count("\n")
         at = end
     return values, unreadable
+
+
+def _values_of(part: str, notes: list[str]) -> list[Any]:
+    """The value of a part, or the values on one line of it."""
+    try:
+        return [_value_of(part, notes)]
+    except ValueError as error:
+        if "trailing characters" not in str(error):
+            raise
+    values, at, decoder, part = [], 0, JSONDecoder(), _mended(part)
+    while space := SPACES.match(part, at):
+        if space.end() == len(part):
+            break
+        value, at = decoder.raw_decode(part, space.end())
+        values.append(value)
+    return values
 
 
 # XML
@@ -217,11 +235,12 @@ def _element_of(text: str) -> dict[str, Any]:
 
     def begin(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
-        count += 1
+        count += 1 + len(attributes)
         if len(open_elements) > DEEPEST or count > MOST_ELEMENTS or len(attributes) > MOST_ATTRIBUTES:
-            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements or {MOST_ATTRIBUTES} attributes of one element"
+            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements and attributes, or {MOST_ATTRIBUTES} attributes of one element"
             raise _refused(f"the report in XML has over {limits}; send it in parts")
-        open_elements.append(({f"@{_local(name)}": value for name, value in attributes.items()}, []))
+        own = {f"@{_local(name)}": value for name, value in attributes.items() if not name.startswith("xmlns")}
+        open_elements.append((own, []))
 
     def end(name: str) -> None:
         element, texts = open_elements.pop()
@@ -233,13 +252,18 @@ def _element_of(text: str) -> dict[str, Any]:
     def add(text: str) -> None:
         open_elements[-1][1].append(text)
 
-    def entity(*_: object) -> None:
-        raise _refused("the report in XML declares entities, which are not expanded; send it without a document type of its own")
+    def refuse(*declared: object) -> None:
+        raise _refused("the report in XML declares entities or long values of attributes, which are not expanded; send it without them")
+
+    def attribute(_element: str, _name: str, _type: str, default: str | None, _required: bool) -> None:
+        if default and len(default) > LONGEST_DEFAULT:
+            refuse()
 
     parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, entity
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, refuse
+    parser.AttlistDeclHandler = attribute
     parser.buffer_text = True
-    parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
+    parser.Parse(text.lstrip().encode(), True)
     return {name: elements[0] for name, elements in root.items()}
 
 

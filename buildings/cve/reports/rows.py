@@ -13,8 +13,11 @@ from buildings.cve.reports.schemes import CVE
 DELIMITERS = (",", ";", "\t")
 HEAD_WITHIN = 40
 """Lines among which the head of a CSV is looked for: Qualys writes up to eight of titles and sums before it."""
+HEAD_WITHIN_CHARACTERS = 1_000_000
 LONGEST_NAME = 100
 MOST_COLUMNS = 1_000
+MOST_ROWS = 200_000
+"""More than the findings that are read of a report."""
 LONGEST_CELL = 1 << 30
 ID_COLUMNS = frozenset(
     {"cve", "cves", "cveid", "cveids", "cvelist", "cvenumber", "cvename", "cvecode", "vulnerabilityid", "vulnerabilityids", "vulnid"}
@@ -62,7 +65,7 @@ def dialect_of(text: str) -> Dialect | None:
 
 
 def _dialect(text: str, delimiter: str) -> Dialect | None:
-    first = list(islice(_cells(text, delimiter), HEAD_WITHIN))
+    first = list(islice(_cells(text[:HEAD_WITHIN_CHARACTERS], delimiter), HEAD_WITHIN))
     fallback = None
     for before, cells in enumerate(first):
         names = [column_of(cell) for cell in cells[: MOST_COLUMNS + 1]]
@@ -88,9 +91,12 @@ def csv_rows(text: str, dialect: Dialect) -> tuple[list[Row], list[Unreadable]]:
             continue
         if len(cells) > MOST_COLUMNS:
             unreadable.append(Unreadable(f"row {number}", f"it has {len(cells):,} columns"))
-        else:
+        elif len(rows) < MOST_ROWS:
             rows.append(_row(dialect.names, cells))
-    if rows and text.count('"') % 2 and len(cells) < len(dialect.names):
+        else:
+            unreadable.append(Unreadable(f"row {number} and all after it", f"only {MOST_ROWS:,} rows are read; send it in parts"))
+            break
+    if rows and text.count('"') % 2 and any("\n" in cell for cell in cells):
         unreadable.append(Unreadable(f"row {number}", "a quotation mark is never closed: all that follows it is one cell"))
     return rows, unreadable
 
@@ -118,7 +124,8 @@ def printed_rows(text: str) -> list[Row]:
     for line in lines:
         if MAY_BE_HEAD.search(line) and (table := _table(line)):
             names, read = table
-            rows += ({**_row(map(column_of, names), cells), "target": target} for cells in read(line, lines))
+            read_rows = islice(read(line, lines), MOST_ROWS - len(rows))
+            rows += ({**_row(map(column_of, names), cells), "target": target} for cells in read_rows)
         elif not DRAWN.issuperset(line) and not line.startswith("Total:"):
             target = line.strip()
     return rows

@@ -28,7 +28,7 @@ def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
             found.update(ids)
             yield ROW.finding(Node({**around, **flat, "ids": ids}))
         mentioned |= dict.fromkeys(cve_id for _, text in _texts(element) for cve_id in cves_in(text))
-        heap += [(each, flat) for members in reversed(element.values()) if isinstance(members, list) for each in reversed(members)]
+        heap += [(each, flat) for members in reversed(list(element.values())) if isinstance(members, list) for each in reversed(members)]
     yield from (Finding(ids=(each,), said="unknown", state="only mentioned in a text") for each in mentioned if each not in found)
 
 

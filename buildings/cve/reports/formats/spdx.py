@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
+from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import Items, State, has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
@@ -39,13 +39,7 @@ def _read_packages(value: Any) -> Iterator[Finding | Unreadable]:
     yield from found.values()
 
 
-RELATIONS: Mapping[str, Said] = {
-    "hasassociatedvulnerability": "open",
-    "affects": "open",
-    "underinvestigationfor": "open",
-    "doesnotaffect": "not_affected",
-    "fixedin": "fixed",
-}
+RELATIONS = words(open="hasassociatedvulnerability affects underinvestigationfor", fixed="fixedin", not_affected="doesnotaffect")
 VULNERABILITY = "security_Vulnerability"
 
 
