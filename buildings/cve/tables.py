@@ -368,6 +368,7 @@ class GradedRecord(Tables, table=True):
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
+ALIASES = _BY_NAME["alias"]
 RANKED, CVES, DETAILS, PRODUCTS, WEAKNESSES = (_BY_NAME[name] for name in ("ranked", "cve", "cve_detail", "cve_product", "cve_weakness"))
 BRIEFS, EDITION_CVES, KEV_CHANGES, EPSS_CHANGES, EPSS_DAYS = (
     _BY_NAME[name] for name in ("brief_edition", "edition_cve", "kev_change", "epss_change", "epss_day")

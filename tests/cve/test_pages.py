@@ -442,7 +442,9 @@ async def test_what_a_cve_is_is_told_without_the_text_of_nvd_while_its_database_
 
 async def test_vendors_have_pages_of_what_cisa_says_with_ranks_for_who_may_search(open_lists) -> None:
     async with open_lists() as lists:
-        lists.publish(("CVE-2026-7001", {"vendorProject": "Palo Alto Networks", "product": "PAN-OS", "knownRansomwareCampaignUse": "Known"}))
+        lists.publish(
+            ("CVE-2026-7001", {"vendorProject": "Palo Alto Networks", "product": "PAN-OS", "knownRansomwareCampaignUse": "Known"})
+        )
         await lists.campus.run("refresh", accept=True)
         http = lists.campus.http
         every = (await http.get("/cve/vendors")).json()["vendors"]
