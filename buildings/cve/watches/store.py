@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 from buildings.cve.search.criteria import Days
 from buildings.cve.search.queries import numbers_of
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
-from buildings.cve.watches.matching import Watched, pack_known, unpack_known
+from buildings.cve.watches.matching import Watched, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
 from campus import Problem
 from campus.caller import Key
@@ -32,7 +32,7 @@ class Wanted:
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
-        return sent == stored and (self.name, self.criteria) == (row.name, Watched.model_validate_json(row.criteria))
+        return sent == stored and (self.name, self.criteria) == (row.name, read_criteria(row.criteria))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
     return Wanted(
         name=row.name,
-        criteria=Watched.model_validate_json(row.criteria),
+        criteria=read_criteria(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
     )
@@ -200,7 +200,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
-        criteria = Watched.model_validate_json(row.criteria)
+        criteria = read_criteria(row.criteria)
         yield Watch(
             watch_id=row.id,
             name=row.name,
