@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import accumulate
 from operator import sub
 
@@ -25,6 +26,7 @@ from buildings.cve.search.queries import days_of, found_of, numbers_of, rows_of,
 from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
+NO_DIGEST = bytes(16)
 CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", *URGENCY_MEMBERS))
@@ -41,16 +43,21 @@ def read_criteria(block: bytes) -> Watched:
     return Watched.model_construct(**orjson.loads(block))
 
 
-def pack_known(numbers: Collection[int]) -> bytes:
-    """The CVEs that a watch knows, as one compressed block: the distances between them, about two bytes each."""
+def pack_known(numbers: Collection[int], digest: bytes = NO_DIGEST) -> bytes:
+    """The CVEs that a watch knows, as one block: the digest of what fitted, then the compressed distances, about two bytes each."""
     ordered = sorted(numbers)
     distances = array("q", map(sub, ordered, [0, *ordered]))
-    return zlib.compress(little_endian(distances).tobytes(), 1)
+    return digest + zlib.compress(little_endian(distances).tobytes(), 1)
 
 
 def unpack_known(block: bytes) -> set[int]:
-    distances = array("q", zlib.decompress(block) if block else b"")
+    distances = array("q", zlib.decompress(block[len(NO_DIGEST) :]) if block else b"")
     return set(accumulate(little_endian(distances)))
+
+
+def digest_of(numbers: Collection[int]) -> bytes:
+    """A digest of CVEs: while it is that of what fitted last, all that fits is known."""
+    return blake2b(little_endian(array("q", sorted(numbers))).tobytes(), digest_size=len(NO_DIGEST)).digest()
 
 
 class Named:

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
-from buildings.cve.watches.matching import Matcher, pack_known, read_criteria, unpack_known
+from buildings.cve.watches.matching import NO_DIGEST, Matcher, digest_of, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
@@ -93,15 +93,18 @@ class ListMatching:
 
     def _change(self, row: Row[Any], matcher: Matcher) -> WatchChange | None:
         criteria = read_criteria(row.criteria)
-        known = unpack_known(row.known)
-        unknown = matcher.fitting(criteria) - known
+        fitting = matcher.fitting(criteria)
+        digest = digest_of(fitting)
         is_complete = self.edition.nvd.is_complete
-        if not unknown and not row.needs_baseline and row.nvd_complete == is_complete:
+        if row.known.startswith(digest) and not row.needs_baseline and row.nvd_complete == is_complete:
             return None
+        known = unpack_known(row.known)
+        unknown = fitting - known
         new = [] if row.needs_baseline else sorted(unknown, key=matcher.places.__getitem__)[:MOST_NEWS]
+        known |= unknown if row.needs_baseline else set(new)
         values = {
             "key": row.id,
-            "known": pack_known(known | (unknown if row.needs_baseline else set(new))),
+            "known": pack_known(known, digest if fitting <= known else NO_DIGEST),
             "nvd_complete": is_complete,
             "told": row.told + len(new),
             "last_news_at": self.now if new else row.last_news_at,
