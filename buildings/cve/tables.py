@@ -2,7 +2,7 @@
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, Index
 from sqlmodel import Field, SQLModel
 
 from campus.features.alerts import AlertTarget, Outbox, WaitingAlert
@@ -26,6 +26,124 @@ class LatestList(Tables, table=True):
     made_at: datetime = Field(sa_type=UtcDateTime)
     ranked: bytes
     facts: bytes
+
+
+class Ranked(Tables, table=True):
+    """The CVEs of the list that is served. The rank is 0, and the score 0, for those that are left out because NVD rejects them."""
+
+    __tablename__ = "ranked"
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    rank: int = Field(index=True)
+    score: float
+    epss: float | None = None
+    percentile: float | None = None
+
+
+class Cve(Tables, table=True):
+    """What is known of a CVE beside its rank and can be searched: KEV's entry in the list that is served, and NVD's record.
+
+    `number` is year·10¹² + sequence. `kev_added` is the day of listing, else of the release that first had it; `kev_entry` is the
+    entry as JSON. `nvd_version` is NvdState.version at the record's last change, 0 while none was read. Severity and CVSS are those
+    of the rating that counts; vendor and product those that the record names first. The three last are CISA's decision points (SSVC).
+    """
+
+    __tablename__ = "cve"
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    kev_added: date | None = Field(default=None, index=True)
+    kev_due: date | None = None
+    kev_ransomware: bool | None = None
+    kev_entry: str | None = None
+    nvd_version: int = Field(default=0, index=True)
+    status: str | None = None
+    published: date | None = Field(default=None, index=True)
+    modified: date | None = None
+    severity: str | None = Field(default=None, index=True)
+    severity_source: str | None = None
+    cvss: float | None = None
+    patch_status: str | None = None
+    exploit_url: str | None = None
+    vendor: str | None = None
+    product: str | None = None
+    exploitation: str | None = None
+    automatable: str | None = None
+    technical_impact: str | None = None
+
+
+class CveDetail(Tables, table=True):
+    """NVD's record of a CVE as JSON, see nvd/records.py, and its description; apart from `cve`, so that a search reads less."""
+
+    __tablename__ = "cve_detail"
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    record: str
+    description: str
+
+
+class CveProduct(Tables, table=True):
+    """A product that a CVE makes vulnerable, as NVD or KEV names it; the plain names are those that names are compared by."""
+
+    __tablename__ = "cve_product"
+    __table_args__ = (Index("ix_cve_product_plain_vendor", "plain_vendor", "plain_product"),)
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    vendor: str = Field(primary_key=True)
+    product: str = Field(primary_key=True)
+    of_kev: bool = Field(primary_key=True)
+    plain_vendor: str
+    plain_product: str = Field(index=True)
+
+
+class CveWeakness(Tables, table=True):
+    """A weakness (CWE) that NVD's record of a CVE names."""
+
+    __tablename__ = "cve_weakness"
+
+    cwe: str = Field(primary_key=True)
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+
+
+class Alias(Tables, table=True):
+    """Another name of a CVE, such as one of GHSA."""
+
+    __tablename__ = "alias"
+
+    id: str = Field(primary_key=True)
+    number: int = Field(primary_key=True, sa_type=BigInteger, index=True, sa_column_kwargs={"autoincrement": False})
+
+
+class EditionCve(Tables, table=True):
+    """Rank and EPSS, in one edition, of a CVE that was in KEV or removed from it."""
+
+    __tablename__ = "edition_cve"
+
+    day: date = Field(primary_key=True)
+    edition: int = Field(primary_key=True)
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    rank: int
+    epss: float | None = None
+
+
+class KevChange(Tables, table=True):
+    """KEV's entry of a CVE, as JSON, from one edition on until the next change; null where it is gone."""
+
+    __tablename__ = "kev_change"
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    day: date = Field(primary_key=True)
+    edition: int = Field(primary_key=True)
+    entry: str | None = None
+
+
+class EpssChange(Tables, table=True):
+    """The EPSS of a CVE from one day on until the next change; null where it has none any more."""
+
+    __tablename__ = "epss_change"
+
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    day: date = Field(primary_key=True, index=True)
+    epss: float | None = None
 
 
 class BriefEdition(Tables, table=True):

@@ -21,9 +21,10 @@ from twins import extensions_of, hides_tools
 
 
 class DereferenceOnce(DereferenceRefsMiddleware):
-    """FastMCP's middleware that replaces the references in tools' schemas, for each tool once instead of in each list.
+    """FastMCP's middleware that replaces the references in schemas of arguments, for each tool once instead of in each list.
 
-    Anybody may ask for lists in ways that only the server answers, and with 30 tools this took nine tenths of the CPU of each.
+    Anybody may ask for lists in ways that only the server answers, and with 30 tools this took nine tenths of the CPU of each. Hosts
+    that cannot follow references hand on arguments only: what several parts of a result share is listed once, where they refer to it.
     """
 
     twin_safe = True
@@ -41,7 +42,8 @@ class DereferenceOnce(DereferenceRefsMiddleware):
                 return tools
 
             dereferenced = await super().on_list_tools(context, listed)
-            known = self._known = {id(tool): (tool, made) for tool, made in zip(tools, dereferenced, strict=True)}
+            made = [new.model_copy(update={"output_schema": tool.output_schema}) for tool, new in zip(tools, dereferenced, strict=True)]
+            known = self._known = {id(tool): (tool, new) for tool, new in zip(tools, made, strict=True)}
         return [known[id(tool)][1] for tool in tools]
 
 

@@ -1,12 +1,13 @@
-"""Tools as an MCP client lists them: each description is said once, and where older clients list them refusals fit their schemas."""
+"""Tools as an MCP client lists them: each part of a result is told once, and where older clients list them refusals fit their schemas."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastmcp.tools import Tool
 
 from campus.pricing import META
-from twins import RAW_RESULTS, with_parts
+from twins import RAW_RESULTS, resolved, with_parts
 
 PROBLEM_FIELDS: Mapping[str, dict[str, Any]] = {
     "type": {"type": "string"},
@@ -30,20 +31,37 @@ STRICT = ("required", "additionalProperties", "minProperties", "anyOf", "oneOf",
 """The keywords of a schema that a result must satisfy and a problem need not."""
 DESCRIBE_OBJECTS = frozenset(("type", "properties", "$ref"))  # By these FastMCP takes a result for an object.
 MEMBERS = ("properties", "patternProperties")
+WORDS = frozenset(("description", "title", "examples", "default"))
+"""The keywords that no value is checked by."""
+UNTYPED = frozenset(("enum", "const", "$ref", "anyOf", "oneOf", "allOf", "not", "if"))
+"""The keywords by which null would be judged too, where it is one of the types; all others look at values of their own type."""
+DEFINITION = "#/$defs/"
+REMEMBERED = 8  # Lists: callers may be shown different tools, and older clients other schemas.
 
 
-def as_listed(tools: Sequence[Tool], *, widened: bool) -> list[Tool]:
-    """The tools as callers see them: output schemas are short; with `widened`, the refusals that a caller may receive fit them too.
+class Listings:
+    """The lists of one server's tools as callers see them, each made once: that takes 0.3 ms a tool."""
 
-    An author's declarations of access are left out. They name the author's price, which is not the one here if the operator
-    sets another or takes no payments.
-    """
-    said: set[tuple[str, str]] = set()
-    return [_listed(tool, said, widened=widened) for tool in tools]
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], tuple[Sequence[Tool], list[Tool]]] = {}  # by identity, with the tools that have it
+
+    def of(self, tools: Sequence[Tool], *, widened: bool) -> list[Tool]:
+        """The tools with short output schemas; with `widened`, the refusals that a caller may receive fit them too.
+
+        An author's declarations of access are left out. They name the author's price, which is not the one here if the operator
+        sets another or takes no payments.
+        """
+        wanted = (widened, *map(id, tools))
+        if wanted not in self._made:
+            if len(self._made) >= REMEMBERED:
+                self._made.clear()
+            said: set[tuple[str, str]] = set()
+            self._made[wanted] = tuple(tools), [_listed(tool, said, widened=widened) for tool in tools]
+        return list(self._made[wanted][1])
 
 
 def _listed(tool: Tool, said: set[tuple[str, str]], *, widened: bool) -> Tool:
-    schema = None if tool.output_schema is None else shortened(tool.output_schema, said)
+    schema = None if tool.output_schema is None else shortened(with_shared_parts(tool.output_schema), said)
     if schema and widened:
         schema = with_refusals(schema)
     meta = {name: value for name, value in (tool.meta or {}).items() if name not in DECLARATIONS}
@@ -63,9 +81,53 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
     if is_new and "description" in schema:
         said.add((member, str(schema["description"])))
     kept = {keyword: value for keyword, value in schema.items() if keyword != "examples" and (keyword != "description" or is_new)}
-    return with_parts(
+    whole = with_parts(
         kept, lambda part, keyword, name: shortened(part, said, name if keyword in MEMBERS else "" if keyword == "$defs" else inner)
     )
+    return _with_null_as_type(whole)
+
+
+def _with_null_as_type(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema of "a value of this type, or null" with a list of types in place of two alternatives."""
+    arms = schema.get("anyOf")
+    if not (isinstance(arms, list) and len(arms) == 2 and arms[1] == {"type": "null"} and isinstance(arms[0], dict)):
+        return schema
+    typed, around = arms[0], {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
+    if not isinstance(typed.get("type"), str) or UNTYPED & typed.keys() or not around.keys() <= WORDS:
+        return schema
+    return {**typed, "type": [typed["type"], "null"], **around}
+
+
+def with_shared_parts(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema with each definition that one place refers to at that place, so that only what is shared is defined apart."""
+    schema = resolved(schema, schema) or schema
+    definitions = schema.get("$defs", {})
+    uses: Counter[str] = Counter()
+    for place in _references(schema):
+        name, _, within = place["$ref"].removeprefix(DEFINITION).partition("/")
+        uses[name] += 2 if within or not place.keys() - {"$ref"} <= WORDS else 1
+    placed = {name for name, part in definitions.items() if uses[name] == 1 and isinstance(part, Mapping)}
+
+    def put(part: Any, keyword: str = "", name: str = "") -> Any:
+        if not isinstance(part, Mapping):
+            return part
+        reference = part.get("$ref")
+        if isinstance(reference, str) and (found := reference.removeprefix(DEFINITION)) in placed and reference != found:
+            return put({**definitions[found], **{key: value for key, value in part.items() if key != "$ref"}})
+        return with_parts(part, put)
+
+    whole = {keyword: value for keyword, value in schema.items() if keyword != "$defs"}
+    shared = {name: put(part) for name, part in definitions.items() if name not in placed}
+    return put(whole) | ({"$defs": shared} if shared else {})
+
+
+def _references(node: Any) -> Iterator[Mapping[str, Any]]:
+    """The parts of a schema that refer to another."""
+    if isinstance(node, Mapping) and isinstance(node.get("$ref"), str):
+        yield node
+    below = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+    for part in below:
+        yield from _references(part)
 
 
 def with_refusals(schema: Mapping[str, Any]) -> dict[str, Any] | None:

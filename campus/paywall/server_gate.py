@@ -19,7 +19,7 @@ from starlette.types import Scope
 
 from campus.context import CONTEXT, context_of
 from campus.layout.apps import SCHEME as APPS
-from campus.paywall.listing import as_listed
+from campus.paywall.listing import Listings
 from campus.paywall.mcp import MCP_GATE, McpPaywall, checked, current_scope
 from twins import McpCall, McpResult, requested_with, runs_as_task, server_info, with_meta
 
@@ -50,6 +50,9 @@ class ServerGate(Middleware):
 
     twin_safe = True
 
+    def __init__(self) -> None:
+        self._listings = Listings()
+
     def _asked(self, context: MiddlewareContext[Any]) -> McpPaywall | None:
         gate: McpPaywall | None = current_scope().get(MCP_GATE)
         around = context.fastmcp_context
@@ -62,7 +65,7 @@ class ServerGate(Middleware):
         around = context.fastmcp_context
         request = around.request_context if around else None
         is_modern = request is not None and request.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return tools if gate is None else as_listed(gate.tools.listed(tools), widened=not is_modern)
+        return tools if gate is None else self._listings.of(gate.tools.listed(tools), widened=not is_modern)
 
     async def on_call_tool(
         self, context: MiddlewareContext[mcp_types.CallToolRequestParams], call_next: CallNext[mcp_types.CallToolRequestParams, ToolResult]

@@ -67,6 +67,7 @@ class KevEntry:
     links: tuple[str, ...] = ()  # The pages that CISA names in its notes, such as the vendor's.
     first_release: date | None = None
     unreadable: tuple[str, ...] = ()
+    forensic_triage: bool | None = None  # Whether CISA asks for it; None if the entry does not say.
 
     @property
     def listed_by(self) -> date:

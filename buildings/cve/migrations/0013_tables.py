@@ -13,6 +13,7 @@ def upgrade() -> None:
     _create_forecasts()
     _create_epss()
     _create_nvd()
+    _create_cves()
     _create_owners_and_targets()
     _create_watches()
     _create_alerts()
@@ -149,6 +150,103 @@ def _create_nvd() -> None:
         sa.PrimaryKeyConstraint("block", name=op.f("pk_nvd_descriptions")),
     )
     op.create_index(op.f("ix_nvd_page_version"), "nvd_page", ["version"])
+
+
+def _create_cves() -> None:
+    op.create_table(
+        "ranked",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("score", sa.Float(), nullable=False),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.Column("percentile", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_ranked")),
+    )
+    op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
+    op.create_table(
+        "cve",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("kev_added", sa.Date(), nullable=True),
+        sa.Column("kev_due", sa.Date(), nullable=True),
+        sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
+        sa.Column("kev_entry", sa.String(), nullable=True),
+        sa.Column("nvd_version", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(), nullable=True),
+        sa.Column("published", sa.Date(), nullable=True),
+        sa.Column("modified", sa.Date(), nullable=True),
+        sa.Column("severity", sa.String(), nullable=True),
+        sa.Column("severity_source", sa.String(), nullable=True),
+        sa.Column("cvss", sa.Float(), nullable=True),
+        sa.Column("patch_status", sa.String(), nullable=True),
+        sa.Column("exploit_url", sa.String(), nullable=True),
+        sa.Column("vendor", sa.String(), nullable=True),
+        sa.Column("product", sa.String(), nullable=True),
+        sa.Column("exploitation", sa.String(), nullable=True),
+        sa.Column("automatable", sa.String(), nullable=True),
+        sa.Column("technical_impact", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
+    )
+    op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
+    op.create_index(op.f("ix_cve_nvd_version"), "cve", ["nvd_version"])
+    op.create_index(op.f("ix_cve_published"), "cve", ["published"])
+    op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
+    op.create_table(
+        "cve_detail",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("record", sa.String(), nullable=False),
+        sa.Column("description", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_cve_detail")),
+    )
+    op.create_table(
+        "cve_product",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("vendor", sa.String(), nullable=False),
+        sa.Column("product", sa.String(), nullable=False),
+        sa.Column("of_kev", sa.Boolean(), nullable=False),
+        sa.Column("plain_vendor", sa.String(), nullable=False),
+        sa.Column("plain_product", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
+    )
+    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "plain_product"])
+    op.create_index(op.f("ix_cve_product_plain_product"), "cve_product", ["plain_product"])
+    op.create_table(
+        "cve_weakness",
+        sa.Column("cwe", sa.String(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("cwe", "number", name=op.f("pk_cve_weakness")),
+    )
+    op.create_table(
+        "alias",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("id", "number", name=op.f("pk_alias")),
+    )
+    op.create_index(op.f("ix_alias_number"), "alias", ["number"])
+    op.create_table(
+        "edition_cve",
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("day", "edition", "number", name=op.f("pk_edition_cve")),
+    )
+    op.create_table(
+        "kev_change",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("entry", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("number", "day", "edition", name=op.f("pk_kev_change")),
+    )
+    op.create_table(
+        "epss_change",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
+    )
+    op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
 
 
 def _create_owners_and_targets() -> None:

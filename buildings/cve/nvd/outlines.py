@@ -8,7 +8,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple, get_args
 
-from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, PatchStatus, Severity, patch_of
+from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, PatchStatus, Severity, Ssvc, patch_of
 
 SEVERITIES: Sequence[Severity] = get_args(Severity)
 PATCHES: Sequence[PatchStatus] = ("unknown", "vendor_advisory", "fix_reference")
@@ -30,6 +30,7 @@ class Outline(NamedTuple):
     vendor: str | None = None
     product: str | None = None
     is_rejected: bool = False
+    ssvc: Ssvc | None = None
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Outlines:
         if line == REJECTED:
             return Outline(is_rejected=True)
         severity, patch = divmod(line[0] - FIRST_CODE, len(PATCHES))
-        vendor, _, product = line[1:].decode().partition(BETWEEN)
-        return Outline(SEVERITIES[severity], PATCHES[patch], vendor or None, product or None)
+        vendor, product, *points = (name or None for name in line[1:].decode().split(BETWEEN))
+        return Outline(SEVERITIES[severity], PATCHES[patch], vendor, product, ssvc=Ssvc(*points) if any(points) else None)
 
     def rejected(self) -> Iterator[int]:
         return (slot for slot, line in enumerate(self.text.split(b"\n")) if line == REJECTED)
@@ -73,17 +74,18 @@ def outline_of(record: NvdRecord) -> Outline:
         return Outline(is_rejected=True)
     rating = record.rating
     status = patch_of(record, cve_id=record.cve_id, end_of_life=None).status
-    return Outline(rating.severity if rating else "UNKNOWN", status, record.vendor, record.product)
+    return Outline(rating.severity if rating else "UNKNOWN", status, record.vendor, record.product, ssvc=record.ssvc)
 
 
 def outline_of_values(values: Sequence[Any]) -> Outline:
     """The outline of a record as a page stores it."""
-    affected, status, _, _, ratings, fix, advisory, *_ = values
+    affected, status, _, _, ratings, fix, advisory, *_, ssvc = values
     if status == REJECTED_STATUS:
         return Outline(is_rejected=True)
     severity: Severity = min(ratings, key=SOURCE)[SEVERITY] if ratings else "UNKNOWN"
     vendor, product = affected[0][:2] if affected else (None, None)
-    return Outline(severity, "fix_reference" if fix else "vendor_advisory" if advisory else "unknown", vendor, product)
+    patch: PatchStatus = "fix_reference" if fix else "vendor_advisory" if advisory else "unknown"
+    return Outline(severity, patch, vendor, product, ssvc=Ssvc(*ssvc) if ssvc else None)
 
 
 def merged_outlines(known: Outlines | None, changed: Mapping[int, Outline], *, slots: int) -> bytes:
@@ -91,7 +93,9 @@ def merged_outlines(known: Outlines | None, changed: Mapping[int, Outline], *, s
     lines = known.text.split(b"\n") if known else [b""] * slots
     for slot, outline in changed.items():
         code = FIRST_CODE + len(PATCHES) * SEVERITIES.index(outline.severity) + PATCHES.index(outline.patch)
-        names = BETWEEN.join((name or "").translate(BREAKS) for name in (outline.vendor, outline.product))
+        points = outline.ssvc or Ssvc(None, None, None)
+        said = (outline.vendor, outline.product, points.exploitation, points.automatable, points.technical_impact)
+        names = BETWEEN.join((name or "").translate(BREAKS) for name in said)
         lines[slot] = REJECTED if outline.is_rejected else f"{chr(code)}{names}".encode()
     stream = zlib.compressobj(wbits=RAW_DEFLATE)
     return stream.compress(b"\n".join(lines)) + stream.flush()

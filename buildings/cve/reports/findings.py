@@ -7,6 +7,8 @@ from typing import Any, Literal
 Said = Literal["open", "fixed", "suppressed", "not_affected", "unknown"]
 """What a report says of a finding; unknown is a word that no list of ours knows."""
 
+Syntax = Literal["json", "xml", "csv", "text"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -50,16 +52,32 @@ class Report:
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What was sent, decoded: of JSON the value (of a stream of values or of lines the list of them), of CSV the list of its rows by the
+    names in its head, of XML its root as `{name: element}`, of anything else the text.
+
+    An XML element is a text if it has nothing else, otherwise an object: its attributes as `@name`, its children as lists by their
+    names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding.
+    """
+
+    syntax: Syntax
+    value: Any
+    notes: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One form of report: how its content is recognised, and how its findings are read.
+    """One form of report: how its content is recognised, how its findings are read, and how many the tool itself says there are.
 
-    Both take the decoded document: of JSON the value (of a stream of values the list of them), of XML the root element, of CSV the
-    rows as mappings by the names in its head.
+    All take the value of the decoded document. `read` is mostly `table(…)` of items.py. A `generic` form is asked after all others;
+    `note` is added to the notes of each report that it reads.
     """
 
     name: str
-    syntax: Literal["json", "xml", "csv"]
+    syntax: Syntax
     recognises: Callable[[Any], bool]
     read: Callable[[Any], Iterator[Finding | Unreadable]]
-    claimed: Callable[[Any], int | None] = lambda document: None
+    claimed: Callable[[Any], int | None] = lambda value: None
+    generic: bool = False
+    note: str = ""

@@ -1,0 +1,320 @@
+"""By when a CVE is to be fixed: the table of CISA's directive BOD 26-04, its dates, and what to fix today, this week or later. Pure.
+
+The directive asks four questions: is the CVE in KEV, is the asset exposed to the internet, can exploitation be automated, and is its
+technical impact total? CISA answers all but the second: KEV is its catalog, the other two are SSVC points in NVD's records. What it
+does not answer, or answers with a word that is not known here, stays open: the deadline is then the range of the rows that remain.
+
+The days are calendar days. They begin when CISA adds the CVE to KEV, or when it is found on the asset, whichever is first (Appendix A):
+a date follows for CVEs in KEV only. The directive binds US federal civilian agencies; CISA advises everyone to do the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from buildings.cve.feeds.kev import KevEntry
+from buildings.cve.ranking.enrichment import Ssvc
+
+Exposure = Literal["yes", "no", "unknown"]
+When = Literal["today", "this_week", "later"]
+Point = Literal["automatable", "technical_impact"]
+Start = Literal["kev_date_added", "kev_first_release", "found"]
+
+SOURCE = (
+    "CISA's directive BOD 26-04, table 1, also published by CERT/CC as the SSVC table cisa_bod_26_04 1.0.0. It binds US federal civilian"
+    " agencies; CISA advises everyone to do the same."
+)
+IN_FORCE_SINCE = date(2026, 6, 10)
+"""Due dates of earlier KEV entries follow from the directive that this one revoked."""
+SOON_ABOVE = 0.1
+"""EPSS from which a CVE that nobody is known to exploit is not left for later: one in fourteen CVEs has as much."""
+WORDS: dict[Point, dict[str, bool]] = {"automatable": {"yes": True, "no": False}, "technical_impact": {"total": True, "partial": False}}
+
+
+class Row(NamedTuple):
+    """A row of the table; without days the CVE is fixed with the system's next upgrade."""
+
+    number: int
+    exposed: bool
+    kev: bool
+    automatable: bool
+    total: bool
+    days: int | None
+    forensic_triage: bool = False
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        return (
+            "exposed" if self.exposed else "not exposed",
+            "in KEV" if self.kev else "not in KEV",
+            "automatable" if self.automatable else "not automatable",
+            f"{'total' if self.total else 'partial'} impact",
+        )
+
+
+ROWS = (
+    Row(1, exposed=True, kev=True, automatable=True, total=True, days=3, forensic_triage=True),
+    Row(2, exposed=True, kev=True, automatable=True, total=False, days=3),
+    Row(3, exposed=True, kev=True, automatable=False, total=True, days=3, forensic_triage=True),
+    Row(4, exposed=True, kev=True, automatable=False, total=False, days=14),
+    Row(5, exposed=True, kev=False, automatable=True, total=True, days=3),
+    Row(6, exposed=True, kev=False, automatable=True, total=False, days=14),
+    Row(7, exposed=True, kev=False, automatable=False, total=True, days=14),
+    Row(8, exposed=True, kev=False, automatable=False, total=False, days=60),
+    Row(9, exposed=False, kev=True, automatable=True, total=True, days=3, forensic_triage=True),
+    Row(10, exposed=False, kev=True, automatable=True, total=False, days=14),
+    Row(11, exposed=False, kev=True, automatable=False, total=True, days=14),
+    Row(12, exposed=False, kev=True, automatable=False, total=False, days=14),
+    Row(13, exposed=False, kev=False, automatable=True, total=True, days=60),
+    Row(14, exposed=False, kev=False, automatable=True, total=False, days=60),
+    Row(15, exposed=False, kev=False, automatable=False, total=True, days=None),
+    Row(16, exposed=False, kev=False, automatable=False, total=False, days=None),
+)
+"""Table 1 of BOD 26-04 (2026-06-10), in the directive's order."""
+GROUPS: dict[int | None, When] = {3: "today", 14: "this_week", 60: "later", None: "later"}
+ORDER: Sequence[When] = ("today", "this_week", "later")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """By when the directive wants a CVE fixed on an asset that is, or is not, exposed to the internet."""
+
+    rows: Annotated[
+        tuple[int, ...],
+        Field(description="Row of the directive's table, 1 to 16; several where CISA left a question open, see `unknown`."),
+    ]
+    days: Annotated[
+        int | None, Field(description="Days until it must be fixed, of several rows the fewest; null: with the system's next upgrade.")
+    ]
+    days_at_most: Annotated[
+        int | None, Field(description="The same of the row with the most days; equal to `days` unless there are several rows.")
+    ]
+    due: Annotated[
+        date | None,
+        Field(description="`days` after the listing in KEV. Null if not in KEV: the days then begin when you find it on the asset."),
+    ]
+    days_left: Annotated[int | None, Field(description="Days from today to `due`; negative: overdue. Null without `due`.")]
+    forensic_triage: Annotated[
+        bool | None,
+        Field(description="True if the asset must also be examined for a compromise: by KEV's word, else by the row. Null: unknown."),
+    ]
+    row_forensic_triage: Annotated[
+        bool | None, Field(exclude_if=lambda value: value is None, description="What the row says, where KEV says something else.")
+    ] = None
+
+    @property
+    def time(self) -> str:
+        if self.days == self.days_at_most:
+            return _time(self.days)
+        between = ", or " if self.days_at_most is None else " to "
+        return f"{self.days if between == ' to ' else _time(self.days)}{between}{_time(self.days_at_most)}"
+
+    @property
+    def words(self) -> str:
+        """Such as `3 days and forensic triage, by 2026-08-24 (row 1: exposed, in KEV, automatable, total impact)`."""
+        triage = {True: " and forensic triage", False: "", None: ", perhaps with forensic triage"}[self.forensic_triage]
+        if self.row_forensic_triage is not None:
+            triage += " (which the row wants, and KEV does not)" if self.row_forensic_triage else " (which KEV wants, and the row does not)"
+            triage = triage if self.forensic_triage else f" without forensic triage{triage}"
+        due = f", {'by' if self.days == self.days_at_most else 'from'} {self.due}" if self.due else ""
+        first, *others = (ROWS[number - 1] for number in self.rows)
+        shared = [answer for answer in first.answers if all(answer in row.answers for row in others)]
+        numbers = ", ".join(map(str, self.rows))
+        return f"{self.time}{triage}{due} (row{'s' if others else ''} {numbers}: {', '.join(shared)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """By when to fix it after CISA's directive BOD 26-04, which binds US federal agencies and is advice to all others."""
+
+    if_exposed: Annotated[
+        Deadline | None,
+        Field(exclude_if=lambda value: value is None, description="On an asset that the internet reaches. Left out if `exposed` is no."),
+    ] = None
+    if_not_exposed: Annotated[
+        Deadline | None,
+        Field(exclude_if=lambda value: value is None, description="On an asset that it does not reach. Left out if `exposed` is yes."),
+    ] = None
+    unknown: Annotated[
+        tuple[Point, ...],
+        Field(
+            exclude_if=lambda value: not value,
+            description="What CISA has not published of the CVE, or in no known word: the deadlines are ranges. Left out if nothing.",
+        ),
+    ] = ()
+    counts_from: Annotated[date | None, Field(description="Day from which the days count; null: from the day on which you find it.")]
+    start: Annotated[
+        Start,
+        Field(
+            description="Source of that day: kev_date_added, CISA's dateAdded; kev_first_release, the first release with it, where "
+            "that cannot be read; found: it is not in KEV, so only you know the day. If you found it before the listing, that day counts."
+        ),
+    ]
+    kev_forensic_triage: Annotated[
+        bool | None, Field(exclude_if=lambda value: value is None, description="Whether KEV asks for forensic triage. Left out if silent.")
+    ] = None
+
+    @property
+    def strictest(self) -> Deadline:
+        """Of both answers the one with fewer days: that for exposed assets."""
+        answer = self.if_exposed or self.if_not_exposed
+        assert answer, "there is one at least"
+        return answer
+
+    @property
+    def both(self) -> Deadline | None:
+        """The answer that holds whether the asset is exposed or not; None if they differ, or only one was wanted."""
+        if not (self.if_exposed and self.if_not_exposed):
+            return None
+        same = replace(self.if_not_exposed, rows=self.if_exposed.rows)
+        return replace(same, rows=(*self.if_exposed.rows, *self.if_not_exposed.rows)) if same == self.if_exposed else None
+
+    @property
+    def sentence(self) -> str:
+        if both := self.both:
+            times = f"exposed to the internet or not, {both.words}"
+        elif self.if_exposed and self.if_not_exposed:
+            times = f"if exposed to the internet, {self.if_exposed.words}; if not, {self.if_not_exposed.words}"
+        else:
+            times = self.strictest.words
+        open_ones = " and ".join(point.replace("_", " ") for point in self.unknown)
+        left_open = f" CISA has not published, or in no known word: {open_ones}." if open_ones else ""
+        start = f"on {self.counts_from}, when KEV listed it, unless you found it before" if self.counts_from else "when you find it"
+        return f"CISA's BOD 26-04: {times}. The days begin {start}.{left_open}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Urgency:
+    """How long a CVE that was found may wait; `when_if_exposed` where it is less on exposed assets, and exposure is unknown."""
+
+    when: When
+    when_if_exposed: When | None
+    reason: str
+    deadlines: Deadlines
+
+    @property
+    def why(self) -> str:
+        exposed = f" {_group(self.when_if_exposed)} if it is exposed to the internet." if self.when_if_exposed else ""
+        return f"{_group(self.when)}: {self.reason}.{exposed} {self.deadlines.sentence}"
+
+
+def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposure, today: date) -> Deadlines:
+    """The directive's deadlines: both, with the asset exposed and not, if that is unknown."""
+    automatable = WORDS["automatable"].get(_word(ssvc.automatable if ssvc else None))
+    total = WORDS["technical_impact"].get(_word(ssvc.technical_impact if ssvc else None))
+    answers = {
+        is_exposed: _deadline(_rows(is_exposed, listing is not None, automatable, total), listing, today)
+        for is_exposed in (True, False)
+        if exposed in ("unknown", "yes" if is_exposed else "no")
+    }
+    return Deadlines(
+        if_exposed=answers.get(True),
+        if_not_exposed=answers.get(False),
+        unknown=_unknown(automatable, total),
+        counts_from=listing.listed_by if listing else None,
+        start="found" if listing is None else "kev_date_added" if listing.date_added else "kev_first_release",
+        kev_forensic_triage=listing.forensic_triage if listing else None,
+    )
+
+
+def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | None, exposed: Exposure, today: date) -> Urgency:
+    """What to fix when: by the directive's days, by KEV's word on ransomware and its due date, and by EPSS; the most urgent counts.
+
+    Where exposure or CISA's answers are unknown the strictest row counts for what is in KEV, and the laxest for what is not.
+    """
+    deadlines = deadlines_of(listing, ssvc, exposed=exposed, today=today)
+    grounds = list(_grounds(listing, ssvc, epss, today))
+    if listing:
+        strictest = deadlines.strictest
+        when, reason = _most_urgent(
+            [*grounds, (GROUPS[strictest.days], f"CISA lists it as exploited and gives it {_if(deadlines, strictest)}")]
+        )
+        return Urgency(when=when, when_if_exposed=None, reason=reason, deadlines=deadlines)
+    laxest = deadlines.if_not_exposed or deadlines.strictest
+    when, reason = _most_urgent([*grounds, (GROUPS[laxest.days_at_most], f"it is not in KEV, and CISA gives it {_if(deadlines, laxest)}")])
+    by_exposure = GROUPS[deadlines.strictest.days_at_most]
+    is_less = ORDER.index(by_exposure) < ORDER.index(when)
+    return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
+
+
+def exposure_at(place: str, exposed: Exposure, places: Sequence[str]) -> Exposure:
+    """Whether an asset is exposed: yes if its host or image matches one of the patterns, such as `web-*`, else as is said of all."""
+    return "yes" if any(fnmatchcase(place.lower(), pattern.lower()) for pattern in places) else exposed
+
+
+def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, today: date) -> Iterator[tuple[When, str]]:
+    """What makes a CVE urgent besides the directive's days, the most urgent first."""
+    if listing and listing.ransomware:
+        yield "today", "ransomware campaigns use it"
+    if listing and listing.due_date and listing.listed_by >= IN_FORCE_SINCE and listing.due_date <= today + timedelta(days=1):
+        yield "today", f"CISA lists it as exploited, and its due date in KEV {_passed((listing.due_date - today).days)}"
+    if listing:  # attacks are known: their probability says no more
+        return
+    if _word(ssvc.exploitation if ssvc else None) == "active":
+        yield "this_week", "CISA calls it exploited (SSVC)"
+    if epss is not None and epss >= SOON_ABOVE:
+        yield "this_week", f"EPSS gives it {epss:.0%} to be exploited within 30 days"
+
+
+def _if(deadlines: Deadlines, answer: Deadline) -> str:
+    """The time of one of the answers, and if there is another, when it holds."""
+    if not (deadlines.if_exposed and deadlines.if_not_exposed) or deadlines.both:
+        return answer.time
+    return f"{answer.time} if it is {'' if answer is deadlines.if_exposed else 'not '}exposed"
+
+
+def _most_urgent(grounds: Sequence[tuple[When, str]]) -> tuple[When, str]:
+    return min(grounds, key=lambda ground: ORDER.index(ground[0]))
+
+
+def _deadline(rows: Sequence[Row], listing: KevEntry | None, today: date) -> Deadline:
+    ordered = sorted(rows, key=lambda row: (row.days is None, row.days))
+    days, days_at_most = ordered[0].days, ordered[-1].days
+    due = listing.listed_by + timedelta(days=days) if listing and days is not None else None
+    said = {row.forensic_triage for row in rows}
+    by_row = said.pop() if len(said) == 1 else None
+    by_kev = listing.forensic_triage if listing else None
+    return Deadline(
+        rows=tuple(row.number for row in rows),
+        days=days,
+        days_at_most=days_at_most,
+        due=due,
+        days_left=(due - today).days if due else None,
+        forensic_triage=by_row if by_kev is None else by_kev,
+        row_forensic_triage=by_row if by_kev is not None and by_row is not by_kev else None,
+    )
+
+
+@cache
+def _rows(exposed: bool, kev: bool, automatable: bool | None, total: bool | None) -> tuple[Row, ...]:
+    return tuple(
+        row
+        for row in ROWS
+        if (row.exposed, row.kev) == (exposed, kev) and automatable in (None, row.automatable) and total in (None, row.total)
+    )
+
+
+def _unknown(automatable: bool | None, total: bool | None) -> tuple[Point, ...]:
+    points: tuple[tuple[Point, bool | None], ...] = (("automatable", automatable), ("technical_impact", total))
+    return tuple(point for point, answer in points if answer is None)
+
+
+def _word(said: str | None) -> str:
+    return (said or "").strip().lower()
+
+
+def _time(days: int | None) -> str:
+    return "until the system's next upgrade" if days is None else f"{days} days"
+
+
+def _passed(days_left: int) -> str:
+    return "has passed" if days_left < 0 else "is tomorrow" if days_left else "is today"
+
+
+def _group(when: When) -> str:
+    return {"today": "Fix today", "this_week": "Fix this week", "later": "Fix later"}[when]

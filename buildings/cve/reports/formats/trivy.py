@@ -1,0 +1,66 @@
+"""Trivy: its JSON of images, file systems and clusters, with what an ignore file or a VEX document took out of it."""
+
+from buildings.cve.reports.findings import Form
+from buildings.cve.reports.items import Items, State, has, table, words
+
+STATUSES = State(
+    "Status",
+    words(open="affected fixed will_not_fix fix_deferred end_of_life under_investigation unknown", not_affected="not_affected"),
+    by="SeveritySource",
+)
+"""The vendor's word: `fixed` says that a fix exists."""
+SET_ASIDE = State("Status", words(suppressed="ignored", not_affected="not_affected", fixed="fixed"), by="Source")
+
+
+def _kinds(results: str) -> tuple[Items, ...]:
+    about = ("^Target + PkgPath", "^Target")
+    return (
+        Items(
+            at=f"{results}Vulnerabilities",
+            ids=("VulnerabilityID", "VendorIDs"),
+            states=(STATUSES,),
+            package="PkgName",
+            version="InstalledVersion",
+            fixed="FixedVersion",
+            place=about,
+            severity="Severity",
+        ),
+        Items(
+            at=f"{results}ExperimentalModifiedFindings",
+            ids=("Finding.VulnerabilityID", "Finding.VendorIDs", "Finding.ID", "Finding.RuleID", "Finding.Name"),
+            said="suppressed",
+            by="an ignore file or a VEX document",
+            states=(SET_ASIDE,),
+            package="Finding.PkgName",
+            version="Finding.InstalledVersion",
+            fixed="Finding.FixedVersion",
+            place="^Target",
+            severity="Finding.Severity",
+        ),
+        Items(
+            at=f"{results}Misconfigurations",
+            ids="ID",
+            place="^Target",
+            severity="Severity",
+            counts=lambda node: node.value.get("Status") != "PASS",
+        ),
+        Items(at=f"{results}Secrets", ids="RuleID", place="^Target", severity="Severity"),
+        Items(at=f"{results}Licenses", ids="Name", package="PkgName", place=("FilePath", "^Target"), severity="Severity"),
+    )
+
+
+FORMS = (
+    Form(
+        name="Trivy",
+        syntax="json",
+        recognises=lambda value: has("SchemaVersion", "ArtifactName")(value) or has("Results.Target")(value),
+        read=table(*_kinds("Results.")),
+    ),
+    Form(
+        name="Trivy of a cluster",
+        syntax="json",
+        recognises=has("ClusterName"),
+        read=table(*_kinds("Resources.Results."), *_kinds("Vulnerabilities.Results."), *_kinds("Misconfigurations.Results.")),
+    ),
+    Form(name="Trivy", syntax="json", recognises=has("Target", "Type"), read=table(*_kinds(""))),
+)

@@ -1,0 +1,57 @@
+"""Reads a scanner's report: recognises its form by its content, and accounts for each of its findings. Pure."""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from buildings.cve.reports import formats
+from buildings.cve.reports.documents import decode
+from buildings.cve.reports.findings import Document, Finding, Form, Report, Unreadable
+
+MOST_FINDINGS = 100_000
+
+
+class TooManyFindings(Exception):
+    """A report has more findings than are read."""
+
+
+def read_report(sent: bytes | str) -> Report:
+    """The findings of a report, whatever its form.
+
+    Raises what `decode` raises for what cannot be decoded, and TooManyFindings.
+    """
+    document = decode(sent)
+    form = form_of(document)
+    findings: list[Finding] = []
+    unreadable: list[Unreadable] = []
+    for read in form.read(document.value):
+        if isinstance(read, Finding):
+            findings.append(read)
+        else:
+            unreadable.append(read)
+        if len(findings) + len(unreadable) > MOST_FINDINGS:
+            raise TooManyFindings(f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
+    return Report(
+        form=form.name,
+        findings=findings,
+        unreadable=unreadable,
+        claimed=form.claimed(document.value),
+        notes=(*document.notes, *filter(None, (form.note,))),
+    )
+
+
+def form_of(document: Document) -> Form:
+    """The form that recognises a document; the generic one of its syntax where none does."""
+    return next(form for form in all_forms() if form.syntax == document.syntax and form.recognises(document.value))
+
+
+@cache
+def all_forms() -> tuple[Form, ...]:
+    """The forms of all modules in `formats`, each of which lists its own as FORMS; generic ones last."""
+    return tuple(sorted(_forms(), key=lambda form: form.generic))
+
+
+def _forms() -> Iterator[Form]:
+    for module in iter_modules(formats.__path__):
+        yield from import_module(f"{formats.__name__}.{module.name}").FORMS
