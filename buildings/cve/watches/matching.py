@@ -246,7 +246,7 @@ class Matcher:
         return found
 
 
-NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name != "fits")
+NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages"))
 
 
 def _keys(criteria: Criteria) -> list[str]:

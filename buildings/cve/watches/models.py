@@ -7,6 +7,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 
 from buildings.cve.arguments import CveId
 from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
+from buildings.cve.ranking.deadlines import Exposure
 from buildings.cve.ranking.enrichment import Severity
 from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
@@ -66,6 +67,21 @@ Since = Annotated[
 ]
 
 
+LeastEpss = Annotated[
+    float,
+    Field(gt=0, le=1, description="EPSS from which a CVE of the report is news, 0 to 1: the probability that it is exploited in 30 days."),
+]
+
+
+class FollowedReport(ResultPart):
+    """How a watch follows a stored report."""
+
+    lines: int = Field(description="Number of its different lines: CVE, or id that nobody resolves yet, package and version.")
+    exposed: Exposure = Field(description="Whether what was scanned can be reached from the internet, as you said.")
+    exposed_places: tuple[str, ...] = Field(description="Patterns of hosts or images that can.")
+    least_epss: float = Field(description="EPSS from which a CVE is news.")
+
+
 class WatchTarget(ResultPart):
     """Where the news of a watch is sent."""
 
@@ -88,6 +104,9 @@ class Watch(ResultPart):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float = Field(description="Least score that a CVE must have.")
+    report: FollowedReport | None = Field(
+        default=None, exclude_if=lambda report: report is None, description="The stored report that it follows instead. Left out if none."
+    )
     state: Literal["active", "paused", "stopped"] = Field(
         description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
         " has ended; call update_watch if you made it or still need it, else delete_watch."
@@ -139,7 +158,14 @@ class NewsEntry(ResultPart):
     severity: Severity = Field(description=SEVERITY)
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
-    fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
+    fits: tuple[str, ...] = Field(
+        description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone. Of a stored report: what is"
+        " news, such as 'newly in KEV', 'used for ransomware', 'due 2026-12-01 by KEV', 'EPSS of 0.1 or more', 'a fix or advisory' or"
+        " 'to fix today'."
+    )
+    packages: tuple[str, ...] = Field(
+        default=(), exclude_if=lambda names: not names, description="Of a stored report: the packages in which it was found, with versions."
+    )
 
 
 class News(ResultPart):

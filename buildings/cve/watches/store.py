@@ -18,6 +18,14 @@ from campus.secrets import Entropy, random_id
 from campus.storage import among
 
 
+@dataclass(frozen=True)
+class ReportToFollow:
+    """The lines of a report that a watch is to follow, and what says what is known of them."""
+
+    lines: Sequence[Line]
+    judge: Judge
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
@@ -26,10 +34,13 @@ class Wanted:
     criteria: Criteria
     webhook: Address | None
     email: Address | None
+    report: ReportToFollow | None = None
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
+        if self.report or row.following:
+            return bool(self.report and row.following) and self.name == row.name
         return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))
 
 
