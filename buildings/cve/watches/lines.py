@@ -1,18 +1,16 @@
 """The lines of stored reports in the database: stored with what is known of them, and judged again with each list."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import date
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, get_args
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from buildings.cve.arguments import canonical, spelled
+from buildings.cve.arguments import canonical, number_of, spelled
+from buildings.cve.ranking.deadlines import Exposure
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.results import entry_of
 from buildings.cve.tables import ALIASES, WATCH_LINES
-from buildings.cve.watches.matching import NEWS_MEMBERS
+from buildings.cve.watches.matching import Matcher, Watched
 from buildings.cve.watches.models import NewsEntry
 from buildings.cve.watches.reports import FOLLOWING, UNRANKED, Following, Known, Line, known_of, news_of
 from campus.storage import among
@@ -54,13 +52,21 @@ def store_lines(connection: Connection, watch_id: str, lines: Sequence[Line], ju
         connection.execute(insert(WATCH_LINES), rows)
 
 
-def judge_again(connection: Connection, watch: Row[Any], edition: Edition) -> tuple[NewsEntry, ...]:
+@dataclass
+class CveNews:
+    """What is news of a CVE in the lines of a report, and the packages that it is in."""
+
+    exposed: Exposure
+    reasons: dict[str, None] = field(default_factory=dict)
+    packages: dict[str, None] = field(default_factory=dict)
+
+
+def judge_again(connection: Connection, watch: Row[Any], edition: Edition, matcher: Matcher) -> tuple[NewsEntry, ...]:
     """Store what a list says of a watch's lines; returns what is news of them, an entry for each CVE, the first rank first."""
     judge = Judge(edition, FOLLOWING.validate_json(watch.following))
     rows = _rows(connection, watch.id)
     resolved = _resolved(connection, [row.id for row in rows if not canonical(row.id)])
-    reasons: dict[str, dict[str, None]] = defaultdict(dict)
-    packages: dict[str, dict[str, None]] = defaultdict(dict)
+    found: dict[int, CveNews] = {}
     changes = []
     for row in rows:
         line = _line(row)
@@ -68,21 +74,22 @@ def judge_again(connection: Connection, watch: Row[Any], edition: Edition) -> tu
         before, now = _known(row), judge(line)
         if now != before or line.id != row.id:
             changes.append({"of": watch.id, "at": row.place, "id": line.id, **asdict(now)})
-        if news := news_of(before, now, least_epss=judge.following.least_epss):
-            reasons[line.id] |= dict.fromkeys(news)
-            packages[line.id][f"{line.package} {line.version}".strip()] = None
+        if reasons := news_of(before, now, least_epss=judge.following.least_epss):
+            news = found.setdefault(number_of(line.id), CveNews(line.exposed))
+            news.exposed = "yes" if line.exposed == "yes" else news.exposed
+            news.reasons |= dict.fromkeys(reasons)
+            news.packages |= dict.fromkeys(filter(None, [f"{line.package} {line.version}".strip()]))
     if changes:
         connection.execute(CHANGE, changes)
-    entries = (_entry(edition, cve_id, tuple(reasons[cve_id]), packages[cve_id]) for cve_id in reasons)
-    return tuple(sorted(entries, key=lambda entry: entry.rank))
+    return tuple(sorted(_entries(found, matcher), key=lambda entry: entry.rank))
 
 
-def _entry(edition: Edition, cve_id: str, reasons: tuple[str, ...], packages: Mapping[str, None]) -> NewsEntry:
-    cve = edition.ranked.find(cve_id)
-    assert cve is not None, "what is not ranked has no news"
-    whole = entry_of(edition, cve_id, cve)
-    named = tuple(name for name in packages if name)
-    return NewsEntry(fits=reasons, packages=named, **{name: getattr(whole, name) for name in NEWS_MEMBERS})
+def _entries(found: Mapping[int, CveNews], matcher: Matcher) -> Iterator[NewsEntry]:
+    for exposed in get_args(Exposure):
+        numbers = [number for number, news in found.items() if news.exposed == exposed]
+        for number, entry in zip(numbers, matcher.entries(numbers, Watched(exposed=exposed)), strict=True):
+            news = found[number]
+            yield entry.model_copy(update={"fits": tuple(news.reasons), "packages": tuple(news.packages)})
 
 
 def _resolved(connection: Connection, names: Sequence[str]) -> dict[str, str]:

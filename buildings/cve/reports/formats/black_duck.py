@@ -1,6 +1,9 @@
-"""Black Duck: the vulnerable components of a project version, as its API lists them."""
+"""Black Duck: the vulnerable components of a project version, as its API lists them, and its security reports in CSV."""
+
+from dataclasses import replace
 
 from buildings.cve.reports.findings import Form
+from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
 from buildings.cve.reports.items import Items, State, has, table, total, words
 
 REMEDIATION = words(
@@ -32,6 +35,17 @@ def _components(at: str) -> Items:
     )
 
 
+REPORT = replace(
+    ROW,
+    scheme="BLACKDUCK",
+    states=(State("remediationstatus", REMEDIATION),),
+    package=("componentoriginid", "channelversionoriginid", "componentname", "projectname"),
+    version=("componentoriginversionname", "channelversionoriginname", "componentversionname", "version"),
+    place=("projectpath", "usedby", "url"),
+    severity=("securityrisk", "basescore"),
+)
+BINARY = replace(ROW, states=(), fixed="latestversion", place=("objectfullpath", "object"), severity=("cvss3", "cvss"))
+
 FORMS = (
     Form(
         name="Black Duck",
@@ -41,4 +55,11 @@ FORMS = (
         claimed=total("totalCount"),
     ),
     Form(name="Black Duck", syntax="json", recognises=has("componentName", OF_COMPONENT), read=table(_components("."))),
+    Form(
+        name="Black Duck CSV",
+        syntax="csv",
+        recognises=has_columns("vulnerabilityid", "remediationstatus"),
+        read=reader_of(REPORT),
+    ),
+    Form(name="Black Duck Binary Analysis", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
 )

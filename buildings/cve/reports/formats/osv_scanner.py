@@ -21,7 +21,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
         by_id = {
             each.value["id"]: each for each in nodes(package, "vulnerabilities") if isinstance(each.value, dict) and "id" in each.value
         }
-        grouped = set()
+        grouped: set[str] = set()
         for group in nodes(package, "groups"):
             named = [by_id[each] for each in texts(group, "ids") if each in by_id]
             grouped.update(each.value["id"] for each in named)

@@ -58,12 +58,13 @@ class _Rules:
     def of(self, result: Node) -> Mapping[str, Any]:
         for name in (*texts(result, "ruleId"), *texts(result, "rule.id")):
             if name in self._by_id:
-                return self._by_id[name]
+                rule: Mapping[str, Any] = self._by_id[name]
+                return rule
         place = next((each for each in (*texts(result, "ruleIndex"), *texts(result, "rule.index")) if each.isdecimal()), None)
         if place is None or int(place) >= len(self._by_place) or texts(result, "rule.toolComponent.index"):
             return {}
-        rule = self._by_place[int(place)]
-        return rule if isinstance(rule, Mapping) else {}
+        placed = self._by_place[int(place)]
+        return placed if isinstance(placed, Mapping) else {}
 
 
 def _has_id(rule: Any) -> bool:
