@@ -41,7 +41,6 @@ from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, 
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
-from buildings.cve.reports.accounting import names_within
 from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
 from buildings.cve.reports.identifiers import listed_ids, no_ids
@@ -190,7 +189,7 @@ async def cve_verdicts(
     asked = Asked(
         listed=listed,
         report=read,
-        names=names_within(read) if read else {},
+        names=await site.state.names_of(read) if read else {},
         exposed=exposed,
         exposed_places=exposed_places,
         limit=limit,

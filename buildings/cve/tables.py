@@ -251,7 +251,8 @@ class WatchRow(Tables, table=True):
     """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it reported, and those that are no news to it,
     with a digest of those that matched when a list last changed them.
 
-    One with `following` follows a report instead, whose lines are in `watch_line`; its criteria fit nothing. With `needs_baseline` the CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
+    One with `following` follows a report instead, whose lines are in `watch_line`; its criteria are not asked. With `needs_baseline` the
+    CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
     `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it reported.
     `made_by` is who made or last changed it; `stopped_at` is when it stopped because that key or client had ended.
     """

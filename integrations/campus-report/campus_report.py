@@ -45,12 +45,12 @@ class Campus:
         self._timeout = timeout
         self._opener = request.build_opener(_NoRedirects)
 
-    def verdicts(self, report: bytes, media_type: str, choices: dict[str, str]) -> bytes:
+    def verdicts(self, report: bytes, media_type: str, choices: list[tuple[str, str]]) -> bytes:
         """What campus answers about a report in one format. Raises NotJudged."""
-        address = f"{self._url}{PATH}?{urlencode(choices)}" if choices else f"{self._url}{PATH}"
+        address = f"{self._url}{PATH}?{urlencode(choices)}"
         headers = {
             "Authorization": f"Bearer {self._key}",
-            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Type": "application/octet-stream",
             "Accept": media_type,
             "User-Agent": f"campus-report/{__version__}",
         }
@@ -106,8 +106,8 @@ def main() -> NoReturn:
 def _judge(options: argparse.Namespace) -> int:
     report = _read(options.file)
     campus = Campus(options.url, options.key, timeout=options.timeout)
-    choices = [("exposed", options.exposed), ("exposed_places", ",".join(options.exposed_place or []))]
-    chosen = {name: value for name, value in choices if value}
+    chosen = [("exposed", options.exposed or "unknown"), ("limit", str(options.lines))]
+    chosen += [("exposed_places", pattern) for pattern in options.exposed_place or []]
     try:
         answer = json.loads(campus.verdicts(report, KINDS["json"], chosen))
     except ValueError:
@@ -122,17 +122,18 @@ def _judge(options: argparse.Namespace) -> int:
 def _told(answer: dict[str, Any], options: argparse.Namespace) -> int:
     """Print what to fix, and return the exit code."""
     accounting = answer["accounting"]
-    buckets: dict[str, int] = accounting["buckets"]
+    buckets: dict[str, int] = accounting["counts"]
     counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in buckets.items() if count) or "none"
     print(f"{accounting['form']}: {accounting['findings']} findings by the list of {answer['day']}: {counted}")
-    for note in accounting["notes"]:
+    for note in [*accounting["notes"], *filter(None, [accounting.get("difference")])]:
         print(f"note: {note}")
-    urgent = [one for one in answer["findings"] if one["bucket"] in URGENCIES]
-    for one in urgent[: options.lines]:
-        fix = f" -> {one['fixed']}" if one["fixed"] else ""
-        print(
-            f"{one['bucket'].replace('_', ' '):9}  {one['cve_id'] or one['id']}  {one['package']} {one['version']}{fix}  {one['place']}".rstrip()
-        )
+    urgent = [one for one in answer.get("findings", []) if one["bucket"] in URGENCIES]
+    for one in urgent:
+        what = [one.get(name) for name in ("package", "installed_version")] + [
+            f"-> {one['fixed_version']}" if "fixed_version" in one else None
+        ]
+        shown = [one["bucket"].replace("_", " ").ljust(9), one.get("cve_id") or one.get("id"), *what, one.get("place")]
+        print(*filter(None, shown))
     untold = sum(buckets[name] for name in UNTOLD)
     if answer.get("sample"):
         raise NotJudged("campus has no list yet, only its sample")

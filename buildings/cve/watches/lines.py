@@ -6,8 +6,7 @@ from typing import Any, get_args
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from buildings.cve.arguments import canonical, number_of, spelled
-from buildings.cve.ranking.deadlines import Exposure
+from buildings.cve.arguments import Exposure, canonical, number_of, spelled
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALIASES, WATCH_LINES
 from buildings.cve.watches.matching import Matcher, Watched

@@ -1,19 +1,20 @@
-"""Stored reports: of a scanner's report the ids, packages and versions that a watch follows, and what is news of them. No clock, no network.
+"""Stored reports: the ids, packages and versions of a report that a watch follows, and what is news of them. No clock, no network.
 
 A stored report is judged again with each list. News of one of its lines is what makes it more urgent: its CVE is in KEV now, is used
 for ransomware, is due on another day, has an EPSS over the watch's threshold, has a fix, or belongs to a more urgent group. Each is
 told once; what goes back, such as an EPSS that falls, is noted in silence, and told when it comes again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
 from pydantic import TypeAdapter
 
-from buildings.cve.arguments import canonical, number_of, spelled
-from buildings.cve.ranking.deadlines import ORDER, Exposure, When, exposure_at, urgency_of
+from buildings.cve.arguments import Exposure, number_of
+from buildings.cve.ranking.deadlines import ORDER, When, exposure_at, urgency_of
 from buildings.cve.ranking.edition import Edition
+from buildings.cve.reports.accounting import Names, cves_of
 from buildings.cve.reports.findings import Finding
 
 MOST_LINES = 5_000
@@ -66,20 +67,14 @@ def followed_in(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.said in FOLLOWED]
 
 
-def lines_of(findings: Iterable[Finding], following: Following, aliases: Mapping[str, Sequence[int]]) -> tuple[Line, ...]:
-    """The different lines of findings, in the report's order: of each one for every CVE that it names or that `aliases` say it is."""
+def lines_of(findings: Iterable[Finding], following: Following, names: Names) -> tuple[Line, ...]:
+    """The different lines of findings, in the report's order: of each one for every CVE that it names, or that its names stand for."""
     lines: dict[Line, None] = {}
     for finding in findings:
         exposed = exposure_at(finding.place, following.exposed, following.exposed_places)
-        for name in _names(finding, aliases):
-            lines[Line(name, finding.package[:LONGEST_TEXT], finding.version[:LONGEST_TEXT], exposed)] = None
+        for name in cves_of(finding, names) or finding.ids[:1]:
+            lines[Line(name[:LONGEST_TEXT], finding.package[:LONGEST_TEXT], finding.version[:LONGEST_TEXT], exposed)] = None
     return tuple(lines)
-
-
-def _names(finding: Finding, aliases: Mapping[str, Sequence[int]]) -> Sequence[str]:
-    cves = [cve_id for name in finding.ids if (cve_id := canonical(name))]
-    cves = cves or [spelled(number) for name in finding.ids for number in aliases.get(name, ())]
-    return cves or [name[:LONGEST_TEXT] for name in finding.ids[:1]]
 
 
 def known_of(edition: Edition, cve_id: str, *, exposed: Exposure, least_epss: float, today: date) -> Known:

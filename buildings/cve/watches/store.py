@@ -32,13 +32,17 @@ class ReportToFollow:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
+    """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address.
+
+    `report` is the one to follow from now on, `follows` whether it follows one that is stored.
+    """
 
     name: str
     criteria: Watched
     webhook: Address | None
     email: Address | None
     report: ReportToFollow | None = None
+    follows: bool = False
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
         if self.report or row.following is not None:
@@ -109,6 +113,7 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
         criteria=Watched.model_validate_json(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
+        follows=row.following is not None,
     )
 
 
@@ -226,7 +231,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     pair = (ALERTS.c.watch_id, ALERTS.c.target_id)
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
     lines = select(WATCH_LINES.c.watch_id, func.count()).where(among(connection, WATCH_LINES.c.watch_id, [row.id for row in rows]))
-    counts = {watch_id: count for watch_id, count in connection.execute(lines.group_by(WATCH_LINES.c.watch_id))}
+    counts: dict[str, int] = dict(connection.execute(lines.group_by(WATCH_LINES.c.watch_id)).tuples().all())
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
         criteria = Watched.model_validate_json(row.criteria)
