@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
+from buildings.cve.arguments import Exposure
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.ranking.deadlines import Deadline, Exposure, When, deadlines_of, exposure_at, urgency_of
+from buildings.cve.ranking.deadlines import ROWS, Deadline, When, deadlines_of, exposure_at, urgency_of
 from buildings.cve.ranking.enrichment import Ssvc
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS
 
 TODAY = date(2026, 8, 21)
 LONG_AGO = date(2022, 3, 1)
@@ -88,15 +91,28 @@ def test_the_groups_follow_from_the_rows(row) -> None:
         (None, points("no", "partial", "Active"), 0.02, "this_week", "CISA calls it exploited"),
         (listing(ransomware=True), points("no", "partial"), 0.02, "today", "ransomware"),
         (listing(ransomware=None), points("no", "partial"), 0.99, "this_week", "exploited and gives it 14 days"),
-        (listing(date(2026, 8, 8), due_date=date(2026, 8, 22)), points("no", "partial"), 0.02, "today", "due date in KEV is tomorrow"),
+        (listing(date(2026, 8, 8), due_date=date(2026, 8, 22)), points("no", "partial"), 0.02, "today", "due date in KEV is 2026-08-22"),
         (listing(date(2026, 8, 9), due_date=date(2026, 8, 23)), points("no", "partial"), 0.02, "this_week", "14 days"),
-        (listing(date(2026, 6, 11), due_date=date(2026, 6, 25)), points("no", "partial"), 0.02, "today", "has passed"),
+        (listing(date(2026, 6, 11), due_date=date(2026, 6, 25)), points("no", "partial"), 0.02, "today", "due date in KEV is 2026-06-25"),
         (listing(date(2026, 6, 9), due_date=date(2026, 6, 30)), points("no", "partial"), 0.02, "this_week", "14 days"),
     ],
 )
 def test_epss_ransomware_and_dates_of_the_directive_make_it_more_urgent(entry, ssvc, epss, when: When, reason: str) -> None:
     found = urgency_of(entry, ssvc, epss=epss, exposed="unknown", today=TODAY)
     assert (found.when, reason in found.reason) == (when, True), found.reason
+
+
+def test_the_documents_and_the_page_have_the_same_table_and_figures() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deadlines.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    words, impacts = ("no", "yes"), ("partial", "total")
+    assert table == [
+        f"| {row.number} | {words[row.exposed]} | {words[row.kev]} | {words[row.automatable]} | {impacts[row.total]} | {row.time} |"
+        for row in ROWS
+    ]
+    for _, number, _, *groups in DEADLINE_COUNTS:
+        assert " | ".join(f"{count:,}" for count in groups) in page
+        assert sum(groups) == number
 
 
 def answers(found: Deadline | None) -> tuple[object, ...]:
@@ -129,7 +145,7 @@ def test_forensic_triage_is_kevs_word_and_a_row_that_differs_is_said() -> None:
         found = deadlines_of(entry, points("no", "total"), exposed="unknown", today=TODAY)
         assert found.if_exposed
         assert found.if_not_exposed
-        assert (found.if_exposed.forensic_triage, found.if_not_exposed.forensic_triage, found.kev_forensic_triage) == (said, said, said)
+        assert (found.if_exposed.forensic_triage, found.if_not_exposed.forensic_triage) == (said, said)
         differing = (found.if_exposed if not said else found.if_not_exposed).row_forensic_triage
         assert (differing, wording in found.sentence) == (not said, True)
 
@@ -144,3 +160,48 @@ def test_a_host_that_a_pattern_names_is_exposed() -> None:
     places = ["web-*", "registry.example/shop:*"]
     assert exposure_at("WEB-03", "no", places) == exposure_at("registry.example/shop:1.2", "unknown", places) == "yes"
     assert (exposure_at("db-01", "no", places), exposure_at("", "unknown", places)) == ("no", "unknown")
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request) -> str:
+    return request.param
+
+
+@pytest.mark.anyio
+async def test_callers_say_whether_their_systems_are_exposed(publisher, make, open_test_campus, frame) -> None:
+    options = [{"exploitation": "none"}, {"automatable": "yes"}, {"technicalImpact": "total"}]
+    ssvc = {"ssvcV203": [{"source": "134c704f-9b21-4f2e-91b3-4a467353bcc0", "ssvcData": {"options": options}}]}
+    publisher.put("/kev.json", make.kev_catalog([make.kev_entry("CVE-2026-7001", date(2026, 8, 20)), *make.listings(1200)]))
+    publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(2000) | {"CVE-2026-7001": 0.9, "CVE-2025-5555": 0.01}))
+    records = [make.nvd_record("CVE-2025-5555", metrics=ssvc), make.nvd_record("CVE-2026-7001", metrics=ssvc)]
+    publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
+    async with open_test_campus(publisher.url, frame=frame) as campus:
+        await campus.run("refresh", accept=True)
+        key = await campus.key("cve")
+        asked: list[tuple[dict[str, str], str, str | None, set[str]]] = [
+            ({}, "later", "today", {"if_exposed", "if_not_exposed"}),
+            ({"exposed": "yes"}, "today", None, {"if_exposed"}),
+            ({"exposed": "no"}, "later", None, {"if_not_exposed"}),
+        ]
+        for sent, when, when_if_exposed, answers_given in asked:
+            one = (await campus.call("cve_verdict", key=key, cve_id="CVE-2025-5555", **sent)).data
+            many = (await campus.call("cve_verdicts", key=key, cve_ids=["CVE-2025-5555"], **sent)).data["verdicts"][0]
+            facts = (await campus.call("cve_facts", cve_id="CVE-2025-5555", **sent)).data
+            for answer in (one, many):
+                assert (answer["when"], answer.get("when_if_exposed")) == (when, when_if_exposed)
+                assert answer["deadlines"].keys() & {"if_exposed", "if_not_exposed"} == answers_given
+            assert facts["deadlines"] == one["deadlines"]
+        listed = (await campus.call("cve_verdict", key=key, cve_id="CVE-2026-7001", exposed="yes")).data
+        assert listed["deadlines"]["if_exposed"] == {
+            "rows": [1],
+            "days": 3,
+            "days_at_most": 3,
+            "due": "2026-08-23",
+            "days_left": 2,
+            "forensic_triage": True,
+        }
+        assert (await campus.call("cve_verdict", key=key, cve_id="CVE-2025-5555", exposed="perhaps")).status == 422
+        watch = {"name": "edge", "cve_ids": ["CVE-2025-5555"], "least_score": 1}
+        made = (await campus.call("create_watch", key=key, **watch)).data
+        changed = (await campus.call("update_watch", key=key, watch_id=made["watch_id"], exposed="yes")).data
+        assert (made["exposed"], changed["exposed"], changed["cve_ids"]) == ("unknown", "yes", ["CVE-2025-5555"])

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0013"
 down_revision = None
+CVE_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -13,6 +14,7 @@ def upgrade() -> None:
     _create_forecasts()
     _create_epss()
     _create_cves()
+    _create_names()
     _create_owners_and_targets()
     _create_watches()
     _create_alerts()
@@ -30,7 +32,7 @@ def _create_lists() -> None:
     )
     op.create_table(
         "ranked",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
@@ -147,7 +149,7 @@ def _create_epss() -> None:
 def _create_cves() -> None:
     op.create_table(
         "cve",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("kev_added", sa.Date(), nullable=True),
         sa.Column("kev_due", sa.Date(), nullable=True),
         sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
@@ -168,11 +170,12 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
     )
     op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
+    op.create_index(op.f("ix_cve_kev_due"), "cve", ["kev_due"])
     op.create_index(op.f("ix_cve_published"), "cve", ["published"])
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
     op.create_table(
         "cve_detail",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("record", sa.String(), nullable=False),
         sa.Column("description", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve_detail")),
@@ -188,8 +191,8 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
         sqlite_with_rowid=False,
     )
-    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "plain_product"])
-    op.create_index(op.f("ix_cve_product_plain_product"), "cve_product", ["plain_product"])
+    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "number"])
+    op.create_index("ix_cve_product_plain_product", "cve_product", ["plain_product", "number", "plain_vendor"])
     op.create_table(
         "cve_weakness",
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -202,10 +205,12 @@ def _create_cves() -> None:
         "alias",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.PrimaryKeyConstraint("id", "number", name=op.f("pk_alias")),
+        sa.Column("source", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", "number", "source", name=op.f("pk_alias")),
         sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_alias_number"), "alias", ["number"])
+    op.create_index(op.f("ix_alias_source"), "alias", ["source"])
     op.create_table(
         "nvd_state",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -214,6 +219,30 @@ def _create_cves() -> None:
         sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("position", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_nvd_state")),
+    )
+
+
+def _create_names() -> None:
+    op.create_table(
+        "alias_source",
+        sa.Column("ecosystem", sa.String(), nullable=False),
+        sa.Column("entries", sa.Integer(), nullable=False),
+        sa.Column("newest", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("recent", sa.String(), nullable=False),
+        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("whole_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("ecosystem", name=op.f("pk_alias_source")),
+    )
+    op.create_table(
+        "unknown_word",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("word", sa.String(), nullable=False),
+        sa.Column("taken_as", sa.String(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("first_day", sa.Date(), nullable=False),
+        sa.Column("last_day", sa.Date(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "kind", "word", name=op.f("pk_unknown_word")),
     )
 
 

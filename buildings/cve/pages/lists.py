@@ -1,48 +1,70 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, TypeVar, get_args
+from urllib.parse import quote
 
 import anyio.to_thread
 
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import canonical, read_cve_id, read_day
+from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
+from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.plain_names import plain_name
+from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
-from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
-from buildings.cve.reports.identifiers import find_ids
+from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
+from buildings.cve.reports.apart import LARGEST_TEXT
+from buildings.cve.reports.batch import MOST_SHOWN, Asked, Verdicts, verdicts_of
+from buildings.cve.reports.identifiers import Listed
+from buildings.cve.reports.reader import read_report
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
+VENDORS = f"{LIST}/vendors"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
+LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
+PACKED_FAST = 1  # zlib's level.
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
-SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
+SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
+log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
+smartermail,9406,9413,CVE-2025-52691,CRITICAL,open
+ivanti-epmm,12.7.0,,CVE-2026-1281,CRITICAL,open
+fortios,7.4.9,7.4.11,CVE-2026-24858,CRITICAL,open
+openssh-server,9.2p1,9.2p1-2+deb12u3,CVE-2024-6387,HIGH,open
+openssl,1.0.1,1.0.1j,CVE-2014-3566,LOW,suppressed
+widget,1.0.0,,CVE-1999-99999,LOW,open
+form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
+"""
 HITS_SHOWN, LISTS_SHOWN = 20, 30
+LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
 FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
     "": ("All", lambda entry, today: True),
-    "overdue": ("Overdue", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
+    "overdue": ("Past KEV's due date", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
     "soon": ("Due within 7 days", lambda entry, today: entry.kev_due_date is not None and 0 <= (entry.kev_due_date - today).days <= 7),
     "ransomware": ("Used for ransomware", lambda entry, today: bool(entry.ransomware)),
 }
 """What of the list is shown, each with its label; the first is the default."""
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "rank": ("By rank", lambda entry: entry.rank),
-    "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
+    "due": ("By due date in KEV", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
     "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
 }
 """How the list can be sorted, each with its label; the first is the default."""
@@ -71,13 +93,13 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.brief_teaser)
     day = request.query_params.get("day", "").strip()
     if day:
-        brief, refusal = await _asked(request, site, tools.archived_brief, read_day(day))
+        brief, refusal = await asked(request, site, tools.archived_brief, read_day(day))
     else:
-        brief, refusal = await _asked(request, site, tools.top_cves_today)
+        brief, refusal = await asked(request, site, tools.top_cves_today)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     if brief is None:
-        counts, _ = await _asked(request, site, tools.brief_change_counts)
+        counts, _ = await asked(request, site, tools.brief_change_counts)
         return site.page(
             "teaser.html",
             request,
@@ -98,14 +120,15 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
     sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
     shown = {name: [one for one in brief.entries if fits(one, today)] for name, (_, fits) in FILTERS.items()}
-    fresh, _ = await _asked(request, site, tools.kev_fresh) if not day else (None, None)
-    changes, _ = await _asked(request, site, tools.brief_changes, to_day=brief.day)
+    fresh, _ = await asked(request, site, tools.kev_fresh) if not day else (None, None)
+    changes, _ = await asked(request, site, tools.brief_changes, to_day=brief.day)
     return site.page(
         "list.html",
         request,
         data=brief,
         status=status,
         brief=brief,
+        formula=METHODOLOGY.formula,
         gaps=() if day else gaps_of(site.state.shown()),
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
@@ -129,13 +152,19 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
     return tuple((entry, courses[entry.cve_id]) for entry in entries)
 
 
+def vendor_path(name: str) -> str:
+    """The page of a vendor, however its name is spelled."""
+    return f"{VENDORS}/{quote(plain_name(name), safe='')}"
+
+
 async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
-    facts = await _answer(request, site, tools.cve_facts, cve_id)
-    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
+    exposed = exposed_in(request)
+    facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
+    found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
+    history, _ = await asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -145,6 +174,8 @@ async def verdict(request: Request, site: CveSite) -> Response:
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
+        exposed=exposed,
+        vendor_path=vendor_path(facts.listing.vendor) if facts.listing else None,
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
@@ -152,11 +183,17 @@ async def verdict(request: Request, site: CveSite) -> Response:
     )
 
 
+def exposed_in(request: Request) -> Exposure:
+    """Of which assets a page speaks, from its address."""
+    given = request.query_params.get("exposed")
+    return next((exposure for exposure in get_args(Exposure) if exposure == given), "unknown")
+
+
 async def forecast(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.next_teaser)
-    record = await _answer(request, site, tools.next_record)
+    record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
-    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None)
+    listed, refusal = await asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
@@ -190,17 +227,20 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
+    sent_again = str(given.get("packed") or "")
+    exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text))
+            text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
     if found and (download := str(given.get("download") or "")):
         return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
-    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts)
+    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
     return site.page(
         "report.html",
         request,
@@ -209,23 +249,34 @@ async def report(request: Request, site: CveSite) -> Response:
         headers=refusal.headers if refusal and is_open else None,
         found=found,
         shown=shown,
-        groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
-        again="\n".join(_looked_up(found)) if found else "",
+        groups=groups_of([row for row in shown.findings if row.bucket not in SETTLED][:ROWS_SHOWN]) if shown else (),
+        settled=groups_of([row for row in shown.findings if row.bucket in SETTLED][:ROWS_SHOWN]) if shown else (),
+        verdicts={one.cve_id: one for one in shown.verdicts} if shown else {},
+        again=await anyio.to_thread.run_sync(packed, text) if found else "",
+        exposed=exposed,
         refusal=refusal,
         is_open=is_open,
         route=f"{site.url}/v1/cve/verdicts",
     )
 
 
-def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
-    groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
-    return tuple((when, group) for when, group in groups if group)
+def groups_of(rows: Sequence[FindingRow]) -> tuple[tuple[Bucket, tuple[FindingRow, ...]], ...]:
+    """The findings of each bucket that has any."""
+    groups = ((bucket, tuple(row for row in rows if row.bucket == bucket)) for bucket in BUCKETS)
+    return tuple((bucket, group) for bucket, group in groups if group)
 
 
-def _looked_up(found: Verdicts) -> Iterator[str]:
-    yield from (one.cve_id for one in found.verdicts)
-    yield from (one.cve_id for one in found.misses)
-    yield from (*found.malformed, *found.not_looked_up)
+def packed(report: str) -> str:
+    """A report as a field of the page's own form holds it, so that a file of the answer is made of all that the report says."""
+    return b64encode(zlib.compress(report.encode(errors="replace"), PACKED_FAST)).decode()
+
+
+def unpacked(field: str) -> str:
+    try:
+        body = zlib.decompressobj().decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        return body.decode()
+    except (ValueError, zlib.error):
+        raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
@@ -244,18 +295,23 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 
 @cache
-def sample_verdicts() -> Verdicts:
+def sample_verdicts(exposed: Exposure) -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
+    report = read_report(SAMPLE_REPORT)
+    return verdicts_of(edition, Asked(listed=Listed(), report=report, exposed=exposed), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:
-    data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
+    data = {"ok": True, "brief": METHODOLOGY, "deadlines": DEADLINES, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
     return site.page(
         "methodology.html",
         request,
         data=data,
         brief=METHODOLOGY,
+        deadlines=DEADLINES,
+        rows=ROWS,
+        counts=DEADLINE_COUNTS,
+        source=SOURCE,
         forecast=FORECAST_METHODOLOGY,
         notices=NOTICES,
         decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),
@@ -274,7 +330,7 @@ async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable
     return await tool(*sent, site=site, **named)
 
 
-async def _asked(
+async def asked(
     request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object
 ) -> tuple[ResultT | None, Problem | None]:
     try:

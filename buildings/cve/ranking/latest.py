@@ -6,24 +6,26 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 
+import anyio
 import anyio.to_thread
 
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.histories import Histories
 from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_latest, newest_version
-from buildings.cve.arguments import no_list_yet, number_of
+from buildings.cve.arguments import Exposure, no_list_yet, number_of
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
-from buildings.cve.kept import keep
+from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import lines_in, load_description, load_state, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
-from buildings.cve.reports.batch import Verdicts, verdicts_of
-from buildings.cve.reports.identifiers import FoundIds
+from buildings.cve.reports.apart import read_apart
+from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
+from buildings.cve.reports.findings import Report
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
@@ -35,6 +37,7 @@ CACHED_CHANGES = 8
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
 CACHED_RECORDS = 20_000  # With those of KEV's CVEs; 600 bytes each.
+SEARCHES_AT_ONCE = 2  # A search that reads all descriptions takes 0.3 s of a processor.
 VERDICTS_AT_ONCE = 50  # Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them.
 
 
@@ -120,6 +123,7 @@ class Latest:
 
     def __init__(self, storage: Storage, watching: Watching) -> None:
         self.watching = watching
+        self.searches = anyio.CapacityLimiter(SEARCHES_AT_ONCE)
         self.edition: Edition | None = None
         self.nvd = NvdRecords()
         self._storage = storage
@@ -130,11 +134,13 @@ class Latest:
         self.comparisons = Comparisons(storage, self.archived)
         self.histories = Histories(storage, shown=self.shown)
         self.feeds: dict[str, bytes] = {}
-        self._facts: dict[tuple[str, date, str], CveFacts] = {}
+        self._facts: dict[tuple[str, date, str, Exposure], CveFacts] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
+        self._report_readers = anyio.CapacityLimiter(1)
         self._record: ForecastRecord | None = None
         self._record_version: str | None = None
+        self.shorter = ShorterForms()
 
     @property
     def real_edition(self) -> Edition | None:
@@ -203,10 +209,15 @@ class Latest:
             nvd.lines.update(lines)
         return replace(edition, nvd=nvd.with_lines(lines))
 
-    async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
-        edition = await self.knowing(found.ids)
-        made = partial(verdicts_of, edition, found, today=now.date())
-        return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
+    async def read(self, report: bytes | str) -> Report:
+        """A scanner's report. Raises Problem 413, 422 and 503."""
+        return await read_apart(report, readers=self._report_readers)
+
+    async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
+        is_small = asked.size <= VERDICTS_AT_ONCE
+        edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
+        made = partial(verdicts_of, edition, asked, today=now.date())
+        return made() if is_small else await anyio.to_thread.run_sync(made)
 
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""
@@ -216,12 +227,12 @@ class Latest:
             keep(kept, wanted, brief, most=CACHED_BRIEFS)
         return brief
 
-    async def facts(self, cve_id: str, *, today: date, verdict: str) -> CveFacts:
+    async def facts(self, cve_id: str, *, today: date, verdict: str, exposed: Exposure) -> CveFacts:
         """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
         kept, edition = self._facts, await self.knowing([cve_id])
-        wanted = (cve_id, today, verdict)
+        wanted = (cve_id, today, verdict, exposed)
         if (facts := kept.get(wanted)) is None:
-            make = partial(facts_of, edition, cve_id, verdict=verdict, today=today)
+            make = partial(facts_of, edition, cve_id, verdict=verdict, exposed=exposed, today=today)
             try:
                 description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, number_of(cve_id))
             except StorageUnavailable:  # all else is in memory

@@ -7,6 +7,16 @@ from typing import Any, Literal
 Said = Literal["open", "fixed", "suppressed", "not_affected", "unknown"]
 """What a report says of a finding; unknown is a word that no list of ours knows."""
 
+
+class ReportRefused(Exception):
+    """A report is too large, must not be decoded or cannot be read at all; `code` is that of the problem which the caller receives."""
+
+    def __init__(self, code: Literal["report_too_large", "unreadable_report"], detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+
 Syntax = Literal["json", "xml", "csv", "text"]
 
 
@@ -42,7 +52,8 @@ class Unreadable:
 class Report:
     """A document as read: the form's name, its findings, what of it cannot be read, and the number that the tool itself reports, if any.
 
-    `notes` are sentences on how it was read, such as that no form was recognised and it was read as plain text.
+    `notes` are sentences on how it was read, such as that no form was recognised and it was read as plain text. `is_recognised` is
+    false if only its syntax is known: that it has no findings says nothing then.
     """
 
     form: str
@@ -50,20 +61,23 @@ class Report:
     unreadable: Sequence[Unreadable] = ()
     claimed: int | None = None
     notes: Sequence[str] = ()
+    is_recognised: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """What was sent, decoded: of JSON the value (of a stream of values or of lines the list of them), of CSV the list of its rows by the
-    names in its head, of XML its root as `{name: element}`, of anything else the text.
+    names in its head without spaces, signs and capital letters, of XML its root as `{name: element}`, of anything else the text.
 
     An XML element is a text if it has nothing else, otherwise an object: its attributes as `@name`, its children as lists by their
-    names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding.
+    names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding, `unreadable` what of it
+    was passed over.
     """
 
     syntax: Syntax
     value: Any
     notes: Sequence[str] = ()
+    unreadable: Sequence[Unreadable] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,10 @@ PROSE = re.compile(
 SET_ASIDE = re.compile(r"(?:ignored|suppressed|filtered|excluded|dismissed|waived|accepted|whitelist|allowlist)", re.IGNORECASE)
 STATES = ("state", "State", "status", "Status", "analysis.state", "analysisState", "vulnerabilityStatus", "remediationStatus")
 WORDS = words(
-    open="open opened active new affected exploitable in_triage detected confirmed under_investigation known_affected vulnerable reopened",
+    open="fail failed open opened active new affected exploitable in_triage detected confirmed under_investigation known_affected"
+    " vulnerable reopened",
     suppressed="ignored suppressed dismissed auto_dismissed muted risk_accepted accepted",
-    not_affected="not_affected known_not_affected false_positive",
+    not_affected="not_affected known_not_affected false_positive pass passed",
     fixed="resolved closed remediated resolved_with_pedigree",
 )
 """`fixed` is not among them: it says that nothing is left to do in one tool, and that a fix exists in another."""
@@ -28,7 +29,7 @@ FINDING = Items(
     at=".",
     ids=".",
     states=(
-        *(State(flag, words(suppressed="true", open="false")) for flag in FLAGS),
+        *(State(flag, words(suppressed="true")) for flag in FLAGS),
         *(State(name, WORDS) for name in STATES),
     ),
     package=(*("package.name", "packageName", "package_name", "PackageName", "pkgName", "component.name", "componentName"), "package"),

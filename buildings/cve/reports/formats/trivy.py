@@ -1,6 +1,9 @@
 """Trivy: its JSON of images, file systems and clusters, with what an ignore file or a VEX document took out of it."""
 
+from dataclasses import replace
+
 from buildings.cve.reports.findings import Form
+from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
 from buildings.cve.reports.items import Items, State, has, table, words
 
 STATUSES = State(
@@ -63,4 +66,10 @@ FORMS = (
         read=table(*_kinds("Resources.Results."), *_kinds("Vulnerabilities.Results."), *_kinds("Misconfigurations.Results.")),
     ),
     Form(name="Trivy", syntax="json", recognises=has("Target", "Type"), read=table(*_kinds(""))),
+    Form(
+        name="Trivy table",
+        syntax="csv",
+        recognises=has_columns("library", "installedversion", "fixedversion"),
+        read=reader_of(replace(ROW, states=(replace(STATUSES, at="status"),))),
+    ),
 )
