@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate
 from operator import sub
 
+import orjson
 from sqlalchemy import Connection, select
 
 from buildings.cve.arguments import Exposure, number_of, spelled
@@ -33,6 +34,11 @@ class Watched(Criteria):
     """The criteria of a watch, which have a least score, and whether the internet reaches what it watches."""
 
     exposed: Exposure = "unknown"
+
+
+def read_criteria(block: bytes) -> Watched:
+    """The criteria of a watch as they are stored. They were checked before: one watch cannot keep a list from being made."""
+    return Watched.model_construct(**orjson.loads(block))
 
 
 def pack_known(numbers: Collection[int]) -> bytes:

@@ -18,7 +18,7 @@ from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
 from buildings.cve.watches.lines import judge_again
-from buildings.cve.watches.matching import Matcher, Watched, pack_known, unpack_known
+from buildings.cve.watches.matching import Matcher, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import delete_watch, owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
@@ -96,7 +96,7 @@ class ListMatching:
         if row.following is not None:
             entries = judge_again(connection, row, self.edition, matcher)
             return self._told(row, row.known, len(entries), pack_entries(entries)) if entries else None
-        criteria = Watched.model_validate_json(row.criteria)
+        criteria = read_criteria(row.criteria)
         known = unpack_known(row.known)
         unknown = matcher.fitting(criteria) - known
         is_complete = self.edition.nvd.is_complete
@@ -152,7 +152,7 @@ def _know_late_names(connection: Connection, edition: Edition) -> None:
     late = WATCHES.c.nvd_complete.is_(False), WATCHES.c.needs_baseline.is_(False)
     if connection.scalar(select(exists().where(*late))) and (matcher := matcher_of(connection, edition)):
         for rows in _parts(connection, *late):
-            fits = ((row, matcher.fitting(Watched.model_validate_json(row.criteria))) for row in rows)
+            fits = ((row, matcher.fitting(read_criteria(row.criteria))) for row in rows)
             known = [{"key": row.id, "known": pack_known(unpack_known(row.known) | numbers)} for row, numbers in fits]
             if known:
                 connection.execute(KNOW, known)

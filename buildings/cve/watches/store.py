@@ -11,7 +11,7 @@ from buildings.cve.search.criteria import Days
 from buildings.cve.search.queries import numbers_of
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_LINES, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.lines import Judge, store_lines
-from buildings.cve.watches.matching import Watched, pack_known, unpack_known
+from buildings.cve.watches.matching import Watched, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import MOST_WATCHES, FollowedReport, Watch, WatchList, WatchTarget
 from buildings.cve.watches.reports import FOLLOWING, Line
 from campus import Problem
@@ -49,7 +49,7 @@ class Wanted:
             return self.report is not None and row.following is not None and self.name == row.name
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
-        return sent == stored and (self.name, self.criteria) == (row.name, Watched.model_validate_json(row.criteria))
+        return sent == stored and (self.name, self.criteria) == (row.name, read_criteria(row.criteria))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
     return Wanted(
         name=row.name,
-        criteria=Watched.model_validate_json(row.criteria),
+        criteria=read_criteria(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
         follows=row.following is not None,
@@ -234,7 +234,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     counts: dict[str, int] = dict(connection.execute(lines.group_by(WATCH_LINES.c.watch_id)).tuples().all())
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
-        criteria = Watched.model_validate_json(row.criteria)
+        criteria = read_criteria(row.criteria)
         yield Watch(
             watch_id=row.id,
             name=row.name,
