@@ -90,20 +90,13 @@ HistoryFrom = Annotated[
 ]
 HistoryTo = Annotated[date | None, TO_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
 
-Limit = Annotated[int, Field(ge=1, le=100, description="Number of entries to return, the first ones; `count` stays that of all.")]
-BriefLimit = Annotated[int, Field(ge=1, le=25, description="Number of entries to return, the first ones; `count` stays that of all.")]
-FreshLimit = Annotated[
-    int | None, Field(ge=1, le=10_000, description="Number of entries to return, by rank; `count` stays that of all. Default: all.")
-]
-ChangesLimit = Annotated[
-    int,
-    Field(ge=1, le=25, description="Number of CVEs to return in each of the four lists, the first ones; the counts stay those of all."),
-]
-HistoryLimit = Annotated[
-    int, Field(ge=1, le=10_000, description="Number of points of EPSS to return, the newest; `count` stays that of all.")
-]
-RecordLimit = Annotated[int, Field(ge=1, le=100, description="Number of lists and of hits to return, the newest of each.")]
-WithMethodology = Annotated[bool, Field(description="Whether the answer has `methodology`, which hardly ever changes.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Most entries to return, the first ones; `count` is of all.")]
+BriefLimit = Annotated[int, Field(ge=1, le=25, description="Most entries to return, the first ones; `count` is of all.")]
+FreshLimit = Annotated[int | None, Field(ge=1, le=10_000, description="Most entries to return, by rank; `count` is of all.")]
+ChangesLimit = Annotated[int, Field(ge=1, le=25, description="Most changes of each kind to return, the first ones; the counts are of all.")]
+HistoryLimit = Annotated[int, Field(ge=1, le=10_000, description="Most points of EPSS to return, the newest; `count` is of all.")]
+RecordLimit = Annotated[int, Field(ge=1, le=100, description="Most lists, and most hits, to return, the newest; the counts are of all.")]
+WithMethodology = Annotated[bool, Field(description="false leaves `methodology` out, which hardly ever changes.")]
 MethodologyToo = Annotated[bool, Field(description="true adds `methodology`, which hardly ever changes.")]
 
 Exposure = Literal["yes", "no", "unknown"]
@@ -167,6 +160,7 @@ PROBLEMS: Mapping[str, str] = {
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
+    "no_such_vendor": "KEV has no vendor with that name. /cve/vendors lists those that it has.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }
 

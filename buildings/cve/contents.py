@@ -14,8 +14,9 @@ from buildings.cve.checks import (
     words_are_known,
 )
 from buildings.cve.names.reading import names
-from buildings.cve.pages.lists import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
+from buildings.cve.pages.lists import LIST, REPORT, VENDORS, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.pages.reader_feeds import full_feed, public_feed
+from buildings.cve.pages.vendors import all_vendors, one_vendor
 from buildings.cve.ranking.latest import latest, reload
 from buildings.cve.refresh import grade, nvd, pause_watches, refresh
 from buildings.cve.settings import CveSettings
@@ -58,6 +59,8 @@ building = Building(
         Page(f"GET {LIST}/next", forecast),
         Page(f"GET|POST {REPORT}", report, repeats=True),
         Page(f"GET {LIST}/methodology", methodology),
+        Page(f"GET {VENDORS}", all_vendors),
+        Page(f"GET {VENDORS}/{{name}}", one_vendor),
         Page(f"GET|POST {WATCHES}", show_watches),
         Page(f"POST {WATCHES}/{{watch_id}}/delete", remove_watch),
         *email_pages(EMAIL_PAGES, lambda site: site.state.watching.dispatcher),
