@@ -24,7 +24,7 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
-from buildings.cve.reports.accounting import Names, names_within
+from buildings.cve.reports.accounting import names_within, unnamed
 from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
@@ -215,12 +215,15 @@ class Latest:
         """A scanner's report. Raises Problem 413, 422 and 503."""
         return await read_apart(report, readers=self._report_readers)
 
-    async def names_of(self, report: Report) -> Names:
-        """The CVEs that the identifiers of a report's findings stand for: by its own word, else by that of the feed of names."""
-        own = names_within(report)
-        others = {each.upper() for finding in report.findings for each in finding.ids if each.upper() not in own}
-        resolved = await resolve(self._storage, others)
-        return {**{name: tuple(map(spelled, numbers)) for name, numbers in resolved.items()}, **own}
+    async def names_of(self, listed: Sequence[str], report: Report | None) -> dict[str, tuple[str, ...]]:
+        """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records."""
+        within = await anyio.to_thread.run_sync(names_within, report) if report else {}
+        unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
+        try:
+            numbers = await resolve(self._storage, {*unknown, *(each.upper() for each in listed)} - within.keys())
+        except StorageUnavailable:  # all else is in memory
+            numbers = {}
+        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
         is_small = asked.size <= VERDICTS_AT_ONCE
