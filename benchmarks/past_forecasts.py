@@ -55,7 +55,7 @@ async def replay(feeds: Path, cve_ids: Sequence[str] = ()) -> Replay:
                 if day in EPSS_FILES:
                     epss.write_bytes((feeds / EPSS_FILES[day]).read_bytes())
                 await campus.run("refresh", accept=day == min(EPSS_FILES))  # the first list of thinned feeds needs it
-                lists[day] = (await campus.call("next_in_kev", key="cve", date=str(day))).data
+                lists[day] = (await campus.call("next_in_kev", key="cve", date=str(day), limit=100)).data
             histories = {cve_id: (await campus.call("cve_history", key="cve", cve_id=cve_id)).data for cve_id in cve_ids}
             return Replay(lists, (await campus.call("next_record")).data, histories)
 

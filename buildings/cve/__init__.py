@@ -3,7 +3,17 @@
 from datetime import timedelta
 
 from buildings.cve.arguments import PROBLEMS
-from buildings.cve.checks import feed_facts, feed_gauges, feeds_are_reachable, list_is_fresh, nvd_was_read, stored_lists_add_up
+from buildings.cve.checks import (
+    feed_facts,
+    feed_gauges,
+    feeds_are_reachable,
+    list_is_fresh,
+    names_are_fresh,
+    nvd_was_read,
+    stored_lists_add_up,
+    words_are_known,
+)
+from buildings.cve.names.reading import names
 from buildings.cve.pages.lists import LIST, REPORT, daily_list, forecast, methodology, report, top_three, verdict
 from buildings.cve.pages.reader_feeds import full_feed, public_feed
 from buildings.cve.ranking.latest import latest, reload
@@ -26,6 +36,7 @@ building = Building(
     jobs=[
         Job(refresh, daily_at=lambda settings: settings.refresh_at, own_process=True),
         Job(nvd, every=timedelta(hours=1), own_process=True),
+        Job(names, every=timedelta(hours=6), own_process=True),
         Job(grade),
         Job(pause_watches, every=timedelta(minutes=1)),
         Job(reload, every=timedelta(seconds=5), on="each"),
@@ -35,6 +46,8 @@ building = Building(
         Check(list_is_fresh, on="ready"),
         Check(feeds_are_reachable),
         Check(nvd_was_read),
+        Check(names_are_fresh),
+        Check(words_are_known),
         Check(OUTBOX.targets_are_reached),
         Check(stored_lists_add_up, on="audit"),
         Check(OUTBOX.outbox_adds_up, on="audit"),

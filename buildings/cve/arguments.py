@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -102,6 +102,31 @@ HistoryFrom = Annotated[
     date | None, FROM_OR_NONE, _day_schema("First day of EPSS (UTC), as YYYY-MM-DD. Default: the first day that is stored.", "2026-08-01")
 ]
 HistoryTo = Annotated[date | None, TO_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
+
+Limit = Annotated[int, Field(ge=1, le=100, description="Number of entries to return, the first ones; `count` stays that of all.")]
+BriefLimit = Annotated[int, Field(ge=1, le=25, description="Number of entries to return, the first ones; `count` stays that of all.")]
+FreshLimit = Annotated[
+    int | None, Field(ge=1, le=10_000, description="Number of entries to return, by rank; `count` stays that of all. Default: all.")
+]
+ChangesLimit = Annotated[
+    int,
+    Field(ge=1, le=25, description="Number of CVEs to return in each of the four lists, the first ones; the counts stay those of all."),
+]
+HistoryLimit = Annotated[
+    int, Field(ge=1, le=10_000, description="Number of points of EPSS to return, the newest; `count` stays that of all.")
+]
+RecordLimit = Annotated[int, Field(ge=1, le=100, description="Number of lists and of hits to return, the newest of each.")]
+WithMethodology = Annotated[bool, Field(description="Whether the answer has `methodology`, which hardly ever changes.")]
+MethodologyToo = Annotated[bool, Field(description="true adds `methodology`, which hardly ever changes.")]
+
+Exposure = Literal["yes", "no", "unknown"]
+Exposed = Annotated[
+    Exposure,
+    Field(
+        description="Whether what you ask about can be reached from the internet by anyone: yes, no or unknown. CISA's deadlines depend on"
+        " it; with unknown you get both."
+    ),
+]
 
 CveIds = Annotated[
     list[str] | str | None,

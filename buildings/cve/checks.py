@@ -11,7 +11,10 @@ from buildings.cve.archive.lists import StoredList, all_days, failures, load_bri
 from buildings.cve.feeds.download import answer_of
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.feeds.nvd_pages import smallest_request
+from buildings.cve.feeds.vocabulary import NEWS_FOR, sentence_of, unknown_words
 from buildings.cve.models import Brief, Entry
+from buildings.cve.names.osv import address_of
+from buildings.cve.names.store import STALE_NAMES, ecosystem_states, names_in_words
 from buildings.cve.nvd.reading import load_progress
 from buildings.cve.ranking.edition import is_ahead, listing_days
 from buildings.cve.ranking.formula import RankedCve, factors_of, ranked
@@ -46,12 +49,17 @@ async def list_is_fresh(site: CveSite) -> Sequence[str]:
 
 
 async def feed_gauges(site: CveSite) -> Mapping[tuple[str, str], Mapping[str, float]]:
-    """When the list that is served was made, and when the feeds that it was made from were issued, as seconds since 1970."""
+    """When the list that is served was made, and when the feeds that it was made from were issued, as seconds since 1970.
+
+    That of OSV is when the names of its ecosystems were last read: of the one that was read first.
+    """
     edition = site.state.edition
     if edition is None:
         return {}
     issues = edition.facts.issues
     times = {"list": edition.made_at, "KEV": issues.kev.issued, "EPSS": issues.epss.issued}
+    if states := await ecosystem_states(site.storage):
+        times["OSV"] = min(state.read_at for state in states)
     return {("issued_timestamp_seconds", "part"): {part: at.timestamp() for part, at in times.items()}}
 
 
@@ -69,6 +77,8 @@ async def feed_facts(site: CveSite) -> Mapping[str, str]:
         "KEV": f"issued {issues.kev.issued:%Y-%m-%d %H:%M} UTC, {len(edition.facts.kev):,} entries{held.get('KEV', '')}",
         "EPSS": f"issued {issues.epss.issued:%Y-%m-%d %H:%M} UTC, {len(edition.ranked):,} CVEs ranked{held.get('EPSS', '')}",
         "NVD": f"{progress.entries:,} records{reading}",
+        "names": names_in_words(await ecosystem_states(site.storage)),
+        **{f"word {place}": sentence_of(word) for place, word in enumerate(await unknown_words(site.storage), 1)},
     }
 
 
@@ -81,9 +91,28 @@ async def nvd_was_read(site: CveSite) -> Sequence[str]:
     return [f"NVD's records are being read for the first time, {position.start:,}{of} so far; until then verdicts may say not_read"]
 
 
+async def names_are_fresh(site: CveSite) -> Sequence[str]:
+    """Which ecosystems of OSV were not read for days; why the last reading failed says list_is_fresh."""
+    now = site.now()
+    states = [state for state in await ecosystem_states(site.storage) if state.ecosystem in site.settings.osv_ecosystems]
+    return [
+        f"OSV's {state.ecosystem} was last read on {state.read_at:%Y-%m-%d}; run the job cve.names, or remove it from osv_ecosystems"
+        for state in states
+        if now - state.read_at > STALE_NAMES
+    ]
+
+
+async def words_are_known(site: CveSite) -> Sequence[str]:
+    """The words of feeds that are not known, for a week from the day on which they were first seen."""
+    today = site.now().date()
+    return [sentence_of(word) for word in await unknown_words(site.storage) if today - word.first_day < NEWS_FOR]
+
+
 async def feeds_are_reachable(site: CveSite) -> Sequence[str]:
     settings = site.settings
     addresses = {"kev_url": settings.kev_url, "epss_url": settings.epss_url, "nvd_url": smallest_request(settings.nvd_url)}
+    if settings.osv_ecosystems:
+        addresses["osv_url"] = address_of(settings.osv_url, settings.osv_ecosystems[0], "modified_id.csv")
     return [sentence for name, url in addresses.items() if (sentence := await _fault_of(site.feeds, name, url))]
 
 

@@ -1,5 +1,6 @@
 """The result models of the CVE tools, with a description of every member; unknown is null, never 0."""
 
+from collections.abc import Iterable
 from datetime import date
 from typing import Any, ClassVar, Literal
 
@@ -8,6 +9,7 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from buildings.cve.nvd.records import NvdRecordState
+from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import PatchStatus, Severity, SeveritySource
 from buildings.cve.text_tables import csv_of, document, markdown_table, warnings_of
 
@@ -32,12 +34,23 @@ EXAMPLE: JsonDict = {
     "exploit_reference": None,
     "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
 }
+EXAMPLE_OF_DEADLINE: JsonDict = {"days": 3, "days_at_most": 3, "due": "2021-12-13", "days_left": -1510, "forensic_triage": True}
 EXAMPLE_OF_VERDICT: JsonDict = {
     "ok": True,
     "day": "2026-01-31",
     "found": True,
     "stale": False,
     "of": 363512,
+    "when": "today",
+    "why": "Fix today: ransomware campaigns use it.",
+    "deadlines": {
+        "if_exposed": {"rows": [1], **EXAMPLE_OF_DEADLINE},
+        "if_not_exposed": {"rows": [9], **EXAMPLE_OF_DEADLINE},
+        "counts_from": "2021-12-10",
+        "start": "kev_date_added",
+        "in_words": "CISA's BOD 26-04: exposed to the internet or not, 3 days and forensic triage, by 2021-12-13 (rows 1, 9: in KEV,"
+        " automatable, total impact). The days begin on 2021-12-10, when KEV listed it, unless you found it before.",
+    },
     **EXAMPLE,
     "kev_removed_on": None,
     "nvd": None,
@@ -53,6 +66,16 @@ SEVERITY = "CVSS severity label; UNKNOWN if NVD has no rating of it, or its reco
 KEV_REMOVED = "Day of the first list after CISA removed it from KEV; null if it was not removed."
 UNREADABLE_DAY = "a day that cannot be read"
 KEV_DATE = "Day on which CISA added it to KEV; null if not in KEV, or if CISA's date cannot be read."
+KEV_DUE = (
+    "CISA's own due date in KEV; null if not in KEV, or not known. For entries added before 2026-06-10 it follows from a directive that was"
+    " revoked since: cve_verdict has the `deadlines` of the one in force."
+)
+WHEN = (
+    "today: CISA's directive BOD 26-04 gives 3 days, or ransomware campaigns use it, or its due date in KEV, if set under that directive,"
+    " is tomorrow or earlier. this_week: 14 days, or else EPSS is 0.1 or more, or CISA's SSVC says that it is exploited. later: all others,"
+    " with 60 days or until the next upgrade. Where a row is unknown the strictest counts in KEV, the laxest outside it."
+)
+WHEN_IF_EXPOSED = "The same on assets that are exposed to the internet, where that is more urgent and `exposed` is unknown. Else left out."
 KEV_RELEASE = "Only if CISA's date cannot be read: day of the first release of KEV with it, from which its recency counts."
 KEV_UNREADABLE = "What cannot be read of CISA's entry, as CISA names it, such as dueDate: that is unknown here. Left out if nothing."
 
@@ -119,7 +142,7 @@ class Entry(ResultPart):
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV, or not known.")
+    kev_due_date: date | None = Field(description=KEV_DUE)
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -195,12 +218,16 @@ class KevListing(ResultPart):
 
     name: str = Field(description="CISA's name of the vulnerability; empty if its catalog has none.")
     description: str = Field(description="What the vulnerability is, in CISA's words; empty if its catalog does not say.")
-    required_action: str = Field(description="What US federal agencies must do; empty if the catalog does not say.")
+    required_action: str = Field(description="What CISA wants done; empty if the catalog does not say.")
     vendor: str = Field(description="Vendor name.")
     product: str = Field(description="Product name.")
     date_added: date | None = Field(description="Day on which CISA added it to KEV; null if CISA's date cannot be read.")
-    due_date: date | None = Field(description="Day by which US federal agencies must act; null if the catalog does not say.")
-    days_left: int | None = Field(description="Days from today to `due_date`; negative: overdue. Null without a due date.")
+    due_date: date | None = Field(
+        description="CISA's own due date; null if the catalog does not say. Before 2026-06-10 set under a directive that was revoked since."
+    )
+    forensic_triage: bool | None = Field(
+        description="Whether CISA wants assets examined for a compromise; null if the catalog does not say."
+    )
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -221,6 +248,11 @@ class About(ResultPart):
     """What a vulnerability is, in the words of public sources."""
 
     listing: KevListing | None = Field(default=None, description="What CISA says of it in KEV; null if it is not in KEV.")
+    deadlines: Deadlines | None = Field(
+        default=None,
+        description="By when to fix it after CISA's directive BOD 26-04, which binds US federal civilian agencies and is advice to everyone"
+        " else. Null for what is no vulnerability, as far as is known.",
+    )
     links: tuple[SourcePage, ...] = Field(
         default=(), description="Where to read on: NVD, CVE.org, CISA's catalog, and the pages that CISA names, such as the vendor's."
     )
@@ -294,35 +326,49 @@ class Brief(Answer):
     generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     source: str = Field(description="Data sources and basis of the ranking, in one line.")
-    count: int = Field(description="Number of entries.")
-    entries: tuple[Entry, ...] = Field(description="First 25 CVEs of the ranked set, in rank order.")
-    methodology: Methodology = Field(description="How the ranking is made, with its evidence and limits.")
+    count: int = Field(description="Number of entries of the list.")
+    entries: tuple[Entry, ...] = Field(description="First 25 CVEs of the ranked set, or as many as were asked for, in rank order.")
+    methodology: Methodology | None = Field(description="How the ranking is made, with its evidence and limits; null if not asked for.")
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
+    def cut(self, limit: int, *, methodology: bool) -> "Brief":
+        """The same list with its first entries only, and without the methodology unless it is wanted."""
+        if methodology and limit >= len(self.entries):
+            return self
+        return self.model_copy(update={"entries": self.entries[:limit], "methodology": self.methodology if methodology else None})
+
     def as_csv(self) -> str:
-        return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in self.entries))
+        return csv_of_entries(self.entries)
 
     def as_markdown(self) -> str:
-        rows = (
-            (
-                *(
-                    one.rank,
-                    one.cve_id,
-                    one.score,
-                    one.kev_date_added or ("date unknown" if one.kev else None),
-                    one.kev_due_date,
-                    one.ransomware,
-                    one.epss,
-                    one.severity,
-                ),
-                *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
-            )
-            for one in self.entries
-        )
-        columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
         head = [f"# CVEs to fix first on {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
-        return document(*head, *markdown_table(columns, rows), notices=self.notices)
+        return document(*head, *table_of_entries(self.entries), notices=self.notices)
+
+
+def csv_of_entries(entries: Iterable[Entry]) -> str:
+    return csv_of(BRIEF_COLUMNS, ([getattr(entry, name) for name in BRIEF_COLUMNS] for entry in entries))
+
+
+def table_of_entries(entries: Iterable[Entry]) -> list[str]:
+    rows = (
+        (
+            *(
+                one.rank,
+                one.cve_id,
+                one.score,
+                one.kev_date_added or ("date unknown" if one.kev else None),
+                one.kev_due_date,
+                one.ransomware,
+                one.epss,
+                one.severity,
+            ),
+            *(one.patch_status.replace("_", " "), f"{one.vendor or ''} {one.product or ''}"),
+        )
+        for one in entries
+    )
+    columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
+    return markdown_table(columns, rows)
 
 
 class TeaserEntry(ResultPart):
@@ -347,12 +393,26 @@ class Teaser(Answer):
 class FreshList(Answer):
     """The CVEs added to KEV within a week."""
 
+    model_config = ConfigDict(validate_by_name=True)
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     window_days: int = Field(description="Length of the window, in days.")
-    first_day: date = Field(serialization_alias="from", description="First day of the window.")
-    last_day: date = Field(serialization_alias="to", description="Last day of the window, which is the day of the list.")
-    count: int = Field(description="Number of entries.")
-    entries: tuple[Entry, ...] = Field(description="Every CVE added to KEV in the window, with rank and score in the day's ranked set.")
+    first_day: date = Field(serialization_alias="from", validation_alias="from", description="First day of the window.")
+    last_day: date = Field(
+        serialization_alias="to", validation_alias="to", description="Last day of the window, which is the day of the list."
+    )
+    count: int = Field(description="Number of CVEs added to KEV in the window.")
+    entries: tuple[Entry, ...] = Field(
+        description="Every CVE added to KEV in the window, or as many as were asked for, by rank in the day's ranked set."
+    )
+
+    def as_csv(self) -> str:
+        return csv_of_entries(self.entries)
+
+    def as_markdown(self) -> str:
+        head = [f"# Added to KEV from {self.first_day} to {self.last_day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
+        return document(*head, *table_of_entries(self.entries), notices=())
 
 
 class Found(Answer):
@@ -361,6 +421,9 @@ class Found(Answer):
     found: Literal[True] = Field(description="True if the CVE is in the day's ranked set.")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     of: int = Field(description="Number of ranked CVEs.")
+    when: When = Field(description=f"When to fix it. {WHEN}")
+    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    why: str = Field(description="When to fix it and why, in a sentence; `deadlines` has the directive's rows and days.")
 
 
 MissReason = Literal["removed_from_kev", "not_yet_scored", "unreadable", "rejected", "unknown"]

@@ -12,7 +12,26 @@ from pydantic import Field
 
 from buildings.cve.archive.history import CveHistory
 from buildings.cve.archive.lists import archived_days
-from buildings.cve.arguments import ChangesFrom, ChangesTo, CveId, CveIds, Day, ForecastDay, HistoryFrom, HistoryTo, Report
+from buildings.cve.arguments import (
+    BriefLimit,
+    ChangesFrom,
+    ChangesLimit,
+    ChangesTo,
+    CveId,
+    CveIds,
+    Day,
+    Exposed,
+    ForecastDay,
+    FreshLimit,
+    HistoryFrom,
+    HistoryLimit,
+    HistoryTo,
+    Limit,
+    MethodologyToo,
+    RecordLimit,
+    Report,
+    WithMethodology,
+)
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.store import forecast_days, load_forecast
 from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
@@ -62,27 +81,27 @@ async def brief_teaser(site: CveSite = CurrentSite()) -> Teaser:
 @mcp.tool(
     title="Today's 25 CVEs to fix first", annotations=READ_ONLY, app=LIST_APP, meta=route("GET /v1/brief/today") | access(price="0.02")
 )
-async def top_cves_today(site: CveSite = CurrentSite()) -> Brief:
+async def top_cves_today(limit: BriefLimit = 25, methodology: WithMethodology = True, site: CveSite = CurrentSite()) -> Brief:
     """Return today's 25 CVEs to fix first, ranked by real-world exploitation. Use it to plan which patches come first.
 
     Each entry has rank, score (0 to 100) and the points that make it up, KEV status with dates and ransomware use, EPSS,
     severity and CVSS with their source, patch status with its evidence, vendor and product. All 25 are known to be
     exploited. The answer also contains the methodology with its evidence and limits, and the version and age of each
-    feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict. Over HTTP,
-    Accept: text/csv or text/markdown selects that format.
+    feed. The list changes once a day: call it once per day. For a CVE that is not listed, call cve_verdict.
     """
-    return _results(site).brief
+    return site.state.shorter.of(_results(site).brief, limit, methodology=methodology)
 
 
 @mcp.tool(title="CVEs added to KEV in the last 7 days", annotations=READ_ONLY, meta=route("GET /v1/kev/fresh") | access(price="0.01"))
-async def kev_fresh(site: CveSite = CurrentSite()) -> FreshList:
+async def kev_fresh(limit: FreshLimit = None, site: CveSite = CurrentSite()) -> FreshList:
     """Return every CVE that CISA added to its Known Exploited Vulnerabilities catalog (KEV) in the last seven days.
 
     Use it to learn what has newly become exploited. Returns the window and, in rank order, each CVE with its rank and
     score in today's ranked set and the same details as top_cves_today. In a week without additions the list is empty
     and `count` is 0.
     """
-    return _results(site).fresh
+    fresh = _results(site).fresh
+    return fresh if limit is None or limit >= fresh.count else fresh.model_copy(update={"entries": fresh.entries[:limit]})
 
 
 @mcp.tool(
@@ -91,28 +110,31 @@ async def kev_fresh(site: CveSite = CurrentSite()) -> FreshList:
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
-async def cve_verdict(cve_id: CveId, site: CveSite = CurrentSite()) -> Verdict | Miss:
+async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
-    Use it to decide on a CVE that you already know. With `found: true` the answer has rank, `of` (how many are ranked),
-    score and its factors, KEV status and dates, EPSS, severity, patch status with evidence, vendor and product, and what CISA
-    says of it. With `found: false` it has `miss`: removed from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs
-    the same, though cve_facts says it for free; a malformed identifier is refused and costs nothing.
+    Use it to decide on a CVE that you already know. With `found: true` the answer has `when` to fix it and `why`, with the
+    deadlines of CISA's directive BOD 26-04, for assets that are exposed to the internet and for others (send `exposed` to
+    get one of them), then rank, `of` (how many are ranked), score and its factors, KEV status and dates, EPSS, severity,
+    patch status with evidence, vendor and product, and what CISA says of it. With `found: false` it has `miss`: removed
+    from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs the same, though cve_facts says it for
+    free; a malformed identifier is refused and costs nothing.
     """
-    return verdict_of(site.state.shown(), cve_id, today=site.now().date())
+    return verdict_of(site.state.shown(), cve_id, exposed=exposed, today=site.now().date())
 
 
 @mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())
-async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
+async def cve_facts(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
     """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
 
-    Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `listing` has
-    CISA's name, description, required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
+    Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `deadlines` follow from CISA's
+    directive BOD 26-04, for assets that are exposed to the internet and for others; `listing` has CISA's name, description,
+    required action, due date and ransomware use if it is in KEV; `links` lead to NVD, CVE.org, CISA and the
     vendor. For how urgent it is among all others, with its score and reasons, call cve_verdict; not if `miss` is set, which says why it
     has no rank: rejected, not yet scored, removed from KEV, or unknown.
     """
     verdict = _ways_to(site, "cve_verdict", what="Rank and score")
-    return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict)
+    return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict, exposed=exposed)
 
 
 @mcp.tool(
@@ -120,15 +142,17 @@ async def cve_facts(cve_id: CveId, site: CveSite = CurrentSite()) -> CveFacts:
     annotations=READ_ONLY,
     meta=route("GET /v1/cve/{cve_id}/history", query={"from_day": "from", "to_day": "to"}) | access(price="0.01"),
 )
-async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: HistoryTo = None, site: CveSite = CurrentSite()) -> CveHistory:
+async def cve_history(
+    cve_id: CveId, from_day: HistoryFrom = None, to_day: HistoryTo = None, limit: HistoryLimit = 100, site: CveSite = CurrentSite()
+) -> CveHistory:
     """Return how the EPSS of one CVE changed since the archive began, and when CISA listed it in KEV or edited it there.
 
     Use it to see whether a CVE becomes more urgent. `epss` has the score of the first day and each day on which the score or
-    the model changed, with the gaps where days are missing; `kev` has what CISA did. Without days it has all that is stored.
+    the model changed, with the gaps where days are missing; `kev` has what CISA did.
     A window without any stored day, one that ends before it begins, and a CVE that was never scored nor listed are refused
-    and cost nothing. Over HTTP, Accept: text/csv or image/svg+xml selects that format.
+    and cost nothing.
     """
-    return await site.state.histories.of(cve_id, first=from_day, last=to_day)
+    return await site.state.histories.of(cve_id, first=from_day, last=to_day, limit=limit)
 
 
 @mcp.tool(
@@ -136,21 +160,25 @@ async def cve_history(cve_id: CveId, from_day: HistoryFrom = None, to_day: Histo
     annotations=READ_ONLY,
     meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_REPORT) | access(price="0.10"),
 )
-async def cve_verdicts(cve_ids: CveIds = None, report: Report = None, site: CveSite = CurrentSite()) -> Verdicts:
+async def cve_verdicts(
+    cve_ids: CveIds = None, report: Report = None, exposed: Exposed = "unknown", site: CveSite = CurrentSite()
+) -> Verdicts:
     """Put up to 1,000 CVEs in the order in which to fix them: pass a list, or paste the report of a scanner.
 
-    Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the most urgent first, each with rank,
-    score, KEV status, `patch_by` with the days that are left, ransomware use, EPSS, severity, patch status, vendor and
-    product; then the CVEs that are not ranked, texts that only look like an identifier, identifiers of other schemes such as
-    GHSA, which are not looked up, and CVEs that the report suppresses, ignores or only refers to. More than 1,000 different
-    identifiers, or none, are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
+    Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the best rank first, each with `when`
+    to fix it, the `deadlines` of CISA's directive BOD 26-04 (both, unless you send `exposed`), rank, score, KEV status,
+    ransomware use, EPSS, severity, patch status, vendor and product; then the CVEs that are not ranked, texts that only look
+    like an identifier, identifiers of other schemes such as GHSA, which are not looked up, and CVEs that the report
+    suppresses, ignores or only refers to. More than 1,000 different identifiers, or none, are refused and cost nothing.
     """
     found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
-    return await site.state.verdicts(found, now=site.now())
+    return await site.state.verdicts(found, exposed=exposed, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))
-async def archived_brief(date: Day, edition: Edition = None, site: CveSite = CurrentSite()) -> Brief:
+async def archived_brief(
+    date: Day, edition: Edition = None, limit: BriefLimit = 25, methodology: WithMethodology = True, site: CveSite = CurrentSite()
+) -> Brief:
     """Return the full list of a past day as published then. Use it to compare days or to check an earlier decision.
 
     Same shape as top_cves_today. A list that was corrected has several editions: without `edition` you get the newest. A
@@ -161,7 +189,7 @@ async def archived_brief(date: Day, edition: Edition = None, site: CveSite = Cur
         raise Problem(404, "no_data_for_date", f"the list of {date} has no edition {edition}; leave edition out for the newest")
     if brief is None:
         raise Problem(404, "no_data_for_date", f"there is no list for the date {date}; {await _archived_range(site)}")
-    return brief
+    return brief.cut(limit, methodology=methodology)
 
 
 @mcp.tool(
@@ -184,17 +212,19 @@ async def brief_change_counts(from_day: ChangesFrom = None, to_day: ChangesTo = 
     annotations=READ_ONLY,
     meta=route("GET /v1/brief/changes", query={"from_day": "from", "to_day": "to"}) | access(price="0.02"),
 )
-async def brief_changes(from_day: ChangesFrom = None, to_day: ChangesTo = None, site: CveSite = CurrentSite()) -> Changes:
+async def brief_changes(
+    from_day: ChangesFrom = None, to_day: ChangesTo = None, limit: ChangesLimit = 25, site: CveSite = CurrentSite()
+) -> Changes:
     """Return which CVEs entered the list of 25, left it, moved or were edited between two days, each with its reasons.
 
     Use it once a day instead of comparing lists yourself. Each change has both ranks and scores, the points by which each
     factor changed, and reasons: listed or removed by CISA, EPSS rose or fell, displaced by newcomers (which ones), aged,
     ransomware use, due date edited. What only makes room for others or ages like all did not move. Without days it compares
     the newest list with the one before. Days without a list, days before the archive and a window that ends before it
-    begins are refused and cost nothing. Over HTTP, Accept: text/csv or text/markdown selects that format.
+    begins are refused and cost nothing.
     """
     before, after = await _window(site, from_day, to_day)
-    return await site.state.comparisons.changes(before, after)
+    return (await site.state.comparisons.changes(before, after)).cut(limit)
 
 
 @mcp.tool(title="Make an address for feed readers", annotations=WRITES, meta=route("POST /v1/feed-urls") | access())
@@ -241,33 +271,34 @@ async def next_teaser(site: CveSite = CurrentSite()) -> ForecastTeaser:
 
 
 @mcp.tool(title="Next in KEV: 100 CVEs to watch", annotations=READ_ONLY, meta=route("GET /v1/next") | access(price="0.02"))
-async def next_in_kev(date: ForecastDay = None, site: CveSite = CurrentSite()) -> ForecastList:
-    """Return the 100 CVEs that are not in KEV and are likeliest to be added to it within 30 days. Use it to watch and prepare.
+async def next_in_kev(
+    date: ForecastDay = None, limit: Limit = 25, methodology: MethodologyToo = False, site: CveSite = CurrentSite()
+) -> ForecastList:
+    """Return the CVEs that are not in KEV and are likeliest to be added to it within 30 days: 25, or 100 with limit=100.
 
-    Each entry has rank, score and the four factors that make it up, EPSS now and a week ago, estimated age, vendor and
-    product where NVD names them, and the precision that past lists have had down to its rank. Expect about one in a
-    hundred to be added: use top_cves_today to decide what to patch first. `date` returns the list of a past day as it was
-    published; a day without a list is refused and costs nothing. Over HTTP, Accept: text/csv or text/markdown selects that
-    format.
+    Use it to watch and prepare. Each entry has rank, score and the four factors that make it up, EPSS now and a week ago,
+    estimated age, vendor and product where NVD names them, and the precision that past lists have had down to its rank. Expect
+    about one in a hundred to be added: use top_cves_today to decide what to patch first. `date` returns the list of a past day as it was
+    published; a day without a list is refused and costs nothing.
     """
     if date is None:
-        return _forecast(site).forecast
+        return site.state.shorter.of(_forecast(site).forecast, limit, methodology=methodology)
     if found := await load_forecast(site.storage, date):
-        return found
+        return found.cut(limit, methodology=methodology)
     days = await forecast_days(site.storage)
     there_are = f"there are forecasts from {days[0]} to {days[1]}" if days else "no forecast has been made yet"
     raise Problem(404, "no_data_for_date", f"there is no forecast for the date {date}; {there_are}")
 
 
 @mcp.tool(title="Record of past forecasts", annotations=READ_ONLY, meta=route("GET /v1/next/record", cache=TEASER_CACHE) | free())
-async def next_record(site: CveSite = CurrentSite()) -> ForecastRecord:
+async def next_record(limit: RecordLimit = 10, methodology: MethodologyToo = False, site: CveSite = CurrentSite()) -> ForecastRecord:
     """Return how past lists fared: the forecast against KEV's later additions, the brief against later ransomware use.
 
     Use it to judge how far to trust next_in_kev and top_cves_today. For each ranking it has the number of graded lists,
     hits, precision and recall at several depths with intervals, and AUC, next to EPSS alone and two candidates that were
     registered beforehand. Then hits and misses of each list, and the CVEs that came true. Lists made afterwards are apart.
     """
-    return site.state.record()
+    return site.state.shorter.of(site.state.record(), limit, methodology=methodology)
 
 
 def _forecast(site: CveSite) -> ForecastAnswers:

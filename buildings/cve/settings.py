@@ -7,6 +7,10 @@ from pydantic import Field, PositiveInt, SecretStr
 from campus import Settings
 
 URL = r"^(https?|file)://"
+ECOSYSTEMS = (
+    *("npm", "PyPI", "Maven", "Go", "crates.io", "NuGet", "Packagist", "RubyGems", "Hex", "Pub", "GitHub Actions", "SwiftURL"),
+    *("AlmaLinux", "Rocky Linux"),
+)
 EXAMPLES = ["https://host/path", "file:///srv/feed.json"]
 
 
@@ -28,6 +32,13 @@ class CveSettings(Settings):
     that it lacks, answers say that NVD's record was not read, and never that NVD has none."""
     nvd_api_key: SecretStr | None = None
     """NVD's API key, with which it answers ten times as often."""
+    osv_url: str = Field(
+        "https://storage.googleapis.com/osv-vulnerabilities", pattern=URL, examples=["https://host/path", "file:///srv/osv"]
+    )
+    """OSV's records by ecosystem, or a copy of them: from the names of other schemes in them, such as GHSA, reports are read."""
+    osv_ecosystems: tuple[str, ...] = ECOSYSTEMS
+    """The ecosystems that are read, as OSV spells them; none turns it off. Each is downloaded whole once a month, else only what changed.
+    Names of distributions need theirs: Debian (DSA, DLA), Ubuntu (USN), Red Hat (RHSA), SUSE; these zip files are large."""
     discord_hosts: tuple[str, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events, for watches."""
     watches_per_minute: PositiveInt = 30

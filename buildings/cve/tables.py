@@ -105,12 +105,13 @@ class CveWeakness(Tables, table=True):
 
 
 class Alias(Tables, table=True):
-    """Another name of a CVE, such as one of GHSA."""
+    """A CVE that another name stands for, such as a GHSA; the name in upper case. `source` is the record that says so, as OSV's path."""
 
     __tablename__ = "alias"
 
     id: str = Field(primary_key=True)
     number: int = Field(primary_key=True, sa_type=BigInteger, index=True, sa_column_kwargs={"autoincrement": False})
+    source: str = Field(primary_key=True, index=True)
 
 
 class EditionCve(Tables, table=True):
@@ -218,6 +219,36 @@ class FeedState(Tables, table=True):
     last_modified: str | None = None
     failed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     failure: str | None = None
+
+
+class AliasSource(Tables, table=True):
+    """How far an ecosystem of OSV was read: the newest change, how many records name a CVE, and what was read of the last days.
+
+    `recent` has these records' names and times of change, as JSON. `whole_at` is when all records were last read at once.
+    """
+
+    __tablename__ = "alias_source"
+
+    ecosystem: str = Field(primary_key=True)
+    entries: int
+    newest: datetime = Field(sa_type=UtcDateTime)
+    recent: str
+    read_at: datetime = Field(sa_type=UtcDateTime)
+    whole_at: datetime = Field(sa_type=UtcDateTime)
+
+
+class UnknownWord(Tables, table=True):
+    """A word of a feed that no list of ours has: what it is (`kind`), what it was taken for, and when and how often it was seen."""
+
+    __tablename__ = "unknown_word"
+
+    feed: str = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    word: str = Field(primary_key=True)
+    taken_as: str
+    count: int
+    first_day: date
+    last_day: date
 
 
 class FeedUrl(Tables, table=True):

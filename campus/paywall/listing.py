@@ -118,7 +118,7 @@ def with_shared_parts(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     whole = {keyword: value for keyword, value in schema.items() if keyword != "$defs"}
     shared = {name: put(part) for name, part in definitions.items() if name not in placed}
-    return put(whole) | ({"$defs": shared} if shared else {})
+    return {**put(whole), **({"$defs": shared} if shared else {})}
 
 
 def _references(node: Any) -> Iterator[Mapping[str, Any]]:

@@ -230,6 +230,7 @@ def open_test_campus() -> OpenTestCampus:
     async def opened(url: str | None = None, *, clock: Clock | None = None, settings: Mapping[str, Any] | None = None, **more: Any):  # type: ignore[no-untyped-def]
         addresses = {"kev_url": KEV, "epss_url": EPSS, "nvd_url": NVD, "kev_mirror_url": MIRROR}
         table = {name: f"{url}{path}" for name, path in addresses.items()} if url else {"kev_mirror_url": "file:///nowhere"}
+        table |= {"osv_url": f"{url}/osv" if url else "file:///nowhere", "osv_ecosystems": []}
         async with open_campus(clock=clock or Clock(NOON), settings=table | (settings or {}), cve=building, **more) as campus:
             yield campus
 

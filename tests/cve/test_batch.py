@@ -46,15 +46,17 @@ async def test_many_cves_are_answered_in_rank_order(feeds, open_test_campus, fra
             {"cve_id": "CVE-1999-0001", "reason": "unknown"},
         ]
         first = found["verdicts"][0]
-        assert (first["patch_by"], first["days_left"], first["ransomware"]) == ("2026-08-15", -6, True)
-        assert (found["verdicts"][2]["patch_by"], found["verdicts"][2]["days_left"]) == (None, None)
-        own = ("when", "days_left")
+        assert (first["kev_due_date"], first["ransomware"]) == ("2026-08-15", True)
+        assert (first["deadlines"]["if_exposed"]["due"], first["deadlines"]["unknown"]) == (
+            "2026-08-04",
+            ["automatable", "technical_impact"],
+        )
+        assert found["verdicts"][2]["deadlines"]["if_not_exposed"]["due"] is None, "only the caller knows when it was found"
         assert [one["when"] for one in found["verdicts"]] == ["today", "today", "this_week"]
         for one in found["verdicts"]:
             alone = (await campus.call("cve_verdict", key=key, cve_id=one["cve_id"])).data
-            assert one == {name: alone[{"patch_by": "kev_due_date"}.get(name, name)] for name in one if name not in own} | {
-                name: one[name] for name in own
-            }
+            del alone["deadlines"]["in_words"]
+            assert one == {name: alone[name] for name in one}
         as_text = (await campus.call("cve_verdicts", key=key, cve_ids="CVE-2025-5555, CVE-2026-9001;CVE-2026-7001\nCVE-2026-1003")).data
         assert as_text["verdicts"] == found["verdicts"]
 
@@ -93,7 +95,9 @@ async def test_the_answer_is_csv_or_markdown_if_the_caller_prefers_it(feeds, ope
             (False, "CVE-1999-0001", "unknown"),
             (False, "CVE-2021", "malformed"),
         ]
-        assert (rows[0]["vendor"], rows[0]["kev"], rows[0]["days_left"]) == ("'=Acme|", "yes", "-6"), "no spreadsheet runs a cell"
+        assert (rows[0]["vendor"], rows[0]["kev"], rows[0]["if_exposed"]) == ("'=Acme|", "yes", "3 to 14 days"), (
+            "no spreadsheet runs a cell"
+        )
         as_markdown = await answered("text/markdown, */*;q=0.1")
         assert as_markdown.headers["content-type"] == "text/markdown; charset=utf-8"
         assert "\\|" in as_markdown.text, "a name of others breaks no table"

@@ -144,3 +144,48 @@ def test_a_host_that_a_pattern_names_is_exposed() -> None:
     places = ["web-*", "registry.example/shop:*"]
     assert exposure_at("WEB-03", "no", places) == exposure_at("registry.example/shop:1.2", "unknown", places) == "yes"
     assert (exposure_at("db-01", "no", places), exposure_at("", "unknown", places)) == ("no", "unknown")
+
+
+@pytest.fixture(params=["http", "mcp"])
+def frame(request) -> str:
+    return request.param
+
+
+@pytest.mark.anyio
+async def test_callers_say_whether_their_systems_are_exposed(publisher, make, open_test_campus, frame) -> None:
+    options = [{"exploitation": "none"}, {"automatable": "yes"}, {"technicalImpact": "total"}]
+    ssvc = {"ssvcV203": [{"source": "134c704f-9b21-4f2e-91b3-4a467353bcc0", "ssvcData": {"options": options}}]}
+    publisher.put("/kev.json", make.kev_catalog([make.kev_entry("CVE-2026-7001", date(2026, 8, 20)), *make.listings(1200)]))
+    publisher.put("/epss.csv.gz", make.epss_file(make.many_scores(2000) | {"CVE-2026-7001": 0.9, "CVE-2025-5555": 0.01}))
+    records = [make.nvd_record("CVE-2025-5555", metrics=ssvc), make.nvd_record("CVE-2026-7001", metrics=ssvc)]
+    publisher.put("/rest/json/cves/2.0", make.nvd_page(records))
+    async with open_test_campus(publisher.url, frame=frame) as campus:
+        await campus.run("refresh", accept=True)
+        key = await campus.key("cve")
+        asked: list[tuple[dict[str, str], str, str | None, set[str]]] = [
+            ({}, "later", "today", {"if_exposed", "if_not_exposed"}),
+            ({"exposed": "yes"}, "today", None, {"if_exposed"}),
+            ({"exposed": "no"}, "later", None, {"if_not_exposed"}),
+        ]
+        for sent, when, when_if_exposed, answers_given in asked:
+            one = (await campus.call("cve_verdict", key=key, cve_id="CVE-2025-5555", **sent)).data
+            many = (await campus.call("cve_verdicts", key=key, cve_ids=["CVE-2025-5555"], **sent)).data["verdicts"][0]
+            facts = (await campus.call("cve_facts", cve_id="CVE-2025-5555", **sent)).data
+            for answer in (one, many):
+                assert (answer["when"], answer.get("when_if_exposed")) == (when, when_if_exposed)
+                assert answer["deadlines"].keys() & {"if_exposed", "if_not_exposed"} == answers_given
+            assert facts["deadlines"] == one["deadlines"]
+        listed = (await campus.call("cve_verdict", key=key, cve_id="CVE-2026-7001", exposed="yes")).data
+        assert listed["deadlines"]["if_exposed"] == {
+            "rows": [1],
+            "days": 3,
+            "days_at_most": 3,
+            "due": "2026-08-23",
+            "days_left": 2,
+            "forensic_triage": True,
+        }
+        assert (await campus.call("cve_verdict", key=key, cve_id="CVE-2025-5555", exposed="perhaps")).status == 422
+        watch = {"name": "edge", "cve_ids": ["CVE-2025-5555"], "least_score": 1}
+        made = (await campus.call("create_watch", key=key, **watch)).data
+        changed = (await campus.call("update_watch", key=key, watch_id=made["watch_id"], exposed="yes")).data
+        assert (made["exposed"], changed["exposed"], changed["cve_ids"]) == ("unknown", "yes", ["CVE-2025-5555"])

@@ -168,7 +168,7 @@ async def test_the_forecast_through_its_tools(publisher, open_test_campus, make)
         assert (await campus.call("next_in_kev")).status == 402
         assert (await campus.call("next_in_kev", date="nonsense")).status == 402
         key = await campus.key("cve")
-        found = (await campus.call("next_in_kev", key=key)).data
+        found = (await campus.call("next_in_kev", key=key, limit=100)).data
         assert (found["day"], found["count"], found["of"], found["epss_compared_with"]) == ("2026-08-21", 100, 302, None)
         assert [entry["rank"] for entry in found["entries"]] == list(range(1, 101))
         first = found["entries"][0]
@@ -182,11 +182,38 @@ async def test_the_forecast_through_its_tools(publisher, open_test_campus, make)
         assert "http://campus.test/v1/next" in teaser["full_list"]
         assert (await campus.call("next_record")).data["rankings"][0]["graded"] == 0
 
-        assert (await campus.call("next_in_kev", key=key, date="2026-08-21")).data == found
+        assert (await campus.call("next_in_kev", key=key, date="2026-08-21", limit=100)).data == found
         for day, code in [("2026-08-20", "no_data_for_date"), ("2026-02-30", "invalid_date"), ("21.8.2026", "invalid_date")]:
             assert (await campus.call("next_in_kev", key=key, date=day)).code == code
         free = json.dumps([teaser, (await campus.call("next_record")).data])
         assert [entry["cve_id"] for entry in found["entries"][3:] if entry["cve_id"] in free] == [], "what is sold is not given away"
+
+
+async def test_the_candidates_are_graded_and_change_no_list(publisher, open_test_campus, make) -> None:
+    names = {"configurations": [{"nodes": [{"cpeMatch": [{"vulnerable": True, "criteria": "cpe:2.3:a:acme:anvil:1:*:*:*:*:*:*:*"}]}]}]}
+    raised = "CVE-2025-20010"
+    publisher.put(EPSS, make.epss_file(make.many_scores(1200) | outside_kev(300)))
+    publisher.put(NVD, make.nvd_page([make.nvd_record(raised, **names)]))
+    tied = [make.kev_entry(f"CVE-2026-{n}", date(2026, 7, 1), knownRansomwareCampaignUse="Known") for n in range(1000, 1020)]
+    publisher.put(KEV, make.kev_catalog([*tied, *make.listings(1180, first=1020)]))
+    async with open_test_campus(publisher.url, frame="mcp") as campus:
+        await campus.run("refresh", accept=True)
+        for tool in ("next_in_kev", "top_cves_today"):
+            entries = (await campus.call(tool, key="cve")).data["entries"]
+            assert [one["score"] for one in entries] == pytest.approx([sum(one["factors"].values()) for one in entries], abs=0.0021), (
+                "nothing is in a score but its published factors"
+            )
+            assert [one["score"] for one in entries] == sorted((one["score"] for one in entries), reverse=True)
+            assert raised not in [one["cve_id"] for one in entries], "a vendor with 1,200 entries in KEV raises no CVE"
+        assert (await campus.call("next_teaser")).data["teaser"][0]["cve_id"] != raised
+        rankings = (await campus.call("next_record")).data["rankings"]
+        assert {one["ranking"]: (one["published"], one["waiting"]) for one in rankings} == {
+            "next_in_kev": (True, 1),
+            "next_in_kev_with_vendor": (False, 1),
+            "epss": (False, 1),
+            "brief": (True, 1),
+            "brief_with_vendor": (False, 1),
+        }
 
 
 async def test_what_is_listed_later_is_a_hit_and_gives_each_rank_its_precision(publisher, open_test_campus, make, storage_url) -> None:
@@ -347,7 +374,7 @@ async def test_lists_made_afterwards_count_apart_and_a_cve_on_many_lists_counts_
         assert {one["list_day"] for one in record["lists"] if one["backfilled"]} == {"2026-08-10"}
         assert [(hit["cve_id"], hit["list_day"], hit["lists"]) for hit in record["hits"]] == [(named, "2026-08-22", 4)]
         assert (forecast["auc_cves"], forecast["auc_interval"]) == (1, None), "one CVE has no spread"
-        precision = (await campus.call("next_in_kev", key="cve")).data["entries"][99]["precision"]
+        precision = (await campus.call("next_in_kev", key="cve", limit=100)).data["entries"][99]["precision"]
         assert (precision["lists"], precision["listed"], precision["cves_listed"]) == (0, 0, 0), "made before these lists were graded"
         page = (await campus.http.get("/cve/next", headers={"Accept": "text/html"})).text
         assert "Lists made afterwards" in page

@@ -1,6 +1,9 @@
 """The pages: the teaser for all, the 25 with a key, what the page of one CVE gives away, the forecast, reports and the methodology."""
 
+import json
 import re
+import zlib
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from html import unescape
@@ -174,7 +177,7 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
     async with open_test_campus(publisher.url) as campus:
         await campus.run("refresh", accept=True)
         key = {"Authorization": f"Bearer {await campus.key('cve')}"}
-        entries = (await campus.call("next_in_kev", key="cve")).data["entries"]
+        entries = (await campus.call("next_in_kev", key="cve", limit=100)).data["entries"]
         closed = await campus.http.get("/cve/next", headers=HTML)
         assert [one["cve_id"] in closed.text for one in entries[:4]] == [True, True, True, False]
         opened = await campus.http.get("/cve/next", headers=HTML | key)
@@ -183,7 +186,7 @@ async def test_the_forecast_its_record_and_the_methodology_have_pages(publisher,
             assert (page.status_code, harm_in(page.text), len(page.content) < 100_000) == (200, [], True)
             assert "No list is old enough yet: the first, of 2026-08-21, is graded after 2026-09-20" in page.text
             assert "99 of the first 100 names are not listed" in page.text
-        assert (await campus.http.get("/cve/next", headers=key)).json() == (await campus.call("next_in_kev", key="cve")).data
+        assert (await campus.http.get("/cve/next", headers=key)).json() == (await campus.call("next_in_kev", key="cve", limit=100)).data
         assert (await campus.http.get("/cve/next?day=2026-08-21", headers=HTML | key)).status_code == 200
         for day, status in (("2026-08-20", 404), ("never", 400)):
             assert (await campus.http.get(f"/cve/next?day={day}", headers=HTML | key)).status_code == status
@@ -218,7 +221,7 @@ async def test_what_a_vulnerability_is_stands_there_without_a_key_the_same_over_
                 "It falls & <breaks>.",
                 "Lift it.",
             )
-            assert (listing["due_date"], listing["days_left"], listing["ransomware"]) == ("2026-08-15", -6, True)
+            assert (listing["due_date"], listing["ransomware"]) == ("2026-08-15", True)
             assert [one["name"] for one in facts["links"]] == ["NVD", "CVE.org", "CISA", "vendor.example", *CERTS]
             assert {"rank", "score", "factors"}.isdisjoint(facts)
             verdict = (await campus.call("cve_verdict", cve_id="CVE-2026-7001", key="cve")).data
@@ -318,24 +321,58 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
     assert broken.status_code in (403, 422)
     tokenless = await campus.http.post("/cve/report", files={"file": ("scan", report.encode())}, headers=headers)
     assert tokenless.status_code == 403, "another site cannot upload"
-    (again,) = re.findall(r'name="report" value="([^"]+)"', page.text)
+    finding = {"vulnerability": {"id": "CVE-2024-6387"}, "artifact": {"name": "openssh"}}
+    ignored = {"vulnerability": {"id": "CVE-2021-44228"}, "artifact": {"name": "log4j"}}
+    report = json.dumps({"matches": [finding], "ignoredMatches": [ignored]})
+    (again,) = re.findall(r'name="packed" value="([^"]+)"', (await uploaded(report.encode())).text)
 
-    async def taken(kind: str, product: str = "") -> httpx.Response:
-        fields = {"form_token": token, "report": again, "download": kind, "product": product}
+    async def taken(kind: str, product: str = "", sent: str = again) -> httpx.Response:
+        fields = {"form_token": token, "packed": sent, "download": kind, "product": product}
         return await campus.http.post("/cve/report", data=fields, headers=headers)
 
     answer = Verdicts.model_validate((await campus.call("cve_verdicts", report=report, key="cve")).data)
-    assert (await taken("csv")).text == answer.as_csv()
+    assert ((await taken("csv")).text, "CVE-2021-44228" in answer.as_csv()) == (answer.as_csv(), True), "what is left out too"
     assert (await taken("md")).text == answer.as_markdown()
     vex = await taken("vex", "pkg:oci/app")
     assert (vex.headers["cache-control"], vex.headers["content-type"]) == ("private, no-store", "application/json")
     document = vex.json()
     assert document.keys() == {"@context", "@id", "author", "timestamp", "version", "statements"}
-    assert [one["vulnerability"]["name"] for one in document["statements"]] == [*(one.cve_id for one in answer.verdicts), "CVE-1999-99999"]
+    assert [one["vulnerability"]["name"] for one in document["statements"]] == ["CVE-2024-6387"]
     assert {one["status"] for one in document["statements"]} == {"under_investigation"}, "a scanner's finding says no more"
     assert document["statements"][0]["products"] == [{"@id": "pkg:oci/app", "identifiers": {"purl": "pkg:oci/app"}}]
     assert "products" not in (await taken("vex")).json()["statements"][0]
     assert (await taken("vex", "my app")).status_code == 422
+    bomb = b64encode(zlib.compress(b" " * 50_000_000)).decode()
+    assert [(await taken("csv", sent=sent)).status_code for sent in ("x", "eJw=", bomb)] == [422, 422, 413]
+
+
+async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_address(campus: TestCampus) -> None:
+    headers = HTML | {"Authorization": f"Bearer {await campus.key('cve')}"}
+    both, exposed, inside = ("If exposed to the internet", "If not<"), ("If exposed to the internet",), ("Not exposed</dt>",)
+    for query, terms, others in (
+        ("", both, ()),
+        ("?exposed=yes", exposed, both[1:]),
+        ("?exposed=no", inside, both),
+        ("?exposed=<b>", both, ()),
+    ):
+        page = (await campus.http.get(f"/cve/CVE-2021-44228{query}", headers=headers)).text
+        assert (harm_in(page), [one for one in terms if one not in page], [one for one in others if one in page]) == ([], [], [])
+        assert page.index("fix today</span>") < page.index("BOD 26-04") < page.index("Rank ")
+        assert "chance of attack in 30 days" not in page, "attacks are known"
+        closed = (await campus.http.get(f"/cve/CVE-2021-44228{query}", headers=HTML)).text
+        assert ("BOD 26-04" in closed, "fix today</span>" in closed) == (True, False)
+    form = (await campus.http.get("/cve/report?exposed=no", headers=headers)).text
+    (token,) = re.findall(r'name="form_token" value="(\w+)"', form)
+    assert 'action="/cve/report?exposed=no"' in form
+    fields = {"form_token": token, "report": "CVE-2021-44228 CVE-2024-6387"}
+    page = (await campus.http.post("/cve/report?exposed=no", data=fields, headers=headers)).text
+    assert page.count(' action="/cve/report?exposed=no"') == page.count("<form ") == 2
+    answer = (await campus.call("cve_verdicts", report=fields["report"], exposed="no", key="cve")).data
+    taken = await campus.http.post("/cve/report?exposed=no", data=fields | {"download": "csv"}, headers=headers)
+    assert taken.text == Verdicts.model_validate(answer).as_csv()
+    methodology = (await campus.http.get("/cve/methodology", headers=HTML)).text
+    assert methodology.count("3 days and forensic triage") == 3
+    assert methodology.count("until the system&#39;s next upgrade</td>") == 2
 
 
 async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campus, make) -> None:

@@ -136,7 +136,20 @@ async def test_a_verdict_for_every_kind_of_cve(feeds, open_test_campus, frame) -
             return reply.data
 
         listed = await verdict("cve-2026-7001")
-        assert listed.keys() == ENTRY | {"ok", "day", "found", "stale", "of", "kev_removed_on", "nvd", "listing", "links"}
+        assert listed.keys() == ENTRY | {
+            "ok",
+            "day",
+            "found",
+            "stale",
+            "of",
+            "kev_removed_on",
+            "nvd",
+            "listing",
+            "links",
+            "when",
+            "why",
+            "deadlines",
+        }
         assert (listed["found"], listed["cve_id"], listed["rank"], listed["score"]) == (True, "CVE-2026-7001", 1, 96.358)
 
         unlisted = await verdict("CVE-2025-5555")

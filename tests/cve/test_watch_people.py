@@ -27,7 +27,7 @@ async def test_people_are_told_by_confirmed_e_mail_and_by_discord(open_lists, re
             assert await lists.deliver() == 1
             message = mailbox.messages[-1]
             assert message["Subject"] == "routers: 1 CVE newly fits, CVE-2026-7001"
-            assert "CVE-2026-7001 Cisco IOS XE: rank 1, score 75, in KEV since 2026-08-22" in message.get_content()
+            assert "CVE-2026-7001 Cisco IOS XE: fix today, rank 1, score 75, in KEV since 2026-08-22" in message.get_content()
             assert "used in ransomware campaigns" in message.get_content()
             embed = receiver.requests[-1].json["embeds"][0]
             assert embed["title"] == "chat: 1 CVE newly fits, CVE-2026-7001"

@@ -87,6 +87,34 @@ async def test_every_body_but_json_is_the_text() -> None:
 
 
 @pytest.mark.anyio
+async def test_beside_a_body_that_is_the_text_the_query_string_takes_the_other_arguments() -> None:
+    server = FastMCP("Reports")
+
+    @server.tool(meta=route("POST /v1/lines", body="text", query={"at_least": "from"}))
+    def lines(text: str, at_least: int) -> Lines:
+        """Count lines."""
+        return Lines(count=max(text.count("\n"), at_least))
+
+    app = attach(server)
+    async with app.router.lifespan_context(app), patient.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://t") as http:
+        plain = {"Content-Type": "text/plain"}
+        for sent in (b"a\n", "a\n".encode("utf-16"), "\ufeffa\n".encode("utf-16-be")):
+            assert (await http.post("/v1/lines?from=0", content=sent, headers=plain)).json() == {"count": 1}
+        assert (await http.post("/v1/lines?from=7", content=b'[{"a": 1}]', headers={"Content-Type": "application/json"})).json() == {
+            "count": 7
+        }
+        refused = [
+            await http.post("/v1/lines", content=b"a", headers=plain),
+            await http.post("/v1/lines?from=1&text=b", content=b"a", headers=plain),
+            await http.post("/v1/lines?from=1", json={"text": "a", "at_least": 2}),
+            await http.post("/v1/lines?from=1", content=b"\xff\xfea", headers=plain),
+        ]
+        assert [answer.status_code for answer in refused] == [422] * 4
+    described = openapi(await operations_of(server), title="t", version="1")["paths"]["/v1/lines"]["post"]
+    assert [(one["name"], one["in"], one["required"]) for one in described["parameters"]] == [("from", "query", False)]
+
+
+@pytest.mark.anyio
 async def test_the_document_shows_the_formats_and_the_text_body() -> None:
     server = FastMCP("Reports")
 

@@ -89,8 +89,11 @@ def _operation(operation: Operation, method: str, schemas: Components) -> dict[s
     if text:
         described["description"] = text
     in_query = method in QUERY_METHODS
-    if parameters := [_parameter(each, operation, schemas) for each in operation.parameters if each.in_path or in_query]:
-        described["parameters"] = parameters
+    beside_text = operation.by_wire_name_beside_text.values()
+    sent_in_url = [each for each in operation.parameters if each.in_path or in_query or each in beside_text]
+    if sent_in_url:
+        parameters = [_parameter(each, operation, schemas) for each in sent_in_url]
+        described["parameters"] = [one if in_query or one["in"] == "path" else one | {"required": False} for one in parameters]
     sent_in_body = [each for each in operation.parameters if not each.in_path]
     if sent_in_body and not in_query:
         described["requestBody"] = _body(sent_in_body, operation, schemas)

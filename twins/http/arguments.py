@@ -1,5 +1,6 @@
 """Reads a request's arguments from path, query and body, as the operation declares them; what does not fit is an error."""
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -72,7 +73,8 @@ async def read_arguments(
         errors += _unknown_in_body(body, operation)
         arguments |= body
     if query:
-        known = operation.by_wire_name if in_query else {}
+        is_beside_text = arguments.keys() <= {operation.route.body}  # of a body with arguments, the query string is none
+        known = operation.by_wire_name if in_query else operation.by_wire_name_beside_text if is_beside_text else {}
         texts = _query_texts(query, known, is_link=is_link)
         refuse_too_many(len(texts), len(known))
         errors += _unknown(texts, known, place="query")
@@ -194,9 +196,9 @@ def _read_body(data: bytes, content_type: str, operation: Operation) -> dict[str
 
 def _text(data: bytes) -> str:
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except UnicodeDecodeError:
-        raise invalid_request([FieldError("/body", "not_utf8", "is not UTF-8 text")]) from None
+        raise invalid_request([FieldError("/body", "not_utf8", "is not text in UTF-8, nor in UTF-16 with its mark")]) from None
     if reason := unstorable_reason(text):
         raise invalid_request([FieldError("/body", "not_storable", reason)])
     return text

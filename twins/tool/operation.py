@@ -155,6 +155,12 @@ class Operation:
         return {parameter.wire: parameter for parameter in self.parameters if not parameter.in_path}
 
     @cached_property
+    def by_wire_name_beside_text(self) -> dict[str, Parameter]:
+        """What the query string takes beside a body that is the text of one argument: all others; none if no body is."""
+        text = self.route.body
+        return {} if text is None else {wire: parameter for wire, parameter in self.by_wire_name.items() if parameter.name != text}
+
+    @cached_property
     def by_name_in_body(self) -> dict[str, Parameter]:
         return {parameter.name: parameter for parameter in self.parameters if not parameter.in_path}
 
@@ -179,7 +185,7 @@ class Operation:
             return {"arguments": tuple(self.by_name)}
         if method in QUERY_METHODS:
             return {"query": tuple(self.by_wire_name)}
-        return {"body": tuple(self.by_name_in_body), "query": ()}
+        return {"body": tuple(self.by_name_in_body), "query": tuple(self.by_wire_name_beside_text)}
 
 
 def operation_of(tool: Tool, *, server: str, default_prefix: str) -> Operation:

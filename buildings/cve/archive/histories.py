@@ -41,15 +41,16 @@ class Histories:
     def clear(self) -> None:
         """Forget what was loaded. What is being loaded now is not kept."""
         self._courses: dict[str, Course] = {}
-        self._histories: dict[tuple[str, date | None, date | None], CveHistory] = {}
+        self._histories: dict[tuple[str, date | None, date | None, int], CveHistory] = {}
 
-    async def of(self, cve_id: str, *, first: date | None, last: date | None) -> CveHistory:
-        """The history of one CVE; raises Problem 404 or 422 if there is none, 503 while there is no list."""
-        kept, wanted, number = self._histories, (cve_id, first, last), number_of(cve_id)
+    async def of(self, cve_id: str, *, first: date | None, last: date | None, limit: int) -> CveHistory:
+        """The history of one CVE, its newest `limit` points; raises Problem 404 or 422 if there is none, 503 while there is no list."""
+        kept, wanted, number = self._histories, (cve_id, first, last, limit), number_of(cve_id)
         if (history := kept.get(wanted)) is None:
             points = (await self._points([number], since=date.min))[number]
             edition, flips = self._shown(), await load_flips_of(self._storage, cve_id)
-            history = keep(kept, wanted, history_of(edition, cve_id, points, flips, first=first, last=last), most=CACHED_HISTORIES)
+            made = history_of(edition, cve_id, points, flips, first=first, last=last, limit=limit)
+            history = keep(kept, wanted, made, most=CACHED_HISTORIES)
         return history
 
     async def courses(self, cve_ids: Iterable[str]) -> Mapping[str, Course]:

@@ -13,7 +13,7 @@ from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.ranking.results import about
-from buildings.cve.text_tables import csv_of
+from buildings.cve.text_tables import csv_of, document, markdown_table
 from campus import Problem
 
 DAYS_SHOWN = 30
@@ -55,12 +55,13 @@ class CveHistory(Answer):
     """The history of one CVE."""
 
     model_config = ConfigDict(validate_by_name=True)
-    other_formats: ClassVar = {"text/csv": "as_csv", "image/svg+xml": "as_svg"}
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown", "image/svg+xml": "as_svg"}
 
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     first_day: date = Field(serialization_alias="from", validation_alias="from", description="First day of EPSS in the answer.")
     last_day: date = Field(serialization_alias="to", validation_alias="to", description="Last day of EPSS in the answer.")
     days: int = Field(description="Number of days whose EPSS is known, from `from` to `to`.")
+    count: int = Field(description="Number of points of EPSS in the days that were asked for; `epss` has the newest of them.")
     epss: tuple[EpssPoint, ...] = Field(
         description="EPSS on the first day, and each day on which the score or the model is another than before: a score holds until the "
         "next point, except on the days in `gaps`."
@@ -72,6 +73,15 @@ class CveHistory(Answer):
     def as_csv(self) -> str:
         rows = ((day, self.cve_id, point.epss, point.model) for day, point in self._daily() if point)
         return csv_of(("day", "cve_id", "epss", "model"), rows)
+
+    def as_markdown(self) -> str:
+        """The points, not each day, then what CISA did."""
+        kept = f"{self.days} days from {self.first_day} to {self.last_day}; a score holds until the next line."
+        gaps = [f"EPSS was not read from {gap.first_day} to {gap.last_day}." for gap in self.gaps]
+        lines = [f"# EPSS of {self.cve_id}", "", kept, *gaps, ""]
+        lines += markdown_table(("day", "#EPSS", "model"), ((one.day, one.epss, one.model) for one in self.epss))
+        lines += ["", *(f"- {one.day}: {EVENTS_IN_WORDS[one.event]}" for one in self.kev)] if self.kev else []
+        return document(*lines, notices=self.notices)
 
     def as_svg(self) -> str:
         """A line on an axis from 0 to 100 %, interrupted where there is no score and where the model changes; with the days of KEV."""
@@ -149,9 +159,12 @@ class CveHistory(Answer):
 
 
 def history_of(
-    edition: Edition, cve_id: str, points: Sequence[Point], flips: Sequence[date], *, first: date | None, last: date | None
+    edition: Edition, cve_id: str, points: Sequence[Point], flips: Sequence[date], *, first: date | None, last: date | None, limit: int
 ) -> CveHistory:
-    """The history from `first` to `last`; raises Problem 422 or 404 if nothing is known of such a window, or nothing of the CVE."""
+    """The history from `first` to `last`, of that the newest `limit` points.
+
+    Raises Problem 422 or 404 if nothing is known of such a window, or nothing of the CVE.
+    """
     if first and last and first > last:
         raise Problem(422, "invalid_window", f"from is {first} and to is {last}: from must not be after to")
     shown = [point for point in points if (first is None or point.day >= first) and (last is None or point.day <= last)]
@@ -163,13 +176,16 @@ def history_of(
     if not events and all(point.epss is None for point in points):
         since = f"EPSS has not scored {cve_id} since {points[0].day}, the first day that is stored, and KEV has never listed it"
         raise Problem(404, "no_history", f"{since}; check the number, or ask cve_verdict what is known of it")
+    changes = changes_of(shown)
+    shown = [point for point in shown if point.day >= changes[-limit:][0].day]
     return CveHistory(
         **about(edition),
         cve_id=cve_id,
         first_day=shown[0].day,
         last_day=shown[-1].day,
         days=len(shown),
-        epss=tuple(EpssPoint(day=one.day, epss=one.epss, model=one.model) for one in changes_of(shown)),
+        count=len(changes),
+        epss=tuple(EpssPoint(day=one.day, epss=one.epss, model=one.model) for one in changes[-limit:]),
         gaps=tuple(EpssGap(first_day=begin, last_day=end) for begin, end in gaps_between([one.day for one in shown])),
         kev=events,
         notices=NOTICES,

@@ -84,7 +84,7 @@ def check(feed: str, issue: Issue, *, used: Issue | None, lost: int, thresholds:
             raise FeedDoubted(feed, f"{issue} has {issue.entries:,} entries, the first should have {thresholds.first_entries:,}")
         return
     if issue.issued < used.issued:
-        raise FeedDoubted(feed, f"{issue} is older than {used}, which the last list was made from")
+        raise FeedDoubted(feed, f"{issue} is older than {used}, which is in use")
     if lost > (most := thresholds.may_lack(used.entries)):
         raise FeedDoubted(feed, f"{issue} lacks {lost:,} of the {used.entries:,} entries of {used}, where {most:,} are accepted")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http import HTTPStatus
 from itertools import chain
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -106,11 +107,16 @@ class SizeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchLimits:
-    """Timeouts and size limits of all feeds, and the window of NVD's rate limit in seconds."""
+    """Timeouts and size limits of all feeds, and the window of NVD's rate limit in seconds.
+
+    `archive_seconds` and `archive_bytes` are for a zip file of OSV: the largest of the default ones has some 200 MB.
+    """
 
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     size_limits: SizeLimits = field(default_factory=SizeLimits)
     nvd_window: float = 30.0
+    archive_seconds: float = 1_800.0
+    archive_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +144,30 @@ class Download:
     copy: Copy
 
 
+class Taker(Protocol):
+    """Takes what is downloaded as it arrives."""
+
+    def restart(self) -> None:
+        """Forget what was taken: the download is tried again."""
+
+    def take(self, chunk: bytes) -> bool:
+        """Take a part; False ends the download, because the rest is not needed."""
+
+
+@dataclass
+class Body:
+    """A Taker that keeps all."""
+
+    content: bytearray = field(default_factory=bytearray)
+
+    def restart(self) -> None:
+        self.content.clear()
+
+    def take(self, chunk: bytes) -> bool:
+        self.content += chunk
+        return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
     client: httpx.AsyncClient
@@ -151,15 +181,21 @@ class Fetcher:
         Raises FeedUnavailable when it cannot be read, FeedRefused when it is too large. A request with `headers`
         follows no redirect, since they may carry a key.
         """
-        asked = {"accept-encoding": "gzip", **(headers or {}), **(held.conditions(url) if held else {})}
-        body = bytearray()
+        body = Body()
+        copy = await self._fetch(url, body, held, {"accept-encoding": "gzip", **(headers or {})}, follow_redirects=not headers)
+        return Download(body=bytes(body.content), copy=copy) if copy else None
+
+    async def stream(self, url: str, taker: Taker, *, held: Copy | None = None) -> Copy | None:
+        """Give the feed at `url` to `taker` as it arrives, not compressed for the way; None, and nothing, when `held` is the newest."""
+        return await self._fetch(url, taker, held, {"accept-encoding": "identity"}, follow_redirects=True)
+
+    async def _fetch(self, url: str, taker: Taker, held: Copy | None, headers: Mapping[str, str], *, follow_redirects: bool) -> Copy | None:
+        asked = {**headers, **(held.conditions(url) if held else {})}
         try:
             with anyio.fail_after(self.retry_policy.seconds):
-                copy = await self._with_tries(lambda: self._stream(url, asked, body, follow_redirects=not headers))
+                return await self._with_tries(lambda: self._stream(url, asked, taker, follow_redirects=follow_redirects))
         except TimeoutError:
-            raise FeedUnavailable(
-                self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {len(body):,} bytes"
-            ) from None
+            raise FeedUnavailable(self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds") from None
         except httpx.HTTPStatusError as error:
             raise FeedUnavailable(self.feed, answer_of(url, error.response.status_code)) from None
         except httpx.InvalidURL:  # its text quotes the URL, which may hold a password
@@ -168,7 +204,6 @@ class Fetcher:
             raise FeedUnavailable(
                 self.feed, f"{origin_of(url)} did not send a complete answer: {type(error).__name__} {error}".rstrip()
             ) from None
-        return Download(body=bytes(body), copy=copy) if copy else None
 
     async def _with_tries(self, stream: Callable[[], Awaitable[Copy | None]]) -> Copy | None:
         import stamina  # 8 ms, spared until a feed is asked
@@ -178,16 +213,19 @@ class Fetcher:
         tries = stamina.AsyncRetryingCaller(attempts=self.retry_policy.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
         return await tries(_is_retried, stream)
 
-    async def _stream(self, url: str, headers: Mapping[str, str], body: bytearray, *, follow_redirects: bool) -> Copy | None:
-        body.clear()
+    async def _stream(self, url: str, headers: Mapping[str, str], taker: Taker, *, follow_redirects: bool) -> Copy | None:
+        taker.restart()
+        taken = 0
         async with self.client.stream("GET", url, headers=headers, follow_redirects=follow_redirects) as response:
             if response.status_code == HTTPStatus.NOT_MODIFIED and headers.keys() & CONDITIONS:
                 return None
             self._check(response, url)
             async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > self.size_limits.sent:
+                taken += len(chunk)
+                if taken > self.size_limits.sent:
                     raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.size_limits.sent:,} bytes")
+                if not taker.take(chunk):
+                    break
         return Copy(address=shown_address(url), etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
 
     def _check(self, response: httpx.Response, url: str) -> None:

@@ -14,7 +14,7 @@ from campus.errors import JobFailed
 
 GLIMPSE = 60
 PRINTABLE = re.compile(r"[^ -~]+")
-REMEDY = "run the job cve.refresh with --accept if that is right"
+REMEDY = "run the job {job} with --accept if that is right"
 
 
 class FeedError(JobFailed):
@@ -41,7 +41,8 @@ class FeedDoubted(FeedRefused):
     """The feed is well-formed and looks false. Its reason names only the feed's contents, and is public."""
 
     def __init__(self, feed: str, reason: str) -> None:
-        super().__init__(feed, f"{reason}; {REMEDY}", public=reason)
+        remedy = REMEDY.format(job="cve.names" if feed.startswith("OSV") else "cve.refresh")
+        super().__init__(feed, f"{reason}; {remedy}", public=reason)
 
 
 def glimpse(body: bytes | bytearray) -> str:

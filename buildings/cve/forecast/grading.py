@@ -12,7 +12,6 @@ from buildings.cve.forecast.models import Depth, Hit, Interval, ListResult, Prec
 from buildings.cve.ranking.edition import Edition
 
 DEPTHS = (25, 100, 1_000)
-SHOWN_HITS = 100
 SHOWN_LISTS = 60
 DEVIATIONS = 1.959964  # Intervals of 95 % reach so many standard deviations from the middle.
 PUBLISHED, BASELINE = "next_in_kev", "epss"  # The ranking whose names and hits are published.
@@ -154,7 +153,7 @@ def hits_of(grades: Iterable[Grade]) -> tuple[Hit, ...]:
         for (number, day), lists in named.items()
     ]
     found.sort(key=lambda hit: (hit.listed_on, hit.list_day, -hit.rank), reverse=True)
-    return tuple(found[:SHOWN_HITS])
+    return tuple(found)
 
 
 def lists_of(grades: Sequence[Grade]) -> tuple[ListResult, ...]:

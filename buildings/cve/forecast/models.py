@@ -1,5 +1,6 @@
 """The result models of the forecast and of its public record, with a description of every member."""
 
+from collections.abc import Iterator
 from datetime import date
 from typing import ClassVar
 
@@ -12,6 +13,10 @@ from buildings.cve.text_tables import csv_of, document, markdown_table, warnings
 
 CSV_COLUMNS = ("rank", "cve_id", "score", "epss", "epss_percentile", "epss_week_ago", "age_days", "vendor", "product", "severity")
 FACTORS = ("epss", "age", "neighbor", "rise")
+RECORD_COLUMNS = (
+    *("ranking", "published", "backfilled", "graded", "waiting", "first", "names", "hits"),
+    *("precision", "precision_low", "precision_high", "recall", "recall_low", "recall_high", "auc"),
+)
 
 FORECAST_EXAMPLE: JsonDict = {
     "rank": 1,
@@ -89,15 +94,21 @@ class ForecastList(Answer):
 
     generated_at: AwareDatetime = Field(description="When the list was made (UTC).")
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
-    count: int = Field(description="Number of entries.")
+    count: int = Field(description="Number of entries of the list.")
     of: int = Field(description="Number of CVEs that were ranked: those that EPSS has scored and KEV does not list.")
     epss_compared_with: date | None = Field(
         description="Day of the earlier EPSS that `rise` compares with, 7 to 10 days before; null if there is none of the same model."
     )
-    entries: tuple[ForecastEntry, ...] = Field(description="First 100 CVEs, in rank order.")
-    methodology: ForecastMethodology = Field(description="How the forecast is made and graded, with its evidence and limits.")
+    entries: tuple[ForecastEntry, ...] = Field(description="First CVEs of the list, as many as were asked for, in rank order.")
+    methodology: ForecastMethodology | None = Field(
+        description="How the forecast is made and graded, with its evidence and limits; null if not asked for."
+    )
     feeds: Feeds = Field(description="Version, date and age of each feed.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def cut(self, limit: int, *, methodology: bool) -> "ForecastList":
+        """The same list with its first entries only, and without the methodology unless it is wanted."""
+        return self.model_copy(update={"entries": self.entries[:limit], "methodology": self.methodology if methodology else None})
 
     def as_csv(self) -> str:
         rows = (
@@ -122,7 +133,7 @@ class ForecastList(Answer):
         )
         columns = ("#rank", "CVE", "#score", "#EPSS", "#EPSS a week ago", "#age in days", "severity", "product")
         head = [f"# Next in KEV: the forecast of {self.day}", "", *warnings_of(sample=self.sample, stale=self.stale)]
-        question = [self.methodology.question, ""]
+        question = [self.methodology.question, ""] if self.methodology else []
         return document(*head, *question, *markdown_table(columns, rows), notices=self.notices)
 
 
@@ -218,6 +229,8 @@ class ListResult(ResultPart):
 class ForecastRecord(Answer):
     """How every past list fared."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     graded_at: AwareDatetime = Field(description="When the lists were last graded (UTC).")
     kev_version: str = Field(description="Release of KEV that they were graded against.")
     rankings: tuple[RankingRecord, ...] = Field(
@@ -226,10 +239,50 @@ class ForecastRecord(Answer):
     backfilled: tuple[RankingRecord, ...] = Field(
         description="The same by lists that were made later, when what followed could be known. Empty if there are none."
     )
-    lists: tuple[ListResult, ...] = Field(description="The newest 60 forecasts, also those that are still waiting: hits and misses.")
-    hits: tuple[Hit, ...] = Field(
-        description="The newest 100 CVEs that forecasts named in time and CISA listed within 30 days, also by lists that are still "
-        "waiting: `lists` has their other names."
+    list_count: int = Field(description="Number of forecasts so far.")
+    lists: tuple[ListResult, ...] = Field(
+        description="The newest forecasts, 60 at most, also those that are still waiting: hits and misses."
     )
-    methodology: ForecastMethodology = Field(description="How the forecast is made and graded, with its evidence and limits.")
+    hit_count: int = Field(description="Number of CVEs that forecasts named in time and CISA listed within 30 days.")
+    hits: tuple[Hit, ...] = Field(
+        description="The newest of those CVEs, 100 at most, also by lists that are still waiting: `lists` has their other names."
+    )
+    methodology: ForecastMethodology | None = Field(
+        description="How the forecast is made and graded, with its evidence and limits; null if not asked for."
+    )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def cut(self, limit: int, *, methodology: bool) -> "ForecastRecord":
+        """The same record with its newest lists and hits only, and without the methodology unless it is wanted."""
+        kept = {"lists": self.lists[:limit], "hits": self.hits[:limit], "methodology": self.methodology if methodology else None}
+        return self.model_copy(update=kept)
+
+    def as_csv(self) -> str:
+        """A row for each depth of each ranking."""
+        return csv_of(RECORD_COLUMNS, self._depths())
+
+    def as_markdown(self) -> str:
+        """The rankings by depth, then the newest lists and hits."""
+        lists = ((one.list_day, one.window_ends, one.names, one.listed, one.not_yet, one.missed, one.listed_by_epss) for one in self.lists)
+        hits = ((one.cve_id, one.list_day, one.rank, one.lists, one.listed_on) for one in self.hits)
+        return document(
+            *("# Record of past forecasts", "", *warnings_of(sample=self.sample, stale=False)),
+            *markdown_table([column.replace("_", " ") for column in RECORD_COLUMNS], self._depths()),
+            *("", "## Newest lists", ""),
+            *markdown_table(("list of", "until", "#names", "#listed", "#not yet", "#missed", "#listed by EPSS alone"), lists),
+            *("", "## Came true", ""),
+            *markdown_table(("CVE", "first named", "#rank", "#lists", "listed on"), hits),
+            notices=self.notices,
+        )
+
+    def _depths(self) -> Iterator[tuple[object, ...]]:
+        for is_late, rankings in ((False, self.rankings), (True, self.backfilled)):
+            for one in rankings:
+                for depth in one.depths:
+                    shares = (depth.precision, *_ends(depth.precision_interval), depth.recall, *_ends(depth.recall_interval))
+                    graded = (one.graded, one.waiting, depth.first, depth.names, depth.hits)
+                    yield (one.ranking, one.published, is_late, *graded, *shares, one.auc)
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (interval.low, interval.high) if interval else (None, None)

@@ -5,7 +5,7 @@ from datetime import date
 
 from buildings.cve.arguments import spelled
 from buildings.cve.forecast.formula import DAYS_PER_YEAR, FORECAST_LENGTH, Forecast, ForecastCve, Forecaster
-from buildings.cve.forecast.grading import Grade, Names, hits_of, lists_of, precision_at, records_of
+from buildings.cve.forecast.grading import PUBLISHED, Grade, Names, hits_of, lists_of, precision_at, records_of
 from buildings.cve.forecast.models import (
     ForecastEntry,
     ForecastList,
@@ -18,6 +18,8 @@ from buildings.cve.forecast.models import (
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import DECIMALS, TEASER_LENGTH, about, feeds_of, notices_of
+
+SHOWN_HITS = 100
 
 
 def forecast_list_of(edition: Edition, forecast: Forecast, *, precision: Sequence[Precision], today: date) -> ForecastList:
@@ -79,14 +81,17 @@ def forecast_teaser_of(forecast: ForecastList, *, full_list: str, record: str) -
 def record_of(edition: Edition, grades: Sequence[Grade], names: Names) -> ForecastRecord:
     in_time = [grade for grade in grades if not grade.is_backfilled]
     late = [grade for grade in grades if grade.is_backfilled]
+    hits = hits_of(grades)
     return ForecastRecord(
         **about(edition),
         graded_at=edition.made_at,
         kev_version=edition.facts.issues.kev.version,
         rankings=records_of(in_time, names),
         backfilled=records_of(late, names) if late else (),
+        list_count=sum(grade.ranking == PUBLISHED for grade in grades),
         lists=lists_of(grades),
-        hits=hits_of(grades),
+        hit_count=len(hits),
+        hits=hits[:SHOWN_HITS],
         methodology=FORECAST_METHODOLOGY,
         notices=NOTICES,
     )

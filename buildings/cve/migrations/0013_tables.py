@@ -14,6 +14,7 @@ def upgrade() -> None:
     _create_epss()
     _create_nvd()
     _create_cves()
+    _create_names()
     _create_owners_and_targets()
     _create_watches()
     _create_alerts()
@@ -219,9 +220,11 @@ def _create_cves() -> None:
         "alias",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.PrimaryKeyConstraint("id", "number", name=op.f("pk_alias")),
+        sa.Column("source", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id", "number", "source", name=op.f("pk_alias")),
     )
     op.create_index(op.f("ix_alias_number"), "alias", ["number"])
+    op.create_index(op.f("ix_alias_source"), "alias", ["source"])
     op.create_table(
         "edition_cve",
         sa.Column("day", sa.Date(), nullable=False),
@@ -247,6 +250,30 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
     )
     op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
+
+
+def _create_names() -> None:
+    op.create_table(
+        "alias_source",
+        sa.Column("ecosystem", sa.String(), nullable=False),
+        sa.Column("entries", sa.Integer(), nullable=False),
+        sa.Column("newest", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("recent", sa.String(), nullable=False),
+        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("whole_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("ecosystem", name=op.f("pk_alias_source")),
+    )
+    op.create_table(
+        "unknown_word",
+        sa.Column("feed", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("word", sa.String(), nullable=False),
+        sa.Column("taken_as", sa.String(), nullable=False),
+        sa.Column("count", sa.Integer(), nullable=False),
+        sa.Column("first_day", sa.Date(), nullable=False),
+        sa.Column("last_day", sa.Date(), nullable=False),
+        sa.PrimaryKeyConstraint("feed", "kind", "word", name=op.f("pk_unknown_word")),
+    )
 
 
 def _create_owners_and_targets() -> None:

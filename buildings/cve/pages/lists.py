@@ -1,7 +1,9 @@
 """The pages for people: the daily list and the page of a CVE, which can be shared; the forecast; a report's verdicts; the methodology."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, TypeVar, get_args
@@ -11,25 +13,30 @@ import anyio.to_thread
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import canonical, read_cve_id, read_day
+from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
+from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
-from buildings.cve.ranking.methodology import FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
 from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
-from buildings.cve.reports.identifiers import find_ids
+from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
+LONGEST_UNPACKED = 4 * LARGEST_REPORT + 1  # Bytes: the tool refuses what has more characters than a report may have.
+PACKED_FAST = 1  # zlib's level.
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
 HITS_SHOWN, LISTS_SHOWN = 20, 30
+LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
 ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
@@ -106,6 +113,7 @@ async def daily_list(request: Request, site: CveSite) -> Response:
         data=brief,
         status=status,
         brief=brief,
+        formula=METHODOLOGY.formula,
         gaps=() if day else gaps_of(site.state.shown()),
         rows=await _rows(site, sorted(shown[show], key=SORTS[sort][1]), is_past=bool(day)),
         filters=tuple((name, label, len(shown[name])) for name, (label, _) in FILTERS.items()),
@@ -131,11 +139,12 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
 
 async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
-    facts = await _answer(request, site, tools.cve_facts, cve_id)
-    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id)
+    exposed = exposed_in(request)
+    facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
+    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, tools.cve_history, cve_id) if found else (None, None)
+    history, _ = await _asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -145,6 +154,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
         verdict=found,
         refusal=refusal,
         cve_id=cve_id,
+        exposed=exposed,
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
@@ -152,11 +162,17 @@ async def verdict(request: Request, site: CveSite) -> Response:
     )
 
 
+def exposed_in(request: Request) -> Exposure:
+    """Of which assets a page speaks, from its address."""
+    given = request.query_params.get("exposed")
+    return next((exposure for exposure in get_args(Exposure) if exposure == given), "unknown")
+
+
 async def forecast(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.next_teaser)
-    record = await _answer(request, site, tools.next_record)
+    record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
-    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None)
+    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
@@ -190,17 +206,20 @@ def shares_of(record: ForecastRecord) -> tuple[tuple[str, str, int, float, float
 async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
+    sent_again = str(given.get("packed") or "")
+    exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text))
+            text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text, exposed=exposed))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
     if found and (download := str(given.get("download") or "")):
         return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
-    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts)
+    shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
     return site.page(
         "report.html",
         request,
@@ -210,7 +229,8 @@ async def report(request: Request, site: CveSite) -> Response:
         found=found,
         shown=shown,
         groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
-        again="\n".join(_looked_up(found)) if found else "",
+        again=await anyio.to_thread.run_sync(packed, text) if found else "",
+        exposed=exposed,
         refusal=refusal,
         is_open=is_open,
         route=f"{site.url}/v1/cve/verdicts",
@@ -222,10 +242,17 @@ def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[Batch
     return tuple((when, group) for when, group in groups if group)
 
 
-def _looked_up(found: Verdicts) -> Iterator[str]:
-    yield from (one.cve_id for one in found.verdicts)
-    yield from (one.cve_id for one in found.misses)
-    yield from (*found.malformed, *found.not_looked_up)
+def packed(report: str) -> str:
+    """A report as a field of the page's own form holds it, so that a file of the answer is made of all that the report says."""
+    return b64encode(zlib.compress(report.encode(errors="replace"), PACKED_FAST)).decode()
+
+
+def unpacked(field: str) -> str:
+    try:
+        body = zlib.decompressobj().decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        return body.decode()
+    except (ValueError, zlib.error):
+        raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None
 
 
 def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
@@ -244,18 +271,22 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 
 
 @cache
-def sample_verdicts() -> Verdicts:
+def sample_verdicts(exposed: Exposure) -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), today=edition.day)
+    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), exposed=exposed, today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:
-    data = {"ok": True, "brief": METHODOLOGY, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
+    data = {"ok": True, "brief": METHODOLOGY, "deadlines": DEADLINES, "forecast": FORECAST_METHODOLOGY, "notices": NOTICES}
     return site.page(
         "methodology.html",
         request,
         data=data,
         brief=METHODOLOGY,
+        deadlines=DEADLINES,
+        rows=ROWS,
+        counts=DEADLINE_COUNTS,
+        source=SOURCE,
         forecast=FORECAST_METHODOLOGY,
         notices=NOTICES,
         decay=tuple((f"EPSS {share:.0%}", tuple(score_after(days, epss=share) for days in DECAY_DAYS)) for share in (1.0, 0.5, 0.0)),

@@ -121,7 +121,7 @@ def kev_feed(edition: Edition, *, url: str, address: str) -> Syndication:
             id=f"{url}/v1/kev/fresh#{one.listed_by}-{one.cve_id}",
             title=f"{one.cve_id}: {one.vendor} {one.product}",
             text=f"CISA added it to KEV on {one.date_added or UNREADABLE_DAY}."
-            + (f" Federal agencies must act by {one.due_date}." if one.due_date else "")
+            + (f" CISA's due date is {one.due_date}." if one.due_date else "")
             + (" CISA reports its use in ransomware campaigns." if one.ransomware else ""),
             url=NVD_PAGE.format(cve_id=one.cve_id),
             published=_midnight(one.listed_by),
@@ -149,7 +149,7 @@ def brief_feed(brief: Brief, *, url: str, address: str) -> Syndication:
 
 def _text_of(entry: Entry) -> str:
     epss = "no EPSS yet" if entry.epss is None else f"EPSS {entry.epss}"
-    due = f", act by {entry.kev_due_date}" if entry.kev_due_date else ""
+    due = f", due {entry.kev_due_date} by CISA" if entry.kev_due_date else ""
     ransomware = " Used in ransomware campaigns." if entry.ransomware else ""
     return (
         f"Score {entry.score}: in KEV since {entry.kev_date_added or UNREADABLE_DAY}{due}; {epss}; severity {entry.severity};"

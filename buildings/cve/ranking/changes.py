@@ -20,6 +20,7 @@ from buildings.cve.ranking.results import DECIMALS
 from buildings.cve.text_tables import csv_of, document, markdown_table
 
 CSV_COLUMNS = ("cve_id", "vendor", "product", "rank_before", "rank_after", "score_before", "score_after")
+KINDS = ("entered", "left", "moved", "edited")
 Reason = Literal[
     "listed",
     "removed",
@@ -85,6 +86,10 @@ class Changes(Comparison):
     other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
 
     same_epss_model: bool = Field(description="False if EPSS changed its model between the days: its rises and falls may be due to that.")
+    entered_count: int = Field(description="Number of CVEs that entered.")
+    left_count: int = Field(description="Number of CVEs that left.")
+    moved_count: int = Field(description="Number of CVEs that moved.")
+    edited_count: int = Field(description="Number of CVEs that were edited.")
     entered: tuple[Change, ...] = Field(description="CVEs that are on the later list only, by their rank there.")
     left: tuple[Change, ...] = Field(description="CVEs that are on the earlier list only, by their rank there.")
     moved: tuple[Change, ...] = Field(
@@ -95,6 +100,11 @@ class Changes(Comparison):
         description="CVEs on both lists whose ransomware use or due date CISA edited, by the later rank; they may also have moved."
     )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
+
+    def cut(self, limit: int) -> "Changes":
+        """The same changes, of each kind the first only."""
+        kinds = {what: getattr(self, what)[:limit] for what in KINDS}
+        return self if all(len(kinds[what]) == getattr(self, f"{what}_count") for what in KINDS) else self.model_copy(update=kinds)
 
     def as_csv(self) -> str:
         rows = ([what, *(getattr(one, name) for name in CSV_COLUMNS), one.why()] for what, one in self._all())
@@ -115,7 +125,7 @@ class Changes(Comparison):
         return document(*head, *markdown_table(columns, rows), notices=self.notices)
 
     def _all(self) -> Iterator[tuple[str, Change]]:
-        for what in ("entered", "left", "moved", "edited"):
+        for what in KINDS:
             yield from ((what, one) for one in getattr(self, what))
 
 
@@ -208,16 +218,24 @@ def changes_of(before: ArchivedDay, after: ArchivedDay) -> Changes:
     old, new = ([entry.cve_id for entry in day.brief.entries] for day in (before, after))
     moves = moves_of(before.brief, after.brief)
     both = [comparison.change(cve_id, moved=moves.get(cve_id)) for cve_id in new if cve_id in old]
+    entered = tuple(comparison.entry(cve_id) for cve_id in new if cve_id not in old)
+    left = tuple(comparison.departure(cve_id) for cve_id in old if cve_id not in new)
+    moved = tuple(one for one in both if one.cve_id in moves)
+    edited = tuple(one for one in both if EDITED.intersection(one.reasons))
     return Changes(
         ok=True,
         day=after.brief.day,
         before=before.brief.day,
         after=after.brief.day,
         same_epss_model=before.brief.feeds.epss.version == after.brief.feeds.epss.version,
-        entered=tuple(comparison.entry(cve_id) for cve_id in new if cve_id not in old),
-        left=tuple(comparison.departure(cve_id) for cve_id in old if cve_id not in new),
-        moved=tuple(one for one in both if one.cve_id in moves),
-        edited=tuple(one for one in both if EDITED.intersection(one.reasons)),
+        entered_count=len(entered),
+        left_count=len(left),
+        moved_count=len(moved),
+        edited_count=len(edited),
+        entered=entered,
+        left=left,
+        moved=moved,
+        edited=edited,
         notices=tuple(dict.fromkeys((*before.brief.notices, *after.brief.notices))),
     )
 

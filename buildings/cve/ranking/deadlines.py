@@ -17,10 +17,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from buildings.cve.arguments import Exposure
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.enrichment import Ssvc
 
-Exposure = Literal["yes", "no", "unknown"]
 When = Literal["today", "this_week", "later"]
 Point = Literal["automatable", "technical_impact"]
 Start = Literal["kev_date_added", "kev_first_release", "found"]
@@ -46,6 +46,10 @@ class Row(NamedTuple):
     total: bool
     days: int | None
     forensic_triage: bool = False
+
+    @property
+    def time(self) -> str:
+        return _time(self.days) + " and forensic triage" * self.forensic_triage
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -159,6 +163,8 @@ class Deadlines:
         bool | None, Field(exclude_if=lambda value: value is None, description="Whether KEV asks for forensic triage. Left out if silent.")
     ] = None
 
+    in_words: Annotated[str, Field(exclude_if=lambda value: not value, description="All of this in sentences.")] = ""
+
     @property
     def strictest(self) -> Deadline:
         """Of both answers the one with fewer days: that for exposed assets."""
@@ -200,7 +206,7 @@ class Urgency:
     @property
     def why(self) -> str:
         exposed = f" {_group(self.when_if_exposed)} if it is exposed to the internet." if self.when_if_exposed else ""
-        return f"{_group(self.when)}: {self.reason}.{exposed} {self.deadlines.sentence}"
+        return f"{_group(self.when)}: {self.reason}.{exposed}"
 
 
 def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposure, today: date) -> Deadlines:
@@ -240,6 +246,10 @@ def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | Non
     by_exposure = GROUPS[deadlines.strictest.days_at_most]
     is_less = ORDER.index(by_exposure) < ORDER.index(when)
     return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
+
+
+def in_words(deadlines: Deadlines) -> Deadlines:
+    return replace(deadlines, in_words=deadlines.sentence)
 
 
 def exposure_at(place: str, exposed: Exposure, places: Sequence[str]) -> Exposure:

@@ -11,11 +11,11 @@ import anyio.to_thread
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.histories import Histories
 from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_latest, newest_version
-from buildings.cve.arguments import no_list_yet
+from buildings.cve.arguments import Exposure, no_list_yet
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
-from buildings.cve.kept import keep
+from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
 from buildings.cve.nvd.reading import load_description, load_records
 from buildings.cve.nvd.records import NvdRecords
@@ -129,11 +129,12 @@ class Latest:
         self.comparisons = Comparisons(storage, self.archived)
         self.histories = Histories(storage, shown=self.shown, version=lambda: self._version, reload=self.reload)
         self.feeds: dict[str, bytes] = {}
-        self._facts: dict[tuple[str, date, str], CveFacts] = {}
+        self._facts: dict[tuple[str, date, str, Exposure], CveFacts] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
         self._record: ForecastRecord | None = None
         self._record_version: str | None = None
+        self.shorter = ShorterForms()
 
     @property
     def real_edition(self) -> Edition | None:
@@ -184,9 +185,9 @@ class Latest:
             self._results = self._make(today, full_list())
         return self._results
 
-    async def verdicts(self, found: FoundIds, *, now: datetime) -> Verdicts:
+    async def verdicts(self, found: FoundIds, *, exposed: Exposure, now: datetime) -> Verdicts:
         edition = self.shown()
-        made = partial(verdicts_of, edition, found, today=now.date())
+        made = partial(verdicts_of, edition, found, exposed=exposed, today=now.date())
         return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
 
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
@@ -197,12 +198,12 @@ class Latest:
             keep(kept, wanted, brief, most=CACHED_BRIEFS)
         return brief
 
-    async def facts(self, cve_id: str, *, today: date, verdict: str) -> CveFacts:
+    async def facts(self, cve_id: str, *, today: date, verdict: str, exposed: Exposure) -> CveFacts:
         """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
         kept, edition = self._facts, self.shown()
-        wanted = (cve_id, today, verdict)
+        wanted = (cve_id, today, verdict, exposed)
         if (facts := kept.get(wanted)) is None:
-            make = partial(facts_of, edition, cve_id, verdict=verdict, today=today)
+            make = partial(facts_of, edition, cve_id, verdict=verdict, exposed=exposed, today=today)
             try:
                 description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
             except StorageUnavailable:  # all else is in memory

@@ -1,4 +1,4 @@
-"""The published methodologies of brief and forecast: formulas, evidence, limits; and the notices that the feeds' publishers require."""
+"""The published methodologies of brief, deadlines and forecast, with evidence and limits; and the notices that publishers require."""
 
 from buildings.cve.forecast.models import ForecastMethodology
 from buildings.cve.models import Backtest, Methodology
@@ -62,6 +62,29 @@ METHODOLOGY = Methodology(
         "The ranking knows nothing of your systems: whether you run the product, and who can reach it, counts for more.",
     ),
 )
+
+DEADLINES = (
+    "Today: the directive gives 3 days, or CISA reports use in ransomware campaigns, or CISA's due date in KEV is tomorrow or earlier, if"
+    " it was set under this directive (since 2026-06-10).",
+    "This week: the directive gives 14 days; or outside KEV EPSS is 10 % or more, or CISA's SSVC says that it is exploited.",
+    "Later: all others, with 60 days or until the system's next upgrade.",
+    "If it is not known whether the internet reaches a system, both answers are given: in KEV the stricter one decides, outside KEV the"
+    " laxer one, with a word on the other where it differs.",
+    "Where CISA has not published whether a CVE is automatable or its technical impact, or does it in no known word, the answer is the"
+    " range of the rows that remain: in KEV the strictest of them decides, outside KEV the laxest. Nothing is taken for no or partial.",
+    "The days are calendar days. They begin when CISA lists the CVE in KEV, or when you find it on the system, whichever is first. So only"
+    " CVEs in KEV have dates; of others you know the day.",
+    "Forensic triage is due if KEV says so of the CVE; if KEV does not say, by the row. Where both differ, both are said.",
+)
+"""How what to fix today, this week and later follows from the directive's table; see ranking/deadlines.py."""
+DEADLINE_COUNTS = (
+    ("In KEV", 263, "exposed", 241, 22, 0),
+    ("In KEV", 263, "not exposed", 122, 141, 0),
+    ("Not in KEV", 43_692, "exposed", 3_024, 15_606, 25_062),
+    ("Not in KEV", 43_692, "not exposed", 0, 1_026, 42_666),
+)
+"""CVEs by what to fix when, on 2026-08-21: those that KEV (2026-08-21) or EPSS (2026-08-15) knows and whose decision points CISA had
+published by 2024-10-24. With exposure unknown the first and the last line hold."""
 
 FORECAST_METHODOLOGY = ForecastMethodology(
     question="Which CVEs that are not in KEV are likeliest to be added to it within 30 days?",

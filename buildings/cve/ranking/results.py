@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import date
 from typing import Any, TypeVar
 
-from buildings.cve.arguments import number_of, spelled
+from buildings.cve.arguments import Exposure, number_of, spelled
 from buildings.cve.feeds.epss import numbers_in
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.forecast.models import ForecastList
@@ -30,6 +30,7 @@ from buildings.cve.models import (
     TeaserEntry,
     Verdict,
 )
+from buildings.cve.ranking.deadlines import deadlines_of, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition, age, are_stale
 from buildings.cve.ranking.enrichment import CATALOG_PAGE, NvdRecord, patch_of
 from buildings.cve.ranking.formula import BRIEF_LENGTH, FRESH_DAYS, RankedCve, factors_of, fresh_window
@@ -125,7 +126,7 @@ def fresh_of(edition: Edition, *, today: date) -> FreshList:
     )
 
 
-def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
+def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date) -> Verdict | Miss:
     stale = edition.facts.issues.is_stale(today)
     of = len(edition.ranked)
     cve = edition.ranked.find(cve_id)
@@ -134,40 +135,51 @@ def verdict_of(edition: Edition, cve_id: str, *, today: date) -> Verdict | Miss:
         return Miss(**about(edition), found=False, stale=stale, of=of, cve_id=cve_id, miss=cause)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
+    listing = edition.facts.kev.get(cve_id)
+    urgency = urgency_of(listing, record.ssvc if record else None, epss=cve.epss, exposed=exposed, today=today)
     return Verdict(
         **about(edition),
         found=True,
         stale=stale,
         of=of,
+        when=urgency.when,
+        when_if_exposed=urgency.when_if_exposed,
+        why=urgency.why,
+        deadlines=in_words(urgency.deadlines),
         kev_removed_on=removal.noticed_on if removal else None,
         nvd=details_of(record) if record else None,
-        listing=listing_of(edition, cve_id, today=today),
+        listing=listing_of(edition, cve_id),
         links=links_of(edition, cve_id),
         **_members(edition, cve_id, cve, record),
     )
 
 
-def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, today: date) -> CveFacts:
+def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict: str, exposed: Exposure, today: date) -> CveFacts:
     cve = edition.ranked.find(cve_id)
     removal = edition.facts.removed.get(cve_id)
     record = edition.nvd.find(cve_id)
+    miss = None if cve else cause_of_miss(edition, cve_id)
+    ssvc = record.ssvc if record else None
     return CveFacts(
         **about(edition),
         stale=edition.facts.issues.is_stale(today),
         cve_id=cve_id,
         description=description,
-        listing=listing_of(edition, cve_id, today=today),
+        listing=listing_of(edition, cve_id),
+        deadlines=None
+        if miss and miss.reason in ("rejected", "unknown")
+        else in_words(deadlines_of(edition.facts.kev.get(cve_id), ssvc, exposed=exposed, today=today)),
         links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
         severity=record.rating.severity if record and record.rating else "UNKNOWN",
         nvd=details_of(record) if record else None,
         verdict=verdict if cve else None,
-        miss=None if cve else cause_of_miss(edition, cve_id),
+        miss=miss,
         kev_removed_on=removal.noticed_on if removal else None,
     )
 
 
-def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | None:
+def listing_of(edition: Edition, cve_id: str) -> KevListing | None:
     if (listing := edition.facts.kev.get(cve_id)) is None:
         return None
     return KevListing(
@@ -178,7 +190,7 @@ def listing_of(edition: Edition, cve_id: str, *, today: date) -> KevListing | No
         product=listing.product,
         date_added=listing.date_added,
         due_date=listing.due_date,
-        days_left=(listing.due_date - today).days if listing.due_date else None,
+        forensic_triage=listing.forensic_triage,
         ransomware=True if listing.ransomware else None,
         first_release=listing.first_release,
         unreadable=listing.unreadable,

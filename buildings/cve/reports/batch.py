@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from datetime import date, datetime
 from itertools import chain
-from typing import ClassVar, Literal
+from typing import ClassVar
 from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import Field
 from pydantic_core import to_json
 
-from buildings.cve.arguments import number_of
-from buildings.cve.models import KEV_DATE, SEVERITY, Answer, MissReason, ResultPart
+from buildings.cve.arguments import Exposure, number_of
+from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Answer, MissReason, ResultPart
 from buildings.cve.nvd.records import NvdRecordState
+from buildings.cve.ranking.deadlines import Deadlines, Urgency, When, urgency_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import PatchStatus, Severity
 from buildings.cve.ranking.formula import RankedCve, factors_of
@@ -21,34 +22,28 @@ from buildings.cve.reports.identifiers import SHOWN_MALFORMED, SHOWN_OTHERS, Fou
 from buildings.cve.text_tables import csv_of, document, markdown_table, plain, warnings_of
 
 CSV_COLUMNS = (
-    *("when", "rank", "cve_id", "score", "kev", "kev_date_added", "patch_by", "days_left", "ransomware", "epss", "epss_percentile"),
+    *("when", "rank", "cve_id", "score", "kev", "kev_date_added", "kev_due_date", "ransomware", "epss", "epss_percentile"),
     *("severity", "patch_status", "vendor", "product"),
 )
+DEADLINE_COLUMNS = ("when_if_exposed", "if_exposed", "if_not_exposed", "due")
 MARKDOWN_COLUMNS = (
-    *("when", "#rank", "CVE", "#score", "KEV", "patch by", "#days left", "ransomware", "#EPSS"),
+    *("when", "#rank", "CVE", "#score", "KEV", "if exposed", "if not exposed", "due", "ransomware", "#EPSS"),
     *("severity", "patch", "product"),
 )
-
-
-When = Literal["today", "this_week", "later"]
-SOON_ABOVE = 0.1
-"""EPSS from which a CVE that nobody is known to exploit is not left for later: one in fourteen CVEs has as much."""
 
 
 class BatchVerdict(ResultPart):
     """The verdict on one of many CVEs."""
 
-    when: When = Field(
-        description="today: exploited, and overdue, due today or used for ransomware. this_week: else exploited, or with an EPSS of 0.1 or "
-        "more. later: all others."
-    )
+    when: When = Field(description=WHEN)
+    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
     rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description=KEV_DATE)
-    patch_by: date | None = Field(description="Day by which US federal agencies must act, from KEV; null if not in KEV.")
-    days_left: int | None = Field(description="Days from today to `patch_by`; negative if it has passed; null if not in KEV.")
+    kev_due_date: date | None = Field(description=KEV_DUE)
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -64,10 +59,17 @@ class BatchVerdict(ResultPart):
 
     def in_words(self) -> str:
         """When to fix it, and why."""
-        due = f", to be fixed by {self.patch_by}" if self.patch_by else ""
-        epss = "" if self.epss is None else f", EPSS {self.epss:.1%}"
-        known = f"known to be exploited{' for ransomware' if self.ransomware else ''}{due}" if self.kev else "not known to be exploited"
-        return f"Fix {self.when.replace('_', ' ')}: {known}{epss}, rank {self.rank}."
+        epss = "" if self.epss is None or self.kev else f", EPSS {self.epss:.1%}"
+        known = f"known to be exploited{' for ransomware' if self.ransomware else ''}" if self.kev else "not in KEV"
+        urgency = Urgency(
+            when=self.when, when_if_exposed=self.when_if_exposed, reason=f"{known}{epss}, rank {self.rank}", deadlines=self.deadlines
+        )
+        return f"{urgency.why} {self.deadlines.sentence}"
+
+    def deadline_cells(self) -> tuple[object, ...]:
+        """What DEADLINE_COLUMNS name."""
+        answers = (self.deadlines.if_exposed, self.deadlines.if_not_exposed)
+        return (self.when_if_exposed, *(answer and answer.time for answer in answers), self.deadlines.strictest.due)
 
 
 class BatchMiss(ResultPart):
@@ -86,7 +88,7 @@ class Verdicts(Answer):
     of: int = Field(description="Number of ranked CVEs.")
     count: int = Field(description="Number of different CVE identifiers in the call.")
     found: int = Field(description="Number of verdicts.")
-    overdue: int = Field(description="Number of verdicts whose `patch_by` has passed.")
+    overdue: int = Field(description="Number of verdicts whose deadline has passed: of two, that for exposed assets.")
     verdicts: tuple[BatchVerdict, ...] = Field(description="CVEs that are ranked, the most urgent first.")
     misses: tuple[BatchMiss, ...] = Field(description="CVEs that are not ranked, and why, in the order of the call.")
     malformed_count: int = Field(description="Number of different texts that look like a CVE identifier and are none.")
@@ -106,9 +108,10 @@ class Verdicts(Answer):
 
     def as_csv(self) -> str:
         """A row for each CVE: verdicts, then what has none, with the reason in the column `missing`."""
-        ranked = ([*(getattr(verdict, name) for name in CSV_COLUMNS), ""] for verdict in self.verdicts)
-        absent = (["", "", cve_id, *[""] * (len(CSV_COLUMNS) - 3), reason] for cve_id, reason in self._absent())
-        return csv_of((*CSV_COLUMNS, "missing"), chain(ranked, absent))
+        ranked = ([*(getattr(one, name) for name in CSV_COLUMNS), "", *one.deadline_cells()] for one in self.verdicts)
+        between, after = [""] * (len(CSV_COLUMNS) - 3), [""] * len(DEADLINE_COLUMNS)
+        absent = (["", "", cve_id, *between, reason, *after] for cve_id, reason in self._absent())
+        return csv_of((*CSV_COLUMNS, "missing", *DEADLINE_COLUMNS), chain(ranked, absent))
 
     def as_markdown(self) -> str:
         """A summary, a table of the verdicts and a list of what is not ranked."""
@@ -153,7 +156,7 @@ class Verdicts(Answer):
         yield from ((cve_id, "left_out") for cve_id in self.left_out)
 
 
-def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
+def verdicts_of(edition: Edition, found: FoundIds, *, exposed: Exposure, today: date) -> Verdicts:
     """The verdicts on all identifiers, the best rank first."""
     ranked, misses = [], []
     for cve_id in found.ids:
@@ -161,7 +164,7 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
         if cve is None:
             misses.append(BatchMiss(cve_id=cve_id, reason=cause_of_miss(edition, cve_id).reason))
         else:
-            ranked.append(_verdict(edition, cve_id, cve, today))
+            ranked.append(_verdict(edition, cve_id, cve, exposed, today))
     ranked.sort(key=lambda one: one.rank)
     return Verdicts(
         ok=True,
@@ -171,7 +174,7 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
         of=len(edition.ranked),
         count=len(found.ids),
         found=len(ranked),
-        overdue=sum(1 for one in ranked if one.days_left is not None and one.days_left < 0),
+        overdue=sum(1 for one in ranked if (one.deadlines.strictest.days_left or 0) < 0),
         verdicts=tuple(ranked),
         misses=tuple(misses),
         malformed_count=len(found.malformed),
@@ -184,22 +187,21 @@ def verdicts_of(edition: Edition, found: FoundIds, *, today: date) -> Verdicts:
     )
 
 
-def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> BatchVerdict:
+def _verdict(edition: Edition, cve_id: str, cve: RankedCve, exposed: Exposure, today: date) -> BatchVerdict:
     listing = edition.facts.kev.get(cve_id)
     outline = edition.nvd.outline(number_of(cve_id))
-    due = listing.due_date if listing else None
-    days_left = (due - today).days if due else None
-    ransomware = True if listing and listing.ransomware else None
+    urgency = urgency_of(listing, outline.ssvc if outline else None, epss=cve.epss, exposed=exposed, today=today)
     return BatchVerdict(
-        when=when_to_fix(kev=listing is not None, days_left=days_left, ransomware=bool(ransomware), epss=cve.epss),
+        when=urgency.when,
+        when_if_exposed=urgency.when_if_exposed,
+        deadlines=urgency.deadlines,
         rank=cve.rank,
         cve_id=cve_id,
         score=round(factors_of(epss=cve.epss, added=listing.listed_by if listing else None, day=edition.day).score, DECIMALS),
         kev=listing is not None,
         kev_date_added=listing.date_added if listing else None,
-        patch_by=due,
-        days_left=days_left,
-        ransomware=ransomware,
+        kev_due_date=listing.due_date if listing else None,
+        ransomware=True if listing and listing.ransomware else None,
         epss=cve.epss,
         epss_percentile=cve.percentile,
         severity=outline.severity if outline else "UNKNOWN",
@@ -208,13 +210,6 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, today: date) -> Batc
         product=(listing and listing.product) or (outline and outline.product) or None,
         nvd_record=edition.nvd.state_of(outline),
     )
-
-
-def when_to_fix(*, kev: bool, days_left: int | None, ransomware: bool, epss: float | None) -> When:
-    """How long a CVE that was found may wait."""
-    if kev and (ransomware or (days_left is not None and days_left <= 0)):
-        return "today"
-    return "this_week" if kev or (epss or 0) >= SOON_ABOVE else "later"
 
 
 def _row(one: BatchVerdict) -> tuple[object, ...]:
@@ -226,8 +221,7 @@ def _row(one: BatchVerdict) -> tuple[object, ...]:
             one.cve_id,
             one.score,
             one.kev_date_added or ("date unknown" if one.kev else None),
-            one.patch_by,
-            one.days_left,
+            *one.deadline_cells()[1:],
             one.ransomware,
             one.epss,
         ),

@@ -1,31 +1,319 @@
-"""Decodes what was sent. Pure."""
+"""Decodes what a caller sends as a report: archive, characters and syntax, each bounded. Pure.
 
-from json import JSONDecodeError, JSONDecoder
+What cannot be decoded in part is said: in `notes` what was replaced, in `unreadable` what was passed over. What must not be decoded
+is refused with a sentence.
+"""
+
+import csv
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
+from xml.parsers import expat
 
 from pydantic_core import from_json
 
-from buildings.cve.reports.findings import Document
+from buildings.cve.reports.findings import Document, Unreadable
+from buildings.cve.reports.schemes import CVE
+from campus import Problem
+
+LARGEST = 20_000_000
+"""Bytes of a document, unpacked: an ordinary image's report has one million, a large network scan's some ten."""
+LARGEST_RATIO = 200
+"""Unpacked to packed: real reports reach 50, a bomb of deflate 1,000."""
+MOST_PARTS = 3_000_000
+"""Values of a JSON document, cells of a CSV: real ones have one in 25 bytes, and each costs some 60 bytes of memory."""
+MOST_ELEMENTS = 500_000
+MOST_ATTRIBUTES = 200
+DEEPEST = 100
+MOST_COLUMNS = 1_000
+MOST_UNREADABLE = 100
+"""Broken parts of a stream that are listed; after them the rest is said to be unread."""
+
+DELIMITERS = (",", ";", "\t")
+HEAD_WITHIN = 40
+"""Lines among which the head of a CSV is looked for: Qualys writes up to eight of titles and sums before it."""
+ID_COLUMNS = frozenset(
+    {"cve", "cves", "cveid", "cveids", "cvelist", "cvenumber", "cvename", "cvecode", "vulnerabilityid", "vulnerabilityids", "vulnid"}
+    | {"vulnerability", "vulnerabilities", "advisory", "advisoryid", "ghsa", "ghsaid", "qid", "plugin", "pluginid", "nvtoid"}
+    | {"definitioncve", "identifiers"}
+)
+"""Names of columns, without spaces and signs, that tell the head of a table of vulnerabilities."""
+
+BOMS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+DECLARED = re.compile(rb"""<\?xml[^>]{0,100}\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})""")
+SURROGATES = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+BEGINS_JSON = re.compile(r"""\s*(?:\{|\[\s*[\[{"\]])""")
+"""A log line may begin with a bracket too."""
+PAGE = re.compile(r"\s*<(?:!doctype )?html", re.IGNORECASE)
+NEXT_VALUE = re.compile(r"\n(?=[{\[])")
+"""Where the next value of a stream may begin: within a value a brace at the beginning of a line is indented, or in a list of one."""
 
 
-def decode(sent: bytes | str) -> Document:
-    text = (sent.decode("utf-8", "replace") if isinstance(sent, bytes) else sent).lstrip("\ufeff \t\r\n")
-    if not text.startswith(("{", "[")):
-        return Document("text", text)
+def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
+    """The document in `data`. Raises Problem 413 if it is too large, 422 if it must not or cannot be decoded."""
+    notes: list[str] = []
+    if isinstance(data, str):
+        data = data.encode("utf-8", "replace")
+    if len(data) > largest:
+        raise _too_large(largest)
+    data = _unpacked(data, largest, notes)
+    text = _text_of(data, notes)
+    attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _csv
+    document = attempt(text, notes)
+    if isinstance(document, Document):
+        return document
+    return Document("text", text, notes, (document,) if document else ())
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(422, "unreadable_report", f"{detail}")
+
+
+def _too_large(largest: int) -> Problem:
+    return Problem(413, "report_too_large", f"the report has over {largest:,} bytes; send it in parts, or only its identifiers in cve_ids")
+
+
+# Archives
+
+
+def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
+    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        unpacked, kind = _unzipped(data, largest), "zip archive"
+    elif data[:2] == b"\x1f\x8b":
+        unpacked, kind = _gunzipped(data, largest), "gzip file"
+    else:
+        return data
+    if unpacked[:2] in (b"PK", b"\x1f\x8b"):
+        raise _refused("the report is an archive in an archive; send the file itself")
+    notes.append(f"Read from a {kind}.")
+    return unpacked
+
+
+def _bound(data: bytes, largest: int) -> int:
+    return min(largest, LARGEST_RATIO * len(data))
+
+
+def _unzipped(data: bytes, largest: int) -> bytes:
+    if data.count(b"PK\x01\x02") > MOST_UNREADABLE:
+        raise _refused("the report is a zip archive of many files; send one report")
     try:
-        return Document("json", from_json(text.encode("utf-8", "replace")))
-    except ValueError:
-        values = _stream(text)
-        return Document("json", values) if values else Document("text", text)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+            if len(files) != 1:
+                raise _refused(f"the report is a zip archive of {len(files)} files; send an archive of one")
+            if files[0].flag_bits & 1 or files[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _refused("the report is a zip archive that is encrypted or not deflated; send the file itself")
+            with archive.open(files[0]) as member:
+                unpacked = member.read(_bound(data, largest) + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
+        raise _refused(f"the report begins like a zip archive and cannot be unpacked: {error}") from error
+    if len(unpacked) > _bound(data, largest):
+        raise _too_large(largest)
+    return unpacked
 
 
-def _stream(text: str) -> list[Any]:
-    values, place, decoder = [], 0, JSONDecoder()
+def _gunzipped(data: bytes, largest: int) -> bytes:
+    unpack = zlib.decompressobj(wbits=31)
     try:
-        while place < len(text):
-            value, place = decoder.raw_decode(text, place)
-            values.append(value)
-            place += len(text[place:]) - len(text[place:].lstrip())
-    except (JSONDecodeError, RecursionError):
-        return []
-    return values
+        unpacked = unpack.decompress(data, _bound(data, largest) + 1)
+    except zlib.error as error:
+        raise _refused(f"the report begins like a gzip file and cannot be unpacked: {error}") from error
+    if len(unpacked) > _bound(data, largest):
+        raise _too_large(largest)
+    if not unpack.eof:
+        raise _refused("the report is a gzip file that is cut off; send all of it")
+    if unpack.unused_data.strip(b"\0"):
+        raise _refused("the report is a gzip file of several parts; send one report")
+    return unpacked
+
+
+# Characters
+
+
+def _text_of(data: bytes, notes: list[str]) -> str:
+    encoding = next((encoding for mark, encoding in BOMS if data.startswith(mark)), None)
+    if encoding is None and data[1:2] == b"\0":
+        encoding = "utf-16-le"
+    if encoding is None and data[:1] == b"\0":
+        encoding = "utf-16-be"
+    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])):
+        encoding = declared[1].decode()
+    try:
+        text = data.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
+    except LookupError as error:
+        raise _refused(f"the report declares the encoding {encoding}, which is not known; send it in UTF-8") from error
+    if replaced := text.count("\ufffd") - data.count("\ufffd".encode()):
+        notes.append(f"{max(replaced, 1):,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
+    if "\0" in text:
+        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
+        text = text.replace("\0", "\ufffd")
+    return text
+
+
+# JSON
+
+
+def _json(text: str, notes: list[str]) -> Document | Unreadable | None:
+    if text.count(",") + text.count("[") + text.count("{") > MOST_PARTS:
+        raise _refused(f"the report has over {MOST_PARTS:,} values in JSON; send it in parts")
+    try:
+        return Document("json", _value_of(text, notes), notes)
+    except ValueError as error:
+        values, unreadable = _stream_of(text, notes)
+        if values:
+            notes.append(f"Read as a stream of {len(values):,} JSON values.")
+            return Document("json", values, notes, unreadable)
+        notes.append("It begins like JSON and is none: read as plain text, so that states and packages are not known.")
+        return Unreadable("the document as a whole", f"it is not JSON: {error}")
+
+
+def _value_of(text: str, notes: list[str]) -> Any:
+    try:
+        return from_json(text.encode("utf-8", "replace"))
+    except ValueError as error:
+        if "surrogate" not in str(error):
+            raise
+        mended = SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
+        value = from_json(mended.encode("utf-8", "replace"))
+        notes.append("Halves of characters (lone surrogates) are read as \ufffd.")
+        return value
+
+
+def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]]:
+    """The objects and lists of JSON Lines, or of values one after the other; none if the first is no value."""
+    values: list[Any] = []
+    unreadable: list[Unreadable] = []
+    at, line = 0, 1
+    for end in chain((match.end() for match in NEXT_VALUE.finditer(text)), (len(text),)):
+        part = text[at:end]
+        try:
+            if part.strip():
+                values.append(_value_of(part, notes))
+        except ValueError as error:
+            if not values or len(unreadable) == MOST_UNREADABLE:
+                unreadable.append(Unreadable(f"line {line} and all after it", f"not read: {error}"))
+                break
+            unreadable.append(Unreadable(f"line {line}", f"it is not JSON: {error}"))
+        line += part.count("\n")
+        at = end
+    return values, unreadable
+
+
+# XML
+
+
+def _xml(text: str, notes: list[str]) -> Document | Unreadable | None:
+    try:
+        root = _element_of(text)
+    except expat.ExpatError as error:
+        if PAGE.match(text):
+            return None
+        notes.append("It begins like XML and is none: read as plain text, so that states and packages are not known.")
+        return Unreadable(f"line {error.lineno}", f"from here on it is not XML: {expat.ErrorString(error.code)}")
+    return None if "html" in root else Document("xml", root, notes)
+
+
+def _element_of(text: str) -> dict[str, Any]:
+    """The root under its name. Entities are refused where they are declared; a DTD elsewhere, which Qualys names, is never fetched."""
+    root: dict[str, Any] = {}
+    open_elements: list[tuple[dict[str, Any], list[str]]] = [(root, [])]
+    count = 0
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(open_elements) > DEEPEST or count > MOST_ELEMENTS or len(attributes) > MOST_ATTRIBUTES:
+            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements or {MOST_ATTRIBUTES} attributes of one element"
+            raise _refused(f"the report in XML has over {limits}; send it in parts")
+        open_elements.append(({f"@{_local(name)}": value for name, value in attributes.items()}, []))
+
+    def end(name: str) -> None:
+        element, texts = open_elements.pop()
+        text = "".join(texts).strip()
+        if element and text:
+            element["#text"] = text
+        open_elements[-1][0].setdefault(_local(name), []).append(element or text)
+
+    def add(text: str) -> None:
+        open_elements[-1][1].append(text)
+
+    def entity(*_: object) -> None:
+        raise _refused("the report in XML declares entities, which are not expanded; send it without a document type of its own")
+
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, entity
+    parser.buffer_text = True
+    parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
+    return {name: elements[0] for name, elements in root.items()}
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+# CSV
+
+
+def _csv(text: str, notes: list[str]) -> Document | None:
+    csv.field_size_limit(LARGEST)  # of the process: Nessus writes outputs of plugins beyond the 131,072 characters of the default
+    found = max((_head(text, delimiter) for delimiter in DELIMITERS), key=lambda head: (head[2], len(head[1])))
+    delimiter, head, rank, before = found
+    if not rank:
+        return None
+    if text.count(delimiter) + text.count("\n") > MOST_PARTS:
+        raise _refused(f"the report has over {MOST_PARTS:,} cells of CSV; send it in parts")
+    rows, unreadable = [], []
+    for number, cells in enumerate(_cells(text, delimiter), start=1):
+        if number <= before + 1 or not any(cells):
+            continue
+        if len(cells) > MOST_COLUMNS:
+            unreadable.append(Unreadable(f"row {number}", f"it has {len(cells):,} columns"))
+        else:
+            rows.append(_row(head, cells))
+    if rows and text.count('"') % 2 and len(cells) < len(head):
+        unreadable.append(Unreadable(f"row {number}", "a quotation mark is never closed: what follows it is one cell"))
+    return Document("csv", rows, notes, unreadable[:MOST_UNREADABLE])
+
+
+def _head(text: str, delimiter: str) -> tuple[str, list[str], int, int]:
+    """The head of the table, 2 if a name in it tells of vulnerabilities, 1 if it only looks like a head, and the rows before it."""
+    looks_like: tuple[list[str], int] | None = None
+    first = list(islice(_cells(text, delimiter), HEAD_WITHIN))
+    for before, cells in enumerate(first):
+        names = [column_of(cell) for cell in cells]
+        filled = [name for name in names if name]
+        if len(filled) < 2 or len(cells) > MOST_COLUMNS or any(map(CVE.search, cells)):
+            continue
+        if not ID_COLUMNS.isdisjoint(names) and max(map(len, filled)) < 100:
+            return delimiter, names, 2, before
+        follows = before + 1 < len(first) and len(first[before + 1]) == len(cells)
+        if not looks_like and follows and len(set(filled)) == len(names) > 2 and max(map(len, cells)) < 60:
+            looks_like = names, before
+    return (delimiter, looks_like[0], 1, looks_like[1]) if looks_like else (delimiter, [], 0, 0)
+
+
+def _cells(text: str, delimiter: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+
+
+def _row(head: Iterable[str], cells: Iterable[str]) -> dict[str, str]:
+    """The cells by the names of their columns; of columns of the same name the first that is filled."""
+    row: dict[str, str] = {}
+    for name, cell in zip(head, cells, strict=False):
+        row[name] = row.get(name) or cell.strip()
+    return row
+
+
+def column_of(name: str) -> str:
+    """A column's name without its spaces, signs and capital letters."""
+    return "".join(filter(str.isalnum, name.casefold()))

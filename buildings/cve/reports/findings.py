@@ -55,15 +55,17 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Document:
     """What was sent, decoded: of JSON the value (of a stream of values or of lines the list of them), of CSV the list of its rows by the
-    names in its head, of XML its root as `{name: element}`, of anything else the text.
+    names in its head without spaces, signs and capital letters, of XML its root as `{name: element}`, of anything else the text.
 
     An XML element is a text if it has nothing else, otherwise an object: its attributes as `@name`, its children as lists by their
-    names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding.
+    names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding, `unreadable` what of it
+    was passed over.
     """
 
     syntax: Syntax
     value: Any
     notes: Sequence[str] = ()
+    unreadable: Sequence[Unreadable] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

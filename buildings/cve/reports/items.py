@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from buildings.cve.reports.findings import Finding, Said, Unreadable
-from buildings.cve.reports.paths import Node, first_text, nodes, texts
-from buildings.cve.reports.schemes import MOST_IDS_EACH, ids_in, own_ids
+from buildings.cve.reports.paths import Match, Node, first_text, nodes, one_line, texts
+from buildings.cve.reports.schemes import MOST_IDS_EACH, cves_in, ids_in, own_ids
 
-Paths = str | tuple[str, ...]
+Paths = str | Match | tuple[str | Match, ...]
 """A path, or several of which the first counts that leads to a text."""
 
 
@@ -16,7 +16,8 @@ Paths = str | tuple[str, ...]
 class State:
     """A member that may say that a finding is not open: its words (in lower case, `_` for blanks and dashes) and what they mean.
 
-    A word that is not among them is unknown. `by` are paths to whose word it is; without one it is the member's own name.
+    A word that is not among them is unknown; `*` stands for all others. `by` are paths to whose word it is; without one it is the
+    member's own name. A flag that is false says nothing.
     """
 
     at: str
@@ -40,14 +41,17 @@ class Judged(NamedTuple):
 class Items:
     """One kind of finding in a form. Paths begin at the finding.
 
-    `ids` are read all, the tool's own first: members that hold identifiers and nothing else. `named_in` are texts that name the
-    finding, read where `ids` have no identifier of a known scheme. `said` is what this kind is where no state says otherwise,
-    and `by` whose word that is. What `counts` denies is no finding.
+    `ids` are read all, the tool's own first: members that hold identifiers and nothing else. A bare number gets `scheme` before it, so
+    that it says what it is where it stands alone, such as QID-105971. Where they have no CVE, the identifiers in the texts at `named_in`
+    are added; where there is none at all, `or_else` is what the tool calls the finding. `said` is what this kind is where no state says
+    otherwise, and `by` whose word that is. What `counts` denies is no finding.
     """
 
     at: str
-    ids: Paths
-    named_in: Paths = ()
+    ids: str | tuple[str, ...]
+    scheme: str = ""
+    named_in: str | tuple[str, ...] = ()
+    or_else: Paths = ()
     said: Said = "open"
     by: str = ""
     states: tuple[State, ...] = ()
@@ -64,11 +68,16 @@ class Items:
                 yield self.finding(node, place)
 
     def finding(self, node: Node, place: int = 1) -> Finding | Unreadable:
-        ids = own_ids(text for path in _each(self.ids) for text in texts(node, path))
-        if self.named_in and not any(True for each in ids for _ in ids_in(each)):
-            ids |= dict.fromkeys(each for path in _each(self.named_in) for text in texts(node, path) for each in ids_in(text))
+        ids = own_ids(
+            f"{self.scheme}-{text}" if self.scheme and text.isdecimal() else text
+            for path in _each(self.ids)
+            for text in texts(node, str(path))
+        )
+        if self.named_in and not any(True for each in ids for _ in cves_in(each)):
+            ids |= dict.fromkeys(found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_in(text))
+        ids = ids or own_ids([first_text(node, _each(self.or_else))])
         if not ids:
-            return Unreadable(f"{self.at} {place}", f"has no identifier in {' or '.join(_each(self.ids))}")
+            return Unreadable(f"{self.at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
         judged = judge(node, self.states, otherwise=Judged(self.said, "", self.by))
         return Finding(
             ids=tuple(ids)[:MOST_IDS_EACH],
@@ -88,9 +97,11 @@ def judge(node: Node, states: Iterable[State], *, otherwise: Judged = Judged()) 
     said: list[Judged] = []
     for state in states:
         for word in texts(node, state.at):
-            meaning = state.words.get(folded(word), "unknown")
+            if word == "false":
+                continue
+            meaning = state.words.get(folded(word)) or state.words.get("*", "unknown")
             by = (first_text(node, _each(state.by)) or state.at.lstrip("^")) if meaning not in ("open", "unknown") else ""
-            said.append(Judged(meaning, word, by))
+            said.append(Judged(meaning, state.at.rpartition(".")[2] if word == "true" else one_line(word), by))
     closed = next((each for each in said if each.said not in ("open", "unknown")), None)
     unknown = next((each for each in said if each.said == "unknown"), None)
     if otherwise.said != "open":
@@ -134,5 +145,5 @@ def _stands(root: Node, path: str) -> bool:
     return any(isinstance(holder.value, Mapping) and name.strip("'") in holder.value for holder in holders)
 
 
-def _each(paths: Paths) -> tuple[str, ...]:
-    return (paths,) if isinstance(paths, str) else paths
+def _each(paths: Paths) -> tuple[str | Match, ...]:
+    return paths if isinstance(paths, tuple) else (paths,)

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
-from buildings.cve.reports.findings import Document, Finding, Form, Report, Unreadable
+from buildings.cve.reports.findings import Document, Finding, Form, Report
 
 MOST_FINDINGS = 100_000
 
@@ -24,7 +24,7 @@ def read_report(sent: bytes | str) -> Report:
     document = decode(sent)
     form = form_of(document)
     findings: list[Finding] = []
-    unreadable: list[Unreadable] = []
+    unreadable = list(document.unreadable)
     for read in form.read(document.value):
         if isinstance(read, Finding):
             findings.append(read)

@@ -18,6 +18,7 @@ OTHER = re.compile(
     r"|SNYK-[A-Z0-9]+-[A-Z0-9]+-[0-9]+|npm:[@0-9a-z._/-]+:[0-9]{8}(?:-[0-9]+)?|TEMP-[0-9]{7}-[0-9A-F]{6})(?![^\W_])",
     re.IGNORECASE,
 )
+_WEAKNESS = re.compile(r"CWE-[0-9]+", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,;|]|://")
 
 
@@ -33,11 +34,15 @@ def ids_in(text: str) -> Iterator[str]:
 
 
 def own_ids(texts: Iterable[str]) -> dict[str, None]:
-    """The identifiers in members that hold nothing else: what is of no known scheme is one as it stands."""
+    """The identifiers in members that hold nothing else: what is of no known scheme is one as it stands, a kind of weakness is none."""
     ids: dict[str, None] = {}
     for text in texts:
         known = list(ids_in(text))
-        if text and (not known or (text.upper() not in {each.upper() for each in known} and not _SEPARATORS.search(text))):
+        if (
+            text
+            and not _WEAKNESS.match(text)
+            and (not known or (text.upper() not in {each.upper() for each in known} and not _SEPARATORS.search(text)))
+        ):
             ids[text[:LONGEST_ID]] = None
         ids |= dict.fromkeys(known)
         if len(ids) > MOST_IDS_EACH:

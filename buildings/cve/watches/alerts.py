@@ -134,8 +134,9 @@ def _text(event: NewsEvent | PausedEvent) -> AlertText:
 def line_of(entry: NewsEntry) -> str:
     name = f"{entry.vendor or ''} {entry.product or ''}".strip() or "unknown product"
     listed = f"in KEV since {entry.kev_date_added or UNREADABLE_DAY}" if entry.kev else "not in KEV"
-    facts = [f"rank {entry.rank:,}", f"score {entry.score:g}", listed]
-    facts += [f"due {entry.kev_due_date}"] if entry.kev_due_date else []
+    exposed = f", {entry.when_if_exposed} if exposed" if entry.when_if_exposed else ""
+    facts = [f"fix {entry.when}{exposed}".replace("_", " "), f"rank {entry.rank:,}", f"score {entry.score:g}", listed]
+    facts += [f"due in KEV {entry.kev_due_date}"] if entry.kev_due_date else []
     facts += ["used in ransomware campaigns"] if entry.ransomware else []
     return f"{entry.cve_id} {name}: {', '.join(facts)}"
 

@@ -19,7 +19,8 @@ from operator import sub
 
 from pydantic import TypeAdapter
 
-from buildings.cve.arguments import spelled
+from buildings.cve.arguments import Exposure, spelled
+from buildings.cve.ranking.deadlines import urgency_of
 from buildings.cve.ranking.edition import Edition, listing_days
 from buildings.cve.ranking.formula import EPSS_POINTS, UNSCORED, factors_of, little_endian, row_of
 from buildings.cve.ranking.results import DECIMALS, entry_of
@@ -44,6 +45,7 @@ class Criteria:
     products: tuple[str, ...] = ()
     cve_ids: tuple[str, ...] = ()
     least_score: float = IN_KEV
+    exposed: Exposure = "unknown"
 
     @property
     def names_cves(self) -> bool:
@@ -179,7 +181,7 @@ class Matcher:
         self._least: float | None = None
         self._named: Mapping[str, Collection[int]] = {}
         self._now = self._before = Ranking({}, {})
-        self._entries: dict[int, NewsEntry] = {}
+        self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
 
     def prepare(self, least: float) -> None:
         """Look up what watches with this least score, or a higher one, need; costs nothing if that was done."""
@@ -217,15 +219,20 @@ class Matcher:
         for number in numbers:
             named = [name for name, key in (*vendors, *products) if number in self._named.get(key, ())]
             watched = ["cve_ids"] if spelled(number) in criteria.cve_ids else []
-            yield self._entry(number).model_copy(update={"fits": (*watched, *named)})
+            yield self._entry(number, criteria.exposed).model_copy(update={"fits": (*watched, *named)})
 
-    def _entry(self, number: int) -> NewsEntry:
-        if (entry := self._entries.get(number)) is None:
+    def _entry(self, number: int, exposed: Exposure) -> NewsEntry:
+        if (entry := self._entries.get((number, exposed))) is None:
             cve_id = spelled(number)
             cve = self.edition.ranked.find(cve_id)
             assert cve is not None, "only ranked CVEs have scores"
             whole = entry_of(self.edition, cve_id, cve)
-            entry = self._entries[number] = NewsEntry(fits=(), **{name: getattr(whole, name) for name in NEWS_MEMBERS})
+            listing, outline = self.edition.facts.kev.get(cve_id), self.edition.nvd.outline(number)
+            ssvc = outline.ssvc if outline else None
+            urgency = urgency_of(listing, ssvc, epss=cve.epss, exposed=exposed, today=self.edition.day)
+            own = {name: getattr(urgency, name) for name in URGENCY_MEMBERS}
+            entry = NewsEntry(fits=(), **own, **{name: getattr(whole, name) for name in NEWS_MEMBERS})
+            self._entries[number, exposed] = entry
         return entry
 
     def _rank(self, number: int) -> int:
@@ -246,7 +253,8 @@ class Matcher:
         return found
 
 
-NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name != "fits")
+URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
+NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", *URGENCY_MEMBERS))
 
 
 def _keys(criteria: Criteria) -> list[str]:

@@ -1,13 +1,16 @@
 """The arguments and results of the tools for watches, each with its bounds and its description."""
 
+from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from buildings.cve.arguments import CveId
-from buildings.cve.models import KEV_DATE, SEVERITY, Result, ResultPart
+from buildings.cve.arguments import CveId, Exposure
+from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Result, ResultPart
+from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import Severity
+from buildings.cve.text_tables import csv_of, document, markdown_table
 from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
 from campus.keys.makers import MadeBy
 
@@ -48,6 +51,13 @@ LeastScore = Annotated[
         " probability of exploitation (EPSS) is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
     ),
 ]
+WatchedExposure = Annotated[
+    Exposure | None,
+    Field(
+        description="Whether the internet reaches what you watch: yes, no or unknown (default). CISA's deadlines in the news depend on it;"
+        " with unknown they have both."
+    ),
+]
 Webhook = Annotated[
     str | None,
     Field(
@@ -64,6 +74,13 @@ SomeWatchId = Annotated[str | None, Field(min_length=1, max_length=64, descripti
 Since = Annotated[
     int, Field(ge=0, le=2**31 - 1, description="`next` of the last answer, so that you get what came after it. 0: all that is kept.")
 ]
+NewsLimit = Annotated[
+    int, Field(ge=1, le=1_000, description="Most CVEs in the answer; an item that alone has more comes whole. `more` says if any are left.")
+]
+NEWS_COLUMNS = (
+    *("number", "watch_id", "name", "day", "rank", "cve_id", "score", "kev_date_added", "kev_due_date", "ransomware", "epss"),
+    *("severity", "vendor", "product", "fits"),
+)
 
 
 class WatchTarget(ResultPart):
@@ -88,6 +105,7 @@ class Watch(ResultPart):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float = Field(description="Least score that a CVE must have.")
+    exposed: Exposure = Field(description="Whether the internet reaches what it watches, for the deadlines in its news.")
     state: Literal["active", "paused", "stopped"] = Field(
         description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
         " has ended; call update_watch if you made it or still need it, else delete_watch."
@@ -131,7 +149,7 @@ class NewsEntry(ResultPart):
     score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
     kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
     kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description="Day by which US federal agencies must act; null if not in KEV.")
+    kev_due_date: date | None = Field(description=KEV_DUE)
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
@@ -139,6 +157,9 @@ class NewsEntry(ResultPart):
     severity: Severity = Field(description=SEVERITY)
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
+    when: When = Field(description=f"When to fix it. {WHEN}")
+    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
     fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
 
 
@@ -157,7 +178,23 @@ class News(ResultPart):
 class NewsList(Result):
     """News of a key's watches, in their order."""
 
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+
     count: int = Field(description="Number of items in `news`.")
     news: tuple[News, ...] = Field(description="What newly fitted, the oldest first.")
     next: int = Field(description="Pass it as `since` next time.")
     more: bool = Field(description="True if there is more already: call again now.")
+
+    def as_csv(self) -> str:
+        """A row for each CVE; `number` of the last one is the next `since`."""
+        return csv_of(NEWS_COLUMNS, self._rows())
+
+    def as_markdown(self) -> str:
+        after = f"{'There is more' if self.more else 'That is all'}; next time send since={self.next}."
+        return document("# News of your watches", "", *markdown_table(NEWS_COLUMNS, self._rows()), "", after, notices=())
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        for news in self.news:
+            for one in news.entries:
+                about = news.number, news.watch_id, news.name, news.day
+                yield (*about, *(getattr(one, name) for name in NEWS_COLUMNS[4:-1]), ", ".join(one.fits))

@@ -24,7 +24,6 @@ from buildings.cve.watches.store import owned_watch, targets_of, watches_with_ow
 from campus.storage import Storage, among, in_snapshot, in_transaction
 
 NEWS_RETENTION = timedelta(days=90)
-MOST_POLLED = 1_000  # CVEs in one answer of a poll, unless the first item alone has more.
 ITEMS_PER_READ = 50
 WATCHES_PER_READ = 250
 OWNERS_PER_READ = 200
@@ -37,8 +36,8 @@ CHANGE = (
 )
 
 
-def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None) -> NewsList:
-    """The news of a key's watches after a number, or of one of them; about 1,000 CVEs at most."""
+def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None, limit: int) -> NewsList:
+    """The news of a key's watches after a number, or of one of them: whole items of `limit` CVEs together, or one that has more."""
     if watch_id is not None:
         owned_watch(connection, watch_id, lineage)
     mine = and_(WATCHES.c.lineage == lineage, WATCH_NEWS.c.number > since)
@@ -49,7 +48,7 @@ def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str
     fits, total = 0, 0
     for row in rows[:ITEMS_PER_READ]:
         total += row.found
-        if fits and total > MOST_POLLED:
+        if fits and total > limit:
             break
         fits += 1
     news = tuple(_news(row) for row in rows[:fits])

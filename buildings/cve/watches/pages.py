@@ -19,7 +19,7 @@ from campus.caller import Key
 from campus.storage import in_snapshot
 
 WATCHES = "/cve/watches"
-TEXTS = ("name", "alert_webhook", "alert_email")
+TEXTS = ("name", "exposed", "alert_webhook", "alert_email")
 LISTS = ("vendors", "products", "cve_ids")
 FIELDS = (*TEXTS, *LISTS, "least_score")
 SHOWN_NEWS = 20

@@ -183,6 +183,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             products=criteria.products,
             cve_ids=criteria.cve_ids,
             least_score=criteria.least_score,
+            exposed=criteria.exposed,
             state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
             made_at=row.made_at,
             made_by=Maker(row.made_by, "key", "", None).shown,  # its id; the tools ask campus about the rest

@@ -13,6 +13,7 @@ from buildings.cve.watches.matching import IN_KEV, Criteria, plain_name, product
 from buildings.cve.watches.models import (
     Email,
     LeastScore,
+    NewsLimit,
     NewsList,
     OptionalName,
     Products,
@@ -21,6 +22,7 @@ from buildings.cve.watches.models import (
     Vendors,
     Watch,
     WatchDeleted,
+    WatchedExposure,
     WatchedIds,
     WatchId,
     WatchList,
@@ -50,6 +52,7 @@ async def create_watch(
     products: Products = None,
     cve_ids: WatchedIds = None,
     least_score: LeastScore = None,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
@@ -68,6 +71,7 @@ async def create_watch(
         products=tuple(products or ()),
         cve_ids=tuple(dict.fromkeys(cve_ids or ())),
         least_score=IN_KEV if least_score is None else least_score,
+        exposed=exposed or "unknown",
     )
     if not criteria.names_cves and least_score is None:
         raise _nothing_named()
@@ -83,6 +87,7 @@ async def update_watch(
     products: Products = None,
     cve_ids: WatchedIds = None,
     least_score: LeastScore = None,
+    exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
@@ -99,7 +104,9 @@ async def update_watch(
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
     sent = {"vendors": vendors, "products": products, "cve_ids": None if cve_ids is None else list(dict.fromkeys(cve_ids))}
     changed = {member: tuple(value) for member, value in sent.items() if value is not None}
-    criteria = replace(before.criteria, **changed, least_score=least_score or before.criteria.least_score)
+    criteria = replace(
+        before.criteria, **changed, least_score=least_score or before.criteria.least_score, exposed=exposed or before.criteria.exposed
+    )
     if not criteria.names_cves and least_score is None and before.criteria.names_cves:
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
@@ -125,14 +132,18 @@ async def delete_watch(watch_id: WatchId, site: CveSite = CurrentSite(), caller:
 
 @mcp.tool(title="News of your watches", annotations=READ_ONLY, meta=route("GET /v1/watches/news") | access())
 async def watch_news(
-    since: Since = 0, watch_id: SomeWatchId = None, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()
+    since: Since = 0,
+    watch_id: SomeWatchId = None,
+    limit: NewsLimit = 100,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> NewsList:
     """Return what newly fits your watches, the oldest first; with watch_id that of one of them.
 
     Use it once a day, after the list is made, if your watches have no webhook, or to catch up. Pass `next` of the answer as
     `since` the next time: you then get every item once. Items are kept for 90 days.
     """
-    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id))
+    return await in_snapshot(site.storage, partial(read_news, lineage=lineage_in(caller), since=since, watch_id=watch_id, limit=limit))
 
 
 async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, site: CveSite, caller: Caller) -> WatchMade:

@@ -9,7 +9,7 @@ from buildings.cve.reports.items import Items, Judged, State, judge, words
 from buildings.cve.reports.paths import Node, texts
 from buildings.cve.reports.schemes import cves_in, ids_in
 
-OWN = re.compile(r"(?:id|name|cve|cves|cveids?|vulnerability(?:id|name)?|vulnid|ruleid|ghsaid|advisory(?:id)?|title)", re.IGNORECASE)
+OWN = re.compile(r"@?(?:id|name|cve|cves|cveids?|vulnerability(?:id|name)?|vulnid|ruleid|ghsaid|advisory(?:id)?|title)", re.IGNORECASE)
 ALSO = re.compile(r"(?:alias|identifier|related|reference|cve)", re.IGNORECASE)
 PROSE = re.compile(
     r"(?:desc|summary|detail|title|note|recommend|remediat|solution|url|link|message|text|overview|advisor|refer)", re.IGNORECASE
@@ -17,9 +17,10 @@ PROSE = re.compile(
 SET_ASIDE = re.compile(r"(?:ignored|suppressed|filtered|excluded|dismissed|waived|accepted|whitelist|allowlist)", re.IGNORECASE)
 STATES = ("state", "State", "status", "Status", "analysis.state", "analysisState", "vulnerabilityStatus", "remediationStatus")
 WORDS = words(
-    open="open opened active new affected exploitable in_triage detected confirmed under_investigation known_affected vulnerable reopened",
+    open="fail failed open opened active new affected exploitable in_triage detected confirmed under_investigation known_affected"
+    " vulnerable reopened",
     suppressed="ignored suppressed dismissed auto_dismissed muted risk_accepted accepted",
-    not_affected="not_affected known_not_affected false_positive",
+    not_affected="not_affected known_not_affected false_positive pass passed",
     fixed="resolved closed remediated resolved_with_pedigree",
 )
 """`fixed` is not among them: it says that nothing is left to do in one tool, and that a fix exists in another."""
@@ -28,7 +29,7 @@ FINDING = Items(
     at=".",
     ids=".",
     states=(
-        *(State(flag, words(suppressed="true", open="false")) for flag in FLAGS),
+        *(State(flag, words(suppressed="true")) for flag in FLAGS),
         *(State(name, WORDS) for name in STATES),
     ),
     package=(*("package.name", "packageName", "package_name", "PackageName", "pkgName", "component.name", "componentName"), "package"),
@@ -121,5 +122,13 @@ FORMS = (
         read=_read,
         generic=True,
         note="The form of this JSON is not known: findings were recognised by identifiers of vulnerabilities in it.",
+    ),
+    Form(
+        name="XML",
+        syntax="xml",
+        recognises=lambda root: True,
+        read=_read,
+        generic=True,
+        note="The form of this XML is not known: findings were recognised by identifiers of vulnerabilities in it.",
     ),
 )

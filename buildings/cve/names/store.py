@@ -1,0 +1,173 @@
+"""The names in the database: replaced by ecosystem or by record, and resolved for a whole report at once."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlmodel import col, delete, insert, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from buildings.cve.archive.lists import failures, read_state
+from buildings.cve.feeds.download import Copy
+from buildings.cve.names.osv import FEED, OVERLAP, Records, cve_in
+from buildings.cve.tables import Alias, AliasSource, FeedState
+from campus.storage import Storage
+
+NAMES_AT_ONCE = 5_000  # SQLite takes 32,766 parameters in a statement.
+MOST_RECENT = 20_000
+STALE_NAMES = timedelta(days=3)
+ValueT = TypeVar("ValueT")
+
+
+async def resolve(storage: Storage, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The numbers of the CVEs that names of other schemes stand for, upper or lower case, all of them; without those of no known CVE.
+
+    One query for up to 5,000 names. Nobody else is asked.
+    """
+    spelled: dict[str, list[str]] = {}
+    found: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        if number := cve_in(name):
+            found[name] = (number,)
+        else:
+            spelled.setdefault(name.upper(), []).append(name)
+    numbers: dict[str, list[int]] = {}
+    for part in _parts(list(spelled)):
+        async with storage.read() as session:
+            query = select(Alias.id, Alias.number).where(col(Alias.id).in_(part)).distinct().order_by(col(Alias.number))
+            for name, number in await session.exec(query):
+                numbers.setdefault(name, []).append(number)
+    return found | {name: tuple(numbers[key]) for key in numbers for name in spelled[key]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcosystemState:
+    """How far an ecosystem was read; `failure` is why its newest records are not in use, if they are not."""
+
+    ecosystem: str
+    entries: int
+    newest: datetime
+    read_at: datetime
+    failure: str | None
+
+
+async def ecosystem_states(storage: Storage) -> list[EcosystemState]:
+    failed = {failure.feed: failure.reason for failure in await failures(storage)}
+    async with storage.read() as session:
+        rows = await session.exec(select(AliasSource).order_by(col(AliasSource.ecosystem)))
+        return [
+            EcosystemState(
+                ecosystem=row.ecosystem,
+                entries=row.entries,
+                newest=row.newest,
+                read_at=row.read_at,
+                failure=failed.get(feed_of(row.ecosystem)),
+            )
+            for row in rows
+        ]
+
+
+def names_in_words(states: Sequence[EcosystemState]) -> str:
+    """Which names are known, and since when those that are held have not been renewed: for operators and for answers alike."""
+    if not states:
+        return "no names of other schemes were read"
+    held = [f"those of {one.ecosystem} are of {one.newest:%Y-%m-%d}, since newer ones cannot be used" for one in states if one.failure]
+    count, newest = sum(state.entries for state in states), max(state.newest for state in states)
+    known = f"{count:,} records of OSV name a CVE, as of {newest:%Y-%m-%d}: {', '.join(state.ecosystem for state in states)}"
+    return "; ".join([known, *held])
+
+
+def feed_of(ecosystem: str) -> str:
+    return f"{FEED} {ecosystem}"
+
+
+async def load_source(storage: Storage, ecosystem: str) -> AliasSource | None:
+    async with storage.read() as session:
+        return await session.get(AliasSource, ecosystem)
+
+
+async def stored_records(storage: Storage, ecosystem: str) -> set[str]:
+    """The names of the records that name a CVE."""
+    async with storage.read() as session:
+        rows = await session.exec(select(Alias.source).where(_of(ecosystem)).distinct())
+        return {source.partition("/")[2] for source in rows}
+
+
+async def store_whole(storage: Storage, ecosystem: str, records: Records, *, now: datetime) -> None:
+    """Replace all names of an ecosystem."""
+    assert records.newest, "an ecosystem has records"
+    async with storage.write() as session:
+        await session.exec(delete(Alias).where(_of(ecosystem)))
+        await _add(session, ecosystem, records)
+        await _note_read(session, ecosystem, records.entries, records.changed, newest=records.newest, read_at=now, whole_at=now)
+        await session.merge(read_state(feed_of(ecosystem), None))
+
+
+async def store_changes(storage: Storage, used: AliasSource, records: Records, *, lost: int, added: int, copy: Copy, now: datetime) -> None:
+    """Replace the names that the changed records of an ecosystem give."""
+    newest = max(records.newest or used.newest, used.newest)
+    known = {name: datetime.fromisoformat(at) for name, at in json.loads(used.recent).items()}
+    async with storage.write() as session:
+        for part in _parts([f"{used.ecosystem}/{name}" for name in records.pairs]):
+            await session.exec(delete(Alias).where(col(Alias.source).in_(part)))
+        await _add(session, used.ecosystem, records)
+        entries, changed = used.entries + added - lost, known | records.changed
+        await _note_read(session, used.ecosystem, entries, changed, newest=newest, read_at=now, whole_at=used.whole_at)
+        await session.merge(read_state(feed_of(used.ecosystem), copy))
+
+
+async def note_unchanged(storage: Storage, ecosystem: str, *, now: datetime) -> None:
+    async with storage.write() as session:
+        (await session.get_one(AliasSource, ecosystem)).read_at = now
+        if state := await session.get(FeedState, feed_of(ecosystem)):
+            state.failure = state.failed_at = None
+
+
+async def forget_others(storage: Storage, ecosystems: Collection[str]) -> None:
+    """Delete what is stored of ecosystems that are no longer read."""
+    async with storage.read() as session:
+        stored = {row.ecosystem for row in await session.exec(select(AliasSource))}
+        stored |= {row.name.partition(" ")[2] for row in await session.exec(select(FeedState)) if row.name.startswith(f"{FEED} ")}
+    if not (others := stored - set(ecosystems)):
+        return
+    async with storage.write() as session:
+        for ecosystem in others:
+            await session.exec(delete(Alias).where(_of(ecosystem)))
+            await session.exec(delete(AliasSource).where(col(AliasSource.ecosystem) == ecosystem))
+            await session.exec(delete(FeedState).where(col(FeedState.name) == feed_of(ecosystem)))
+
+
+async def _add(session: AsyncSession, ecosystem: str, records: Records) -> None:
+    pairs = records.pairs.items()
+    rows: list[dict[str, Any]] = [
+        {"id": name, "number": number, "source": f"{ecosystem}/{record}"} for record, named in pairs for name, number in named
+    ]
+    connection = await session.connection()
+    for part in _parts(rows):
+        await connection.execute(insert(Alias), part)
+
+
+async def _note_read(
+    session: AsyncSession,
+    ecosystem: str,
+    entries: int,
+    changed: Mapping[str, datetime],
+    *,
+    newest: datetime,
+    read_at: datetime,
+    whole_at: datetime,
+) -> None:
+    recent = {name: at.isoformat() for name, at in changed.items() if at > newest - OVERLAP}
+    text = json.dumps(recent if len(recent) <= MOST_RECENT else {})
+    row = AliasSource(ecosystem=ecosystem, entries=entries, newest=newest, recent=text, read_at=read_at, whole_at=whole_at)
+    await session.merge(row)
+
+
+def _of(ecosystem: str) -> Any:
+    return col(Alias.source).startswith(f"{ecosystem}/", autoescape=True)
+
+
+def _parts(values: Sequence[ValueT]) -> Iterator[Sequence[ValueT]]:
+    return (values[start : start + NAMES_AT_ONCE] for start in range(0, len(values), NAMES_AT_ONCE))

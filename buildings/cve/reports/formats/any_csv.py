@@ -1,0 +1,101 @@
+"""CSV of any tool with a column of vulnerabilities: columns are known by their names, identifiers also by their form.
+
+Each row is a finding. A row that names no vulnerability stands under what it calls itself: its number, its rule or its title.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from buildings.cve.reports.documents import ID_COLUMNS
+from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
+from buildings.cve.reports.items import Items, State
+from buildings.cve.reports.paths import Node
+from buildings.cve.reports.schemes import ids_in
+
+SAID: dict[Said, str] = {
+    "open": "open opened active new affected detected confirmed reopened re_opened existing unresolved vulnerable in_progress to_do"
+    " under_investigation exploitable in_triage not_set needs_review under_review to_fix",
+    "fixed": "closed resolved remediated remediation_complete resolved_with_pedigree patched",
+    "suppressed": "ignored suppressed dismissed auto_dismissed muted risk_accepted accepted_risk accepted wont_fix",
+    "not_affected": "not_affected false_positive known_not_affected not_vulnerable",
+}
+WORDS: dict[str, Said] = {word: said for said, words in SAID.items() for word in words.split()}
+"""Without `fixed`: in some columns it says that nothing is left to do, in others that a fix exists. It is unknown."""
+FLAG: dict[str, Said] = {**dict.fromkeys(("true", "yes", "1"), "suppressed"), **dict.fromkeys(("false", "no", "0", "_"), "open")}
+OWN = ("id", "issueid", "findingid", "ruleid", "rule", "checkid", "title", "name", "issue", "vulnerabilityname", "summary")
+SAMPLE = 1_000
+"""Rows in which a column without a known name is looked at for identifiers."""
+
+ROW = Items(
+    at=".",
+    ids="ids",
+    states=(
+        *(State(name, WORDS) for name in ("status", "state", "findingstatus", "vulnerabilitystatus", "vulnstatus", "remediationstatus")),
+        *(State(name, WORDS) for name in ("analysisstate", "triagestatus")),
+        *(State(name, FLAG) for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed")),
+    ),
+    package=(
+        *("packagename", "package", "packages", "pkgname", "componentname", "component", "library", "libraryname", "dependencyname"),
+        *("artifact", "module", "affectedpackages", "affectedpackage", "cvecausedbypackage", "vulnpackage", "product", "productname"),
+        *("software", "name", "detailedname"),
+    ),
+    version=(
+        *("installedversion", "installed", "packageversion", "packageinstalledversion", "componentversionname", "componentversion"),
+        *("currentversion", "versionininuse", "pkgversion", "version"),
+    ),
+    fixed=(
+        *("fixedversion", "fixedversions", "fixedin", "fixedinversion", "fixversion", "fixversions", "cvefixedin", "patchedversion"),
+        *("firstpatchedversion", "fixstatus", "fix", "fixedinversions", "remediatedversion", "fixavailable", "solution", "remediation"),
+    ),
+    place=(
+        *("target", "image", "imagename", "repository + tag", "host + port", "hostname + port", "ip + port", "ipaddress + port"),
+        *("resourceid", "assetname", "packagepath", "filepath", "path", "location", "locationpath", "project", "projectname"),
+    ),
+    severity=("severity", "cveseverity", "securityrisk", "risk", "threat", "vendorseverity", "cvssseverity", "severitylevel"),
+)
+
+TOOLS = (
+    ("Prisma Cloud CSV", {"cveid", "fixstatus"}),
+    ("Amazon Inspector CSV", {"findingarn", "vulnerabilityid"}),
+    ("Amazon ECR CSV", {"findingname", "imagedigest"}),
+    ("Sysdig CSV", {"cveid", "packagepath"}),
+    ("Grype table", {"vulnerability", "fixedin", "installed"}),
+    ("Trivy table", {"library", "vulnerability", "installedversion"}),
+)
+"""Tools whose columns are all among the names above, and the columns by which they are recognised."""
+
+
+def reader_of(row: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
+    """Reads rows whose columns are those of `row`."""
+
+    def read(rows: list[dict[str, str]]) -> Iterator[Finding | Unreadable]:
+        columns = tuple(_id_columns(rows))
+        for place, cells in enumerate(rows, start=1):
+            ids = [each for name in columns for each in ids_in(cells.get(name, ""))]
+            own = next((cells[name] for name in (*columns, *OWN) if cells.get(name)), "")
+            yield row.finding(Node({**cells, "ids": ids or [own]}), place)
+
+    return read
+
+
+def _id_columns(rows: list[dict[str, str]]) -> Iterable[str]:
+    named = {name: None for cells in rows[:1] for name in cells if name in ID_COLUMNS}
+    return named or dict.fromkeys(name for cells in rows[:SAMPLE] for name, cell in cells.items() if cell in ids_in(cell))
+
+
+def has_columns(*names: str) -> Callable[[list[dict[str, str]]], bool]:
+    """Recognises tables that have all these columns."""
+    return lambda rows: bool(rows) and rows[0].keys() >= set(names)
+
+
+FORMS = (
+    *(Form(name=name, syntax="csv", recognises=has_columns(*columns), read=reader_of(ROW)) for name, columns in TOOLS),
+    Form(
+        name="CSV",
+        syntax="csv",
+        recognises=lambda rows: True,
+        read=reader_of(ROW),
+        generic=True,
+        note="The form of this CSV is not known: each row is a finding, and columns were recognised by their names.",
+    ),
+)

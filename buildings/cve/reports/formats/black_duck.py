@@ -1,0 +1,65 @@
+"""Black Duck: the vulnerable components of a project version, as its API lists them; the security report and binary analysis in CSV."""
+
+from dataclasses import replace
+
+from buildings.cve.reports.findings import Form
+from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
+from buildings.cve.reports.items import Items, State, has, table, total, words
+
+REMEDIATION = words(
+    open="new needs_review under_review remediation_required affected under_investigation reopened",
+    fixed="remediation_complete patched mitigated remediated",
+    suppressed="ignored duplicate",
+    not_affected="not_affected",
+)
+OF_COMPONENT = "vulnerabilityWithRemediation"
+
+
+def _components(at: str) -> Items:
+    return Items(
+        at=at,
+        ids=(f"{OF_COMPONENT}.vulnerabilityName", "vulnerability.vulnerabilityId"),
+        named_in=(
+            *(f"{OF_COMPONENT}.relatedVulnerability", "vulnerability.relatedVulnerability", "vulnerability.relatedVulnerabilities"),
+            *("vulnerability.cveId", f"{OF_COMPONENT}.cveId"),
+        ),
+        states=(
+            State(f"{OF_COMPONENT}.remediationStatus", REMEDIATION, by=f"{OF_COMPONENT}.remediationUpdatedBy"),
+            State("vulnerability.remediationStatus", REMEDIATION, by="vulnerability.remediationUpdatedBy"),
+            State("ignored", words(suppressed="true")),
+        ),
+        package="componentName",
+        version="componentVersionName",
+        place="componentVersionOriginId",
+        severity=(f"{OF_COMPONENT}.severity", "vulnerability.severity"),
+    )
+
+
+REPORT = replace(
+    ROW,
+    scheme="BLACKDUCK",
+    states=(State("remediationstatus", REMEDIATION),),
+    package=("componentoriginid", "channelversionoriginid", "componentname", "projectname"),
+    version=("componentoriginversionname", "channelversionoriginname", "componentversionname", "version"),
+    place=("projectpath", "usedby", "url"),
+    severity=("securityrisk", "basescore"),
+)
+BINARY = replace(ROW, states=(), fixed="latestversion", place=("objectfullpath", "object"), severity=("cvss3", "cvss"))
+
+FORMS = (
+    Form(
+        name="Black Duck",
+        syntax="json",
+        recognises=lambda value: has(f"items.{OF_COMPONENT}")(value) or has("items.vulnerability", "items.componentName")(value),
+        read=table(_components("items")),
+        claimed=total("totalCount"),
+    ),
+    Form(name="Black Duck", syntax="json", recognises=has("componentName", OF_COMPONENT), read=table(_components("."))),
+    Form(
+        name="Black Duck CSV",
+        syntax="csv",
+        recognises=has_columns("vulnerabilityid", "remediationstatus"),
+        read=reader_of(REPORT),
+    ),
+    Form(name="Black Duck Binary Analysis CSV", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
+)

@@ -1,0 +1,70 @@
+"""govulncheck: a stream of objects, of which only `finding`s are findings: one for each entry of the database that the code reaches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from buildings.cve.reports.findings import Finding, Form
+from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.paths import Node, first_text, nodes, texts
+from buildings.cve.reports.schemes import own_ids
+
+LEVELS = ("function", "package", "module")
+"""How near the code comes, from what the first frame of a trace names: it calls, imports or only requires what is vulnerable."""
+REACHES = {"function": "called", "package": "imported", "module": "required"}
+
+
+def _read(value: Any) -> Iterator[Finding]:
+    root = Node(value)
+    entries = {text: entry for entry in nodes(root, "osv") for text in texts(entry, "id")}
+    found: dict[str, list[Node]] = {}
+    for finding in nodes(root, "finding"):
+        for name in texts(finding, "osv"):
+            found.setdefault(name, []).append(finding)
+    for name, traces in found.items():
+        level, nearest = min(((_level(each), place) for place, each in enumerate(traces)), default=(2, 0))
+        entry = entries.get(name, Node({}))
+        frames = [Node(each.value["trace"][0]) for each in traces if each.value.get("trace")]
+        yield Finding(
+            ids=tuple(own_ids([name, *texts(entry, "aliases")])),
+            state=REACHES[LEVELS[level]],
+            package=", ".join(dict.fromkeys(text for frame in frames for text in texts(frame, "module")))[:300],
+            version=", ".join(dict.fromkeys(text for frame in frames for text in texts(frame, "version")))[:300],
+            fixed=first_text(traces[nearest], ("fixed_version",)),
+            place=_place(traces[nearest]),
+            severity=first_text(entry, ("database_specific.severity",)),
+        )
+
+
+def _level(finding: Node) -> int:
+    trace = finding.value.get("trace")
+    frame = trace[0] if isinstance(trace, list) and trace and isinstance(trace[0], Mapping) else {}
+    return next((level for level, name in enumerate(LEVELS) if frame.get(name)), len(LEVELS) - 1)
+
+
+def _place(finding: Node) -> str:
+    """Where the user's own code enters: the last frame with a position."""
+    positions = list(nodes(finding, "trace.position"))
+    return first_text(positions[-1], ("filename + line",)) if positions else ""
+
+
+def _is_stream(value: Any) -> bool:
+    return any(has(name)(value) for name in ("config.scanner_name", "config.protocol_version", "finding.osv", "osv.schema_version"))
+
+
+FORMS = (
+    Form(name="govulncheck", syntax="json", recognises=_is_stream, read=_read),
+    Form(
+        name="govulncheck before 1.0",
+        syntax="json",
+        recognises=has("Vulns", "Modules"),
+        read=table(
+            Items(
+                at="Vulns",
+                ids=("OSV.id", "OSV.aliases"),
+                package=("ModPath", "PkgPath"),
+                fixed="OSV.affected.ranges.events.fixed",
+                place="PkgPath + Symbol",
+            )
+        ),
+    ),
+)

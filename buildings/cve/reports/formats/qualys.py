@@ -1,0 +1,102 @@
+"""Qualys: reports of scans, assets and web applications in XML, answers of its API, and the CSV of all of them.
+
+Each detection of a QID on a host is a finding, as Qualys lists them; information gathered has a QID too and mostly no CVE. Reports of
+assets and web applications tell of a QID in a glossary.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from buildings.cve.reports.findings import Finding, Form, Unreadable
+from buildings.cve.reports.items import Items, State, has, table
+from buildings.cve.reports.paths import Node, first_text, nodes
+
+STATUS = dict.fromkeys(("active", "new", "re_opened", "reopened", "confirmed", "potential"), "open") | {"fixed": "fixed"}
+IGNORED = {"1": "suppressed", "yes": "suppressed", "true": "suppressed", "0": "open", "no": "open", "false": "open", "_": "open"}
+GLOSSARY = ("GLOSSARY.VULN_DETAILS_LIST.VULN_DETAILS", "GLOSSARY.QID_LIST.QID")
+
+
+def _scanned(kind: str) -> Items:
+    return Items(
+        at=f"SCAN.IP.{kind}",
+        ids=("@number", "@cveid", "CVE_ID_LIST.CVE_ID.ID"),
+        scheme="QID",
+        package="TITLE",
+        fixed="SOLUTION",
+        place=("^^^@value + ^^^@name + ^@port",),
+        severity="@severity",
+    )
+
+
+def _detected(at: str, host: str = "^^") -> Items:
+    return Items(
+        at=at,
+        ids=("QID", "glossary.CVE_ID_LIST.CVE_ID.ID", "CVE_ID_LIST.CVE_ID.ID"),
+        scheme="QID",
+        states=(
+            *(State(name, STATUS) for name in ("VULN_STATUS", "STATUS")),
+            *(State(name, IGNORED) for name in ("IS_IGNORED", "IS_DISABLED", "IGNORED")),
+        ),
+        package=("glossary.TITLE", "TITLE"),
+        fixed=("glossary.SOLUTION", "SOLUTION"),
+        place=(f"{host}IP + PORT", f"{host}DNS + PORT", "URL"),
+        severity=("glossary.SEVERITY", "SEVERITY"),
+    )
+
+
+REPORTS = {
+    "ASSET_DATA_REPORT": (_detected("HOST_LIST.HOST.VULN_INFO_LIST.VULN_INFO"),),
+    "WAS_SCAN_REPORT": tuple(
+        _detected(f"RESULTS.{at}", "")
+        for at in (
+            "VULNERABILITY_LIST.VULNERABILITY",
+            "SENSITIVE_CONTENT_LIST.SENSITIVE_CONTENT",
+            "INFORMATION_GATHERED_LIST.INFORMATION_GATHERED",
+        )
+    ),
+    "WAS_WEBAPP_REPORT": tuple(
+        _detected(f"RESULTS.WEB_APPLICATION.{at}", "")
+        for at in (
+            "VULNERABILITY_LIST.VULNERABILITY",
+            "SENSITIVE_CONTENT_LIST.SENSITIVE_CONTENT",
+            "INFORMATION_GATHERED_LIST.INFORMATION_GATHERED",
+        )
+    ),
+    "HOST_LIST_VM_DETECTION_OUTPUT": (_detected("RESPONSE.HOST_LIST.HOST.DETECTION_LIST.DETECTION"),),
+}
+CSV = Items(
+    at=".",
+    ids=("qid", "cve", "cveid", "cves"),
+    scheme="QID",
+    states=(
+        *(State(name, STATUS) for name in ("vulnstatus", "status")),
+        *(State(name, IGNORED) for name in ("ignored", "disabled")),
+        State("falsepositivestatus", {"_": "open", "requested": "open", "rejected": "open", "approved": "suppressed"}),
+    ),
+    package=("title", "vulntitle"),
+    fixed="solution",
+    place=("ip + port", "assetipv4 + port", "dns", "assetname"),
+    severity="severity",
+)
+
+
+def _read(root: Any) -> Iterator[Finding | Unreadable]:
+    name = next(name for name in REPORTS if name in root)
+    report = root[name]
+    glossary = {first_text(node, ("QID",)): node.value for path in GLOSSARY for node in nodes(Node(report), path)}
+    for kind in REPORTS[name]:
+        for place, node in enumerate(nodes(Node(report), kind.at), start=1):
+            about = glossary.get(first_text(node, ("QID",)), {})
+            yield kind.finding(Node({**node.value, "glossary": about}, node.name, node.within), place)
+
+
+FORMS = (
+    Form(
+        name="Qualys scan",
+        syntax="xml",
+        recognises=has("SCAN.IP"),
+        read=table(*map(_scanned, ("VULNS.CAT.VULN", "PRACTICES.CAT.PRACTICE", "INFOS.CAT.INFO", "SERVICES.CAT.SERVICE"))),
+    ),
+    Form(name="Qualys", syntax="xml", recognises=lambda root: not REPORTS.keys().isdisjoint(root), read=_read),
+    Form(name="Qualys CSV", syntax="csv", recognises=lambda rows: bool(rows) and "qid" in rows[0], read=table(CSV)),
+)
