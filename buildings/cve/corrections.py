@@ -9,7 +9,7 @@ from sqlmodel import col, delete, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.archive.editions import load_leading
-from buildings.cve.archive.epss_store import HistoryRows, load_scores
+from buildings.cve.archive.epss import load_scores
 from buildings.cve.archive.lists import all_days, load_brief
 from buildings.cve.feeds.acceptance import check_epss, check_kev
 from buildings.cve.feeds.epss import FEED as EPSS
@@ -23,8 +23,7 @@ from buildings.cve.forecast.store import CORRECTABLE_DAYS, flips
 from buildings.cve.models import Feed
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.edition import Edition, make_edition
-from buildings.cve.tables import ArchivedForecast, EpssBlock, RankingOrder, RansomwareFlip
-from buildings.cve.tables import EpssDay as StoredEpss
+from buildings.cve.tables import ArchivedForecast, RankingOrder, RansomwareFlip
 from campus.errors import JobFailed
 from campus.storage import Storage
 
@@ -78,7 +77,7 @@ class Correction:
             day=was.day, made_at=made_at, kev=kev[0], epss=epss[0], nvd=nvd, last=self.before, held_because=held, correction=notice
         )
 
-    async def withdraw(self, session: AsyncSession, edition: Edition, history: HistoryRows) -> None:
+    async def withdraw(self, session: AsyncSession, edition: Edition) -> None:
         """Delete what the published list caused, store what its next list says in comparison with the corrected one, open the grades."""
         day = self.published.day
         await session.exec(delete(RansomwareFlip).where(col(RansomwareFlip.day).in_([day, self.next_day or day])))
@@ -86,8 +85,6 @@ class Correction:
             session.add_all(flips(self.next_kev, edition.facts.kev, day=self.next_day))
         for table in (ArchivedForecast, RankingOrder):
             await session.exec(delete(table).where(col(table.day) == day))
-        for epss_table in (StoredEpss, EpssBlock):
-            await session.exec(delete(epss_table).where(col(epss_table.day).in_(history.withdrawn)))
         first = day - timedelta(days=WINDOW_DAYS)
         await session.exec(update(RankingOrder).where(col(RankingOrder.day) >= first).values(is_final=False))
 
@@ -113,7 +110,7 @@ async def _archived(storage: Storage, day: date, served: Edition) -> Edition:
     if day == served.day:
         return served
     brief = await load_brief(storage, day)
-    epss = await load_scores(storage, brief.feeds.epss.date, latest=served) if brief and brief.feeds.epss.date else None
+    epss = await load_scores(storage, brief.feeds.epss.date) if brief and brief.feeds.epss.date else None
     if brief is None or epss is None:
         raise ListRefused(f"the EPSS of the list of {day} is not stored, so that nothing can be compared with it")
     entries = await _archived_kev(storage, day, served)

@@ -10,7 +10,7 @@ from functools import partial
 import anyio.to_thread
 import httpx
 
-from buildings.cve.archive.epss_store import history_after, history_corrected
+from buildings.cve.archive.epss import history_after, history_corrected
 from buildings.cve.archive.lists import Failure, failures, held_copies, load_brief, note_failure, save
 from buildings.cve.corrections import ListRefused, load_correction
 from buildings.cve.feeds import epss, kev
@@ -21,7 +21,7 @@ from buildings.cve.feeds.errors import FeedError
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
 from buildings.cve.forecast.store import grade_lists, make_outlook
-from buildings.cve.nvd.reading import read_before_list, read_to_the_end
+from buildings.cve.nvd.reading import for_a_list, read_before_list, read_to_the_end, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.edition import Edition, is_ahead, make_edition
 from buildings.cve.ranking.latest import CveSite
@@ -156,8 +156,9 @@ async def renew(site: CveSite, *, day: date | None = None, accept: bool = False,
         _check_issues(day, read)
     await site.state.reload()
     if not (read.failures and _is_made(last, day, read)):
-        nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
+        nvd = await for_a_list(site.storage, site.state.nvd, as_of=day if day < now.date() else None)
         edition = await anyio.to_thread.run_sync(lambda: _edition(day, read, last, nvd, made_at=now))
+        edition = await with_its_records(site.storage, edition)
         await _publish(site, edition, last, copies=read.copies)
         await _report(site, edition)
     for failure in read.failures.values():
@@ -181,19 +182,20 @@ async def _correct(site: CveSite, day: date, served: Edition | None, *, accept: 
         scores, copy = await reader.read_epss()
         if _day(scores.issue) <= day:
             epss_used, epss_copy = (scores, None), copy
-    nvd = site.state.nvd if day == now.date() else site.state.nvd.at(day)
+    nvd = await for_a_list(storage, site.state.nvd, as_of=day if day < now.date() else None)
     edition = await anyio.to_thread.run_sync(lambda: correction.edition(kev_used, epss_used, nvd=nvd, made_at=now))
-    history = await history_corrected(storage, edition, published=correction.published, served=served)
+    edition = await with_its_records(storage, edition)
+    history = history_corrected(edition, published=correction.published, served=served)
     outlook = await make_outlook(storage, edition, before, history=history, corrects=True)
-    rows = [*outlook.rows, *history.rows()]
     stored = await save(
         storage,
         edition,
         copies={kev.FEED: kev_copy, epss.FEED: epss_copy},
-        if_served=rows,
-        if_archived=rows,
+        if_served=outlook.rows,
+        if_archived=outlook.rows,
+        history=history,
         tell=await _matching(site, edition, served),
-        withdraw=lambda session: correction.withdraw(session, edition, history),
+        withdraw=lambda session: correction.withdraw(session, edition),
     )
     await grade_lists(storage, stored.edition if stored else served)
     await _report(site, edition)
@@ -211,19 +213,17 @@ async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, cop
     """Store a list with its forecast, scores and news, all or nothing; serve it, unless it is of an earlier day than `last`."""
     history = await history_after(site.storage, edition, last)
     outlook = await make_outlook(site.storage, edition, last, history=history)
-    scores = history.rows()
-    is_earlier = last is not None and edition.day < last.day
     stored = await save(
         site.storage,
         edition,
         copies=copies,
-        if_served=outlook.rows if is_earlier else [*outlook.rows, *scores],
-        if_archived=scores if is_earlier else (),
+        if_served=outlook.rows,
+        history=history,
         tell=await _matching(site, edition, last),
     )
     if stored:
         await grade_lists(site.storage, edition)
-        site.state.show(stored, outlook.forecast)
+        await site.state.show(stored, outlook.forecast)
 
 
 async def _read(site: CveSite, reader: FeedReader) -> FeedContents:

@@ -120,7 +120,7 @@ async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite
     from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs the same, though cve_facts says it for
     free; a malformed identifier is refused and costs nothing.
     """
-    return verdict_of(site.state.shown(), cve_id, exposed=exposed, today=site.now().date())
+    return verdict_of(await site.state.knowing([cve_id]), cve_id, exposed=exposed, today=site.now().date())
 
 
 @mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())

@@ -1,4 +1,4 @@
-"""The CVE building's tables: lists, forecasts and the data for grading them, NVD's records, the feeds' states, watches and their news."""
+"""The CVE building's tables: CVEs, lists, forecasts and the data for grading them, the feeds' states, watches and their news."""
 
 from datetime import date, datetime
 
@@ -16,7 +16,10 @@ class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is vali
 
 
 class LatestList(Tables, table=True):
-    """The list that is served, in one row. `version` changes with it and with the archive; `facts` is compressed."""
+    """The list that is served, in one row; its CVEs are in `ranked`, and its KEV in `cve`.
+
+    `version` changes with it and with the archive. `facts` is JSON: the CVEs that were removed from KEV, and the issues of the feeds.
+    """
 
     __tablename__ = "latest_list"
 
@@ -24,12 +27,11 @@ class LatestList(Tables, table=True):
     version: str
     day: date
     made_at: datetime = Field(sa_type=UtcDateTime)
-    ranked: bytes
-    facts: bytes
+    facts: str
 
 
 class Ranked(Tables, table=True):
-    """The CVEs of the list that is served. The rank is 0, and the score 0, for those that are left out because NVD rejects them."""
+    """The CVEs of the list that is served. The rank is 0 for those that are left out of it, because NVD rejects them."""
 
     __tablename__ = "ranked"
 
@@ -44,8 +46,8 @@ class Cve(Tables, table=True):
     """What is known of a CVE beside its rank and can be searched: KEV's entry in the list that is served, and NVD's record.
 
     `number` is year·10¹² + sequence. `kev_added` is the day of listing, else of the release that first had it; `kev_entry` is the
-    entry as JSON. `nvd_version` is NvdState.version at the record's last change, 0 while none was read. Severity and CVSS are those
-    of the rating that counts; vendor and product those that the record names first. The three last are CISA's decision points (SSVC).
+    entry as JSON. `status` is null while no record of NVD's was read. Severity and CVSS are those of the rating that counts; vendor and
+    product those that the record names first. The three last are CISA's decision points (SSVC).
     """
 
     __tablename__ = "cve"
@@ -55,7 +57,6 @@ class Cve(Tables, table=True):
     kev_due: date | None = None
     kev_ransomware: bool | None = None
     kev_entry: str | None = None
-    nvd_version: int = Field(default=0, index=True)
     status: str | None = None
     published: date | None = Field(default=None, index=True)
     modified: date | None = None
@@ -85,7 +86,7 @@ class CveProduct(Tables, table=True):
     """A product that a CVE makes vulnerable, as NVD or KEV names it; the plain names are those that names are compared by."""
 
     __tablename__ = "cve_product"
-    __table_args__ = (Index("ix_cve_product_plain_vendor", "plain_vendor", "plain_product"),)
+    __table_args__ = (Index("ix_cve_product_plain_vendor", "plain_vendor", "plain_product"), {"sqlite_with_rowid": False})
 
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     vendor: str = Field(primary_key=True)
@@ -99,25 +100,39 @@ class CveWeakness(Tables, table=True):
     """A weakness (CWE) that NVD's record of a CVE names."""
 
     __tablename__ = "cve_weakness"
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
-    cwe: str = Field(primary_key=True)
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    cwe: str = Field(primary_key=True, index=True)
 
 
 class Alias(Tables, table=True):
     """A CVE that another name stands for, such as a GHSA; the name in upper case. `source` is the record that says so, as OSV's path."""
 
     __tablename__ = "alias"
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     id: str = Field(primary_key=True)
     number: int = Field(primary_key=True, sa_type=BigInteger, index=True, sa_column_kwargs={"autoincrement": False})
     source: str = Field(primary_key=True, index=True)
 
 
+class BriefEdition(Tables, table=True):
+    """The brief of one day as published, kept for ever: its JSON. Edition 1 is the first, later ones correct it."""
+
+    __tablename__ = "brief_edition"
+
+    day: date = Field(primary_key=True)
+    edition: int = Field(primary_key=True)
+    made_at: datetime = Field(sa_type=UtcDateTime)
+    brief: str
+
+
 class EditionCve(Tables, table=True):
     """Rank and EPSS, in one edition, of a CVE that was in KEV or removed from it."""
 
     __tablename__ = "edition_cve"
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     day: date = Field(primary_key=True)
     edition: int = Field(primary_key=True)
@@ -130,67 +145,12 @@ class KevChange(Tables, table=True):
     """KEV's entry of a CVE, as JSON, from one edition on until the next change; null where it is gone."""
 
     __tablename__ = "kev_change"
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     day: date = Field(primary_key=True)
     edition: int = Field(primary_key=True)
     entry: str | None = None
-
-
-class EpssChange(Tables, table=True):
-    """The EPSS of a CVE from one day on until the next change; null where it has none any more."""
-
-    __tablename__ = "epss_change"
-
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
-    day: date = Field(primary_key=True, index=True)
-    epss: float | None = None
-
-
-class BriefEdition(Tables, table=True):
-    """The brief of one day as published, kept for ever: its JSON, compressed. Edition 1 is the first, later ones correct it."""
-
-    __tablename__ = "brief_edition"
-
-    day: date = Field(primary_key=True)
-    edition: int = Field(primary_key=True)
-    made_at: datetime = Field(sa_type=UtcDateTime)
-    brief: bytes
-
-
-class EditionSet(Tables, table=True):
-    """The facts of a brief's edition: `ranked` has the EPSS and ranks of the CVEs in KEV or removed from it; both are compressed.
-
-    `kev` is the whole catalog, or its differences from the catalog of the edition `base_edition` of `base_day`.
-    """
-
-    __tablename__ = "edition_set"
-
-    day: date = Field(primary_key=True)
-    edition: int = Field(primary_key=True)
-    base_day: date | None = None
-    base_edition: int | None = None
-    ranked: bytes
-    kev: bytes
-
-
-class NvdRecordPage(Tables, table=True):
-    """NVD's records of 1,024 consecutive CVE numbers, packed; `version` is NvdState.version at the last change of the page."""
-
-    __tablename__ = "nvd_page"
-
-    page: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
-    version: int = Field(index=True)
-    records: bytes
-
-
-class NvdDescriptions(Tables, table=True):
-    """NVD's descriptions of 64 consecutive CVE numbers, packed."""
-
-    __tablename__ = "nvd_descriptions"
-
-    block: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
-    packed: bytes
 
 
 class NvdState(Tables, table=True):
@@ -334,17 +294,17 @@ class Alert(WaitingAlert, Tables, table=True):
 
 
 class ArchivedForecast(Tables, table=True):
-    """The forecast of one day, kept for ever: its JSON as published, compressed."""
+    """The forecast of one day, kept for ever: its JSON as published."""
 
     __tablename__ = "archived_forecast"
 
     day: date = Field(primary_key=True)
     made_at: datetime = Field(sa_type=UtcDateTime)
-    forecast: bytes
+    forecast: str
 
 
 class RankingOrder(Tables, table=True):
-    """One ranking of one day for its grading: CVE numbers in order, compressed; only the names that count when `grade` (JSON) is final.
+    """One ranking of one day for its grading: CVE numbers in order, as JSON; only the names that count when `grade` (JSON) is final.
 
     The first `leading` of them were on the list; `total` CVEs were ranked.
     """
@@ -355,8 +315,8 @@ class RankingOrder(Tables, table=True):
     ranking: str = Field(primary_key=True)
     leading: int
     total: int
-    numbers: bytes
-    grade: bytes | None = None
+    numbers: str
+    grade: str | None = None
     is_final: bool
 
 
@@ -370,36 +330,40 @@ class RansomwareFlip(Tables, table=True):
 
 
 class EpssDay(Tables, table=True):
-    """A past day of EPSS: its scores are stored as differences from those of `next_day`, or whole if that is null."""
+    """A day whose EPSS is known, and the model that it is of."""
 
     __tablename__ = "epss_day"
 
     day: date = Field(primary_key=True)
     model: str
-    next_day: date | None = None
 
 
-class EpssBlock(Tables, table=True):
-    """One of the eight blocks of a day's EPSS, divided by CVE number; epss_history.py defines the format."""
+class EpssChange(Tables, table=True):
+    """The EPSS of a CVE from one day on until the next change; null where it has none any more."""
 
-    __tablename__ = "epss_block"
+    __tablename__ = "epss_change"
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
-    day: date = Field(primary_key=True)
-    block: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    scores: bytes
+    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    day: date = Field(primary_key=True, index=True)
+    epss: float | None = None
 
 
 class GradedRecord(Tables, table=True):
-    """The public record of all grades, in one row: its JSON, compressed. `version` changes with it."""
+    """The public record of all grades, in one row: its JSON. `version` changes with it."""
 
     __tablename__ = "graded_record"
 
     id: int = Field(default=LATEST, primary_key=True)
     version: str
-    record: bytes
+    record: str
 
 
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
+RANKED, CVES, DETAILS, PRODUCTS, WEAKNESSES = (_BY_NAME[name] for name in ("ranked", "cve", "cve_detail", "cve_product", "cve_weakness"))
+BRIEFS, EDITION_CVES, KEV_CHANGES, EPSS_CHANGES, EPSS_DAYS = (
+    _BY_NAME[name] for name in ("brief_edition", "edition_cve", "kev_change", "epss_change", "epss_day")
+)
 OUTBOX = Outbox(Target, Alert, about="watch_id")

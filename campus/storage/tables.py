@@ -1,20 +1,26 @@
 """The parts of which tables are made on both databases: a registry per building, column types, the base of campus's own tables."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     JSON,
     BigInteger,
+    Column,
     ColumnElement,
     Connection,
     DateTime,
     Dialect,
+    Integer,
     MetaData,
+    Select,
     String,
+    Table,
     any_,
     func,
     literal,
@@ -34,6 +40,7 @@ CONSTRAINT_NAMES = {
 """Every constraint has a name, the same on both databases, so that a later migration can drop it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which spans are counted: 1970-01-01, UTC."""
+ROWS_AT_ONCE = 5_000
 MICROSECOND = timedelta(microseconds=1)
 """A number of them is a span at a third of the cost of timedelta(microseconds=number)."""
 
@@ -134,9 +141,39 @@ def is_postgres(connection: Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
 
-def among(connection: Connection, column: ColumnElement[Any], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether a column of texts has one of these values. The statement's text is always the same, so that it is prepared once."""
+def among(connection: Connection, column: ColumnElement[Any], values: Iterable[str] | Iterable[int]) -> ColumnElement[bool]:
+    """Whether a column of texts or numbers has one of these values. The statement is always the same, so that it is prepared once."""
     if is_postgres(connection):
-        return column == any_(literal(list(values), ARRAY(String)))
+        return column == any_(literal(list(values), ARRAY(BigInteger if isinstance(column.type, Integer) else String)))
     each = func.json_each(json.dumps(list(values))).table_valued("value")
     return column.in_(select(each.c.value))
+
+
+def insert_columns(connection: Connection, table: Table, *columns: Iterable[Any]) -> None:
+    """Insert many rows, given as columns in the table's order: without SQLAlchemy's work on each, in a third of the time."""
+    insert = table.insert().compile(dialect=connection.dialect, column_keys=table.c.keys())
+    rows = zip(*map(partial(_bound, connection.dialect), table.c, columns), strict=False)
+    while part := list(islice(rows, ROWS_AT_ONCE)):
+        connection.exec_driver_sql(str(insert), part)
+
+
+def _bound(dialect: Dialect, column: Column[Any], values: Iterable[Any]) -> Iterable[Any]:
+    process = column.type.dialect_impl(dialect).bind_processor(dialect)
+    return map(process, values) if process else values
+
+
+def column_pages(connection: Connection, chosen: Select[*tuple[Any, ...]], key: ColumnElement[Any]) -> Iterator[Sequence[Sequence[Any]]]:
+    """What many rows hold, page by page in the order of `key`, the first that is selected: as columns of numbers and texts.
+
+    They are as the driver returns them, without types, in a third of the time.
+    """
+    last = None
+    while True:
+        page = chosen if last is None else chosen.where(key > last)
+        cursor = connection.execute(page.order_by(key).limit(ROWS_AT_ONCE)).cursor
+        assert cursor is not None, "it is a selection"
+        if not (rows := cursor.fetchall()):
+            return
+        columns = list(zip(*rows, strict=True))
+        yield columns
+        last = columns[0][-1]

@@ -1,16 +1,12 @@
 """What changed between two days' lists: counts, the changes with their reasons, and windows that cannot be compared."""
 
-import json
-import zlib
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlmodel import col, delete
 
-from buildings.cve.archive.editions import load_leading
-from buildings.cve.arguments import number_of, spelled
-from buildings.cve.tables import EditionSet
+from buildings.cve.tables import EditionCve
 from campus.testing import Clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
@@ -117,29 +113,6 @@ async def test_who_left_only_because_another_came_is_told_which_and_nobody_else_
         assert (await campus.call("brief_change_counts")).data["moved"] == 0
 
 
-async def test_archives_in_older_forms_are_compared_alike(publisher, open_test_campus, make) -> None:
-    clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
-    async with open_test_campus(publisher.url, clock=clock) as campus:
-        for day, listed in ((21, 1200), (22, 1210)):
-            publisher.put(KEV, make.kev_catalog(make.listings(listed)[3:], released=f"2026-08-{day}T17:00:00.000Z"))
-            publisher.put(EPSS, make.epss_file(make.many_scores(2000), scored=f"2026-08-{day}T12:00:00Z"))
-            await campus.run("refresh", accept=True)
-            clock.move(timedelta(days=1))
-        found = (await campus.call("brief_changes", key="cve")).data
-        assert found["entered"]
-        storage, state = campus.site.storage, campus.site.state
-        (ranks, _), whole = await load_leading(storage, date(2026, 8, 22)), state.edition.ranked
-        numbers = sorted(map(number_of, ranks))
-        assert [ranks[spelled(number)].rank for number in numbers] == whole.only(numbers).ranks.tolist()
-        leading = whole.only(numbers)
-        columns = [], leading.epss.tolist(), leading.percentiles.tolist(), leading.ranks.tolist()
-        for older in (json.dumps(columns).encode(), leading.pack()):
-            async with storage.write() as session:
-                (await session.get(EditionSet, (date(2026, 8, 22), 1))).ranked = zlib.compress(older)
-            state.comparisons.clear()
-            assert (await campus.call("brief_changes", key="cve")).data == found
-
-
 async def test_a_day_whose_ranked_set_was_lost_is_refused_and_costs_nothing(publisher, open_test_campus, make) -> None:
     clock = Clock(datetime(2026, 8, 21, 14, tzinfo=UTC))
     async with open_test_campus(publisher.url, clock=clock) as campus:
@@ -148,7 +121,7 @@ async def test_a_day_whose_ranked_set_was_lost_is_refused_and_costs_nothing(publ
             await campus.run("refresh", accept=True)
             clock.move(timedelta(days=1))
         async with campus.site.storage.write() as session:
-            await session.exec(delete(EditionSet).where(col(EditionSet.day) == date(2026, 8, 22)))
+            await session.exec(delete(EditionCve).where(col(EditionCve.day) == date(2026, 8, 22)))
         found = await campus.call("brief_changes", key="cve")
         assert (found.status, found.code) == (404, "no_data_for_date")
         assert "2026-08-22" in found.data["detail"]

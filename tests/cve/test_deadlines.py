@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
+from buildings.cve.arguments import Exposure
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.ranking.deadlines import Deadline, Exposure, When, deadlines_of, exposure_at, urgency_of
+from buildings.cve.ranking.deadlines import ROWS, Deadline, When, deadlines_of, exposure_at, urgency_of
 from buildings.cve.ranking.enrichment import Ssvc
+from buildings.cve.ranking.methodology import DEADLINE_COUNTS
 
 TODAY = date(2026, 8, 21)
 LONG_AGO = date(2022, 3, 1)
@@ -97,6 +100,19 @@ def test_the_groups_follow_from_the_rows(row) -> None:
 def test_epss_ransomware_and_dates_of_the_directive_make_it_more_urgent(entry, ssvc, epss, when: When, reason: str) -> None:
     found = urgency_of(entry, ssvc, epss=epss, exposed="unknown", today=TODAY)
     assert (found.when, reason in found.reason) == (when, True), found.reason
+
+
+def test_the_documents_and_the_page_have_the_same_table_and_figures() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deadlines.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    words, impacts = ("no", "yes"), ("partial", "total")
+    assert table == [
+        f"| {row.number} | {words[row.exposed]} | {words[row.kev]} | {words[row.automatable]} | {impacts[row.total]} | {row.time} |"
+        for row in ROWS
+    ]
+    for _, number, _, *groups in DEADLINE_COUNTS:
+        assert " | ".join(f"{count:,}" for count in groups) in page
+        assert sum(groups) == number
 
 
 def answers(found: Deadline | None) -> tuple[object, ...]:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from array import array
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,9 +9,6 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from buildings.cve.archive.epss_history import Scores, difference, found_in, packed, undone, unpacked
-from buildings.cve.feeds.epss import parse_epss
-from buildings.cve.ranking.formula import UNSCORED
 from campus.testing import Clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
@@ -145,30 +141,3 @@ async def test_windows_formats_and_refusals(publisher, open_test_campus, make) -
         )
         (marks,) = [one.attrib["d"] for one in listed.iter("{http://www.w3.org/2000/svg}path") if one.attrib.get("class") == "kev"]
         assert marks.count("M") == 1, "it was removed on a day of the chart, and listed before the first"
-
-
-def eighth_of(scores: Any) -> Scores:
-    kept = [(number, epss) for number, epss in zip(scores.numbers, scores.epss, strict=True) if number % 8 == 0]
-    return Scores(array("q", (number for number, _ in kept)), array("d", (epss for _, epss in kept)))
-
-
-def test_real_scores_are_packed_and_found_again(real_feeds) -> None:
-    before, after = (
-        parse_epss((real_feeds / f"epss_scores-2026-08-{day}.reconstructed.csv.gz").read_bytes()).scores for day in ("08", "15")
-    )
-    old, new = eighth_of(before), eighth_of(after)
-    changes = difference(old, new)
-    assert undone(new, changes) == old
-    known, now = dict(zip(old.numbers, old.epss, strict=True)), dict(zip(new.numbers, new.epss, strict=True))
-    expected = {number: known.get(number, UNSCORED) for number in known.keys() | now.keys() if known.get(number) != now.get(number)}
-    assert dict(zip(changes.numbers, changes.epss, strict=True)) == expected
-    blocks = packed(changes)
-    size = sum(map(len, blocks))
-    assert size / 7 < 3_000, "an eighth of a week's changes, as bytes a day"
-    again = {}
-    for place, block in enumerate(blocks):
-        part = unpacked(block, place)
-        again |= dict(zip(part.numbers, part.epss, strict=True))
-        wanted = [*part.numbers[:50], place, 2026 * 10**12 + place]
-        assert found_in(block, place, wanted) == {number: again[number] for number in part.numbers[:50]}
-    assert again == expected

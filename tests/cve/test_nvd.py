@@ -18,10 +18,9 @@ from buildings.cve.feeds.errors import FeedError, FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import parse_nvd
 from buildings.cve.feeds.nvd_pages import Position, pause_between_pages
-from buildings.cve.nvd.outlines import outline_of
-from buildings.cve.nvd.reading import load_progress
-from buildings.cve.nvd.records import HEAD, NvdRecords, merged, packed
-from buildings.cve.ranking.enrichment import NvdRecord
+from buildings.cve.nvd.reading import load_progress, with_records
+from buildings.cve.nvd.records import NvdRecords, Outline, held_whole
+from buildings.cve.ranking.enrichment import NvdRecord, patch_of
 from buildings.cve.refresh import read_nvd, renew
 from campus.testing import Clock
 from tests import forkserver
@@ -262,44 +261,37 @@ def test_cisas_decision_points_are_read_in_any_form(make) -> None:
         assert (record.ssvc and (record.ssvc.exploitation, record.ssvc.automatable, record.ssvc.technical_impact)) == expected
 
 
-def test_the_real_records_come_out_as_they_were_packed_in_about_60_bytes_each(real_feeds: Path) -> None:
+def test_the_real_records_come_out_as_they_were_read(real_feeds: Path) -> None:
     records = [
         *parse_nvd((real_feeds / "nvdcve-2.0-modified.ORIGINAL-2026-03.json.gz").read_bytes()).records,
         *parse_nvd((real_feeds / "nvd_api2_kev_subset_112.json.gz").read_bytes()).records,
     ]
-    known = {record.cve_id: record for record in records}
-    shuffled = random.Random(1).sample(records, len(records))
-    pages: dict[int, bytes] = {}
-    for start in range(0, len(shuffled), 300):
-        pages |= merged(pages, shuffled[start : start + 300])[0]
-    kept = NvdRecords(pages=pages)
-    last = {record.cve_id: record for record in shuffled}
+    last = {record.cve_id: record for record in records}
+    kept = held_whole(last.values(), issue=ISSUE)
     assert all(kept.find(cve_id) == record for cve_id, record in last.items())
     assert kept.find("CVE-2026-9999999") is None
-    assert dict(kept.vendors()) == {number_of(cve_id): record.vendor for cve_id, record in last.items() if record.vendor}
-    outlines = {cve_id: outline_of(record) for cve_id, record in last.items()}
-    assert {cve_id: kept.outline(number_of(cve_id)) for cve_id in last} == outlines
+    for cve_id, record in last.items():
+        rating = record.rating
+        patch = patch_of(record, cve_id=cve_id, end_of_life=None).status
+        whole = Outline(rating.severity if rating else "UNKNOWN", patch, record.vendor, record.product, ssvc=record.ssvc)
+        assert kept.outline(number_of(cve_id)) == (Outline(is_rejected=True) if record.is_rejected else whole)
     assert kept.outline(number_of("CVE-2026-9999999")) is None
-    before = {place: page[: HEAD.size + sum(HEAD.unpack_from(page))] for place, page in pages.items()}  # as stored without outlines
-    changed = replace(records[0], status="Modified", affected=())
-    for older in (before, before | merged(before, [changed])[0]):
-        of_old = NvdRecords(pages=older)
-        shown = outlines if older is before else outlines | {changed.cve_id: outline_of(changed)}
-        assert {cve_id: of_old.outline(number_of(cve_id)) for cve_id in last} == shown
-        assert dict(of_old.vendors()) == {number_of(cve_id): outline.vendor for cve_id, outline in shown.items() if outline.vendor}
-    assert packed(records, issue=ISSUE).entries == len(known)
-    assert sum(map(len, packed(known.values(), issue=ISSUE).pages.values())) < 75 * len(known)
 
 
 def test_as_of_a_past_day_a_record_that_changed_since_counts_as_not_read() -> None:
-    nvd = packed([NvdRecord("CVE-2026-1000", "Analyzed", date(2026, 8, 20))], issue=ISSUE)
-    assert nvd.state_of(nvd.find("CVE-2026-1000")) == "read"
-    assert nvd.state_of(nvd.find("CVE-2026-1001")) == "absent"
-    earlier = nvd.at(date(2026, 8, 19))
+    nvd = held_whole([NvdRecord("CVE-2026-1000", "Analyzed", date(2026, 8, 20))], issue=ISSUE)
+    known, unknown = number_of("CVE-2026-1000"), number_of("CVE-2026-1001")
+    assert (nvd.state_of(known), nvd.state_of(unknown)) == ("read", "absent")
+    earlier = replace(nvd, as_of=date(2026, 8, 19))
     assert earlier.find("CVE-2026-1000") is None
-    assert [one.outline(number_of("CVE-2026-1000")) is None for one in (nvd, earlier)] == [False, True]
-    assert earlier.state_of(None) == "not_read"
-    assert nvd.at(date(2026, 8, 20)).find("CVE-2026-1000") is not None
+    assert [one.outline(known) is None for one in (nvd, earlier)] == [False, True]
+    assert [earlier.state_of(known), earlier.state_of(unknown)] == ["not_read"] * 2
+    assert replace(nvd, as_of=date(2026, 8, 20)).find("CVE-2026-1000") is not None
+
+
+def test_of_a_record_that_was_not_asked_for_it_is_never_said_that_nvd_has_none() -> None:
+    nvd = NvdRecords(lines={number_of("CVE-2026-1000"): None}, is_complete=True)
+    assert [nvd.state_of(number_of(f"CVE-2026-{number}")) for number in (1000, 1001)] == ["absent", "not_read"]
 
 
 READER = dedent("""
@@ -337,4 +329,6 @@ async def test_a_killed_process_loses_no_page(publisher, nvd_api, open_test_camp
         await read_nvd(campus.site, limits=limits())
         assert f"startIndex={position.start}" in publisher.targets(NVD)[0]
         assert campus.site.state.nvd.entries == 400
-        assert all(campus.site.state.nvd.find(one["id"]) for one in nvd_api.records)
+        numbers = [number_of(one["id"]) for one in nvd_api.records]
+        nvd = await with_records(campus.site.storage, campus.site.state.nvd, numbers)
+        assert all(nvd.find(one["id"]) for one in nvd_api.records)

@@ -1,41 +1,26 @@
 """The EPSS of CVEs over the stored days and the list that is served; what was read lately is kept until the list changes."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, timedelta
 
-from buildings.cve.archive.epss_history import Point
-from buildings.cve.archive.epss_store import load_points, points_of_sample
+from buildings.cve.archive.epss import Point, load_points, points_of_sample
 from buildings.cve.archive.history import DAYS_SHOWN, CveHistory, course_of, history_of
-from buildings.cve.arguments import no_list_yet, number_of
+from buildings.cve.arguments import number_of
 from buildings.cve.forecast.store import load_flips_of
 from buildings.cve.kept import keep
 from buildings.cve.ranking.edition import Edition
 from campus.storage import Storage
 
 CACHED_COURSES, CACHED_HISTORIES = 1_000, 64
-LOADS_OF_HISTORY = 3
-"""A history is read again with a newer list if that was stored in between."""
 Course = tuple[float | None, ...]
 
 
 class Histories:
-    """The EPSS of CVEs over the stored days and the list that `shown` returns, of which `version` is the stored version.
+    """The EPSS of CVEs over the stored days; `shown` returns the list that is served."""
 
-    `reload` fetches a newer list.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        *,
-        shown: Callable[[], Edition],
-        version: Callable[[], str | None],
-        reload: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, storage: Storage, *, shown: Callable[[], Edition]) -> None:
         self._storage = storage
         self._shown = shown
-        self._version = version
-        self._reload = reload
         self.clear()
 
     def clear(self) -> None:
@@ -69,12 +54,5 @@ class Histories:
         return found
 
     async def _points(self, numbers: Collection[int], *, since: date) -> dict[int, list[Point]]:
-        for _ in range(LOADS_OF_HISTORY):
-            edition = self._shown()
-            if edition.is_sample:
-                return points_of_sample(edition, numbers)
-            found = await load_points(self._storage, numbers, edition, version=self._version(), since=since)
-            if found is not None:
-                return found
-            await self._reload()
-        raise no_list_yet("a newer list is being stored; try again in a moment")
+        edition = self._shown()
+        return points_of_sample(edition, numbers) if edition.is_sample else await load_points(self._storage, numbers, since=since)

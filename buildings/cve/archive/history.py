@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from pydantic import ConfigDict, Field
 
-from buildings.cve.archive.epss_history import Point, changes_of, gaps_between
+from buildings.cve.archive.epss import Point, changes_of, gaps_between
 from buildings.cve.models import Answer, Day, ResultPart
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.formula import factors_of

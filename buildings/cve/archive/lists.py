@@ -1,7 +1,7 @@
 """Stores lists, the editions of their briefs and the state of the feeds in the database, and reads them again."""
 
 import logging
-import zlib
+from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -9,27 +9,28 @@ from uuid import uuid4
 
 import anyio.to_thread
 from pydantic import TypeAdapter
-from sqlalchemy import Connection
-from sqlmodel import col, delete, func, select
+from sqlalchemy import Connection, bindparam
+from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.archive.editions import LISTINGS, edition_set
+from buildings.cve.archive.editions import archive, read_entries, written
+from buildings.cve.archive.epss import HistoryChange
+from buildings.cve.archive.steps import steps_between
+from buildings.cve.arguments import spelled
 from buildings.cve.feeds.download import Copy
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.models import Brief
-from buildings.cve.ranking.edition import Edition, Facts, Issues, Removal, is_ahead
-from buildings.cve.ranking.formula import RankedSet
+from buildings.cve.plain_names import plain_name
+from buildings.cve.ranking.edition import Edition, Facts, Issues, Removal, is_ahead, listing_days
+from buildings.cve.ranking.formula import UNSCORED, RankedSet, scores_of
 from buildings.cve.ranking.results import brief_of
-from buildings.cve.tables import LATEST, BriefEdition, FeedState, LatestList, Tables
-from campus.storage import Storage
+from buildings.cve.tables import CVES, LATEST, PRODUCTS, RANKED, BriefEdition, FeedState, LatestList, Tables
+from campus.storage import Storage, among, column_pages, insert_columns
 
 log = logging.getLogger(__name__)
 
-ENTRIES_AT_ONCE = 100
-"""KEV is stored in pieces of so many entries: reading it at once stops the whole process for 12 ms."""
-
-FACTS: TypeAdapter[Facts] = TypeAdapter(Facts)
 HEAD: TypeAdapter[tuple[dict[str, Removal], Issues]] = TypeAdapter(tuple[dict[str, Removal], Issues])
+STORED_KEV = select(CVES.c.number, CVES.c.kev_entry).where(CVES.c.kev_added.is_not(None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,37 +59,68 @@ async def load_latest(storage: Storage) -> StoredList | None:
     async with storage.read() as session:
         row = await session.get(LatestList, LATEST)
         published = await _newest_edition(session, row.day) if row else None
-    if not row or not published:
-        return None
+        if not row or not published:
+            return None
+        connection = await session.connection()
+        ranked = await connection.run_sync(_ranked)
+        texts = [text for _, text in await connection.execute(STORED_KEV.order_by(CVES.c.kev_added.desc(), CVES.c.number))]
     try:
-        return await anyio.to_thread.run_sync(_opened, row, published)
-    except (ValueError, zlib.error):
+        kev = await anyio.to_thread.run_sync(read_entries, texts)
+        removed, issues = HEAD.validate_json(row.facts)
+        edition = Edition(day=row.day, made_at=row.made_at, ranked=ranked, facts=Facts(kev=kev, removed=removed, issues=issues))
+        return StoredList(version=row.version, edition=edition, brief=Brief.model_validate_json(published.brief))
+    except ValueError:
         log.exception("the stored list cannot be read; run the job cve.refresh")
         return None
 
 
-def _opened(row: LatestList, published: BriefEdition) -> StoredList:
-    edition = Edition(day=row.day, made_at=row.made_at, ranked=RankedSet.unpack(row.ranked), facts=_facts(row.facts))
-    return StoredList(version=row.version, edition=edition, brief=_brief(published))
+def _ranked(connection: Connection) -> RankedSet:
+    stored = RankedSet(array("q"), array("d"), array("d"), array("I"))
+    rows = RANKED.c
+    for numbers, ranks, epss, percentiles in column_pages(
+        connection, select(rows.number, rows.rank, rows.epss, rows.percentile), rows.number
+    ):
+        stored.numbers.extend(numbers)
+        stored.ranks.extend(ranks)
+        for column, values in ((stored.epss, epss), (stored.percentiles, percentiles)):
+            column.extend(UNSCORED if value is None else value for value in values)
+    return stored
 
 
-def _facts(block: bytes) -> Facts:
-    """The facts that `_packed_facts` packed, or those of an older version, which are in one piece."""
-    first, *pieces = zlib.decompress(block).split(b"\n")
-    if not pieces:
-        return FACTS.validate_json(first)
-    removed, issues = HEAD.validate_json(first)
-    kev: dict[str, KevEntry] = {}
-    for piece in pieces:
-        kev |= LISTINGS.validate_json(piece)
-    return Facts(kev=kev, removed=removed, issues=issues)
+def _store_ranked(connection: Connection, edition: Edition) -> None:
+    """Store every row anew: a day changes the ranks and percentiles of nearly all."""
+    ranked = edition.ranked
+    scores = scores_of(ranked.numbers, ranked.epss, listing_days(edition.facts.kev), day=edition.day)
+    connection.execute(RANKED.delete())
+    unscored = ((None if value == UNSCORED else value for value in column) for column in (ranked.epss, ranked.percentiles))
+    insert_columns(connection, RANKED, ranked.numbers, ranked.ranks, scores, *unscored)
 
 
-def _packed_facts(facts: Facts) -> bytes:
-    entries = list(facts.kev.items())
-    pieces = [dict(entries[start : start + ENTRIES_AT_ONCE]) for start in range(0, max(len(entries), 1), ENTRIES_AT_ONCE)]
-    lines = [HEAD.dump_json((dict(facts.removed), facts.issues)), *map(LISTINGS.dump_json, pieces)]
-    return zlib.compress(b"\n".join(lines))
+def _store_kev(connection: Connection, kev: Mapping[str, KevEntry]) -> None:
+    """Store the entries that changed, and the names of their products."""
+    stored: dict[int, str | None] = dict(connection.execute(STORED_KEV).all())
+    changed = steps_between(stored, written(kev))
+    known = set(connection.scalars(select(CVES.c.number).where(among(connection, CVES.c.number, changed))))
+    if new := [{"number": number} for number in changed if number not in known]:
+        connection.execute(CVES.insert(), new)
+    rows, products = [], []
+    for number, text in changed.items():
+        entry = kev.get(spelled(number))
+        names = ("listed_by", "due_date", "ransomware")
+        added, due, ransomware = (getattr(entry, name) if entry else None for name in names)
+        rows.append({"key": number, "kev_added": added, "kev_due": due, "kev_ransomware": ransomware, "kev_entry": text})
+        products += [product_row(number, entry.vendor, entry.product, of_kev=True)] if entry else []
+    if rows:
+        connection.execute(CVES.update().where(CVES.c.number == bindparam("key")), rows)
+        connection.execute(PRODUCTS.delete().where(PRODUCTS.c.of_kev, among(connection, PRODUCTS.c.number, changed)))
+    if products:
+        connection.execute(PRODUCTS.insert(), products)
+
+
+def product_row(number: int, vendor: str, product: str, *, of_kev: bool) -> dict[str, object]:
+    """A row of a CVE's product, as KEV or NVD names it."""
+    plain = {"plain_vendor": plain_name(vendor), "plain_product": plain_name(product)}
+    return {"number": number, "vendor": vendor, "product": product, "of_kev": of_kev, **plain}
 
 
 async def save(
@@ -98,6 +130,7 @@ async def save(
     copies: Mapping[str, Copy | None],
     if_served: Sequence[Tables] = (),
     if_archived: Sequence[Tables] = (),
+    history: HistoryChange | None = None,
     tell: Callable[[Connection], object] | None = None,
     withdraw: Callable[[AsyncSession], Awaitable[None]] | None = None,
 ) -> StoredList | None:
@@ -105,42 +138,47 @@ async def save(
 
     None when a later day's list is already stored: then this one is only archived. A list of the future is no such list. A brief
     that differs from the day's published one becomes another edition beside it. `if_served` are further rows to store if it is
-    served, `if_archived` those if it is not. `tell` tells the watches what is news to them, if it is served. `withdraw` removes what
-    the list replaces. `copies` are of KEV and EPSS, where these were read, for the next conditional requests.
+    served, `if_archived` those if it is not, `history` what it changes in the history of EPSS. `tell` tells the watches what is news to
+    them, if it is served. `withdraw` removes what the list replaces. `copies` are of KEV and EPSS, where these were read, for the next
+    conditional requests.
     """
     made = await anyio.to_thread.run_sync(lambda: brief_of(edition, today=edition.day))
-    latest = await anyio.to_thread.run_sync(_packed, edition)
+    facts = HEAD.dump_json((dict(edition.facts.removed), edition.facts.issues)).decode()
+    version = uuid4().hex
     async with storage.write() as session:
+        connection = await session.connection()
         brief = await _publish(session, edition, made)
         if withdraw:
             await withdraw(session)
-        shown = (await session.exec(select(col(LatestList.day)))).first()
-        if shown is None or shown <= edition.day or is_ahead(shown, today=edition.made_at.date()):
-            await session.exec(delete(LatestList))  # merge would read the 10 MB of the list before
-            session.add(latest)
-            for row in if_served:
+        if history:
+            await connection.run_sync(history.store)
+        served = await session.get(LatestList, LATEST)
+        if served and served.day > edition.day and not is_ahead(served.day, today=edition.made_at.date()):
+            served.version = version
+            for row in if_archived:
                 await session.merge(row)
-            await _note_copies(session, copies)
-            if tell:
-                await (await session.connection()).run_sync(tell)
-            return StoredList(version=latest.version, edition=edition, brief=brief)
-        for row in if_archived:
+            return None
+        await session.merge(LatestList(id=LATEST, version=version, day=edition.day, made_at=edition.made_at, facts=facts))
+        await connection.run_sync(_store_ranked, edition)
+        await connection.run_sync(_store_kev, edition.facts.kev)
+        for row in if_served:
             await session.merge(row)
-        served = await session.get_one(LatestList, LATEST)
-        served.version = latest.version
-        return None
+        await _note_copies(session, copies)
+        await session.flush()
+        if tell:
+            await connection.run_sync(tell)
+        return StoredList(version=version, edition=edition, brief=brief)
 
 
 async def _publish(session: AsyncSession, edition: Edition, made: Brief) -> Brief:
     """The day's brief: the published one if it says the same, else a new edition."""
     newest = await _newest_edition(session, edition.day)
-    published = _brief(newest) if newest else None
+    published = Brief.model_validate_json(newest.brief) if newest else None
     if published and _says(published) == _says(made):
         return published
     brief = made.model_copy(update={"edition": newest.edition + 1 if newest else 1})
-    packed = zlib.compress(brief.model_dump_json().encode())
-    session.add(BriefEdition(day=edition.day, edition=brief.edition, made_at=edition.made_at, brief=packed))
-    session.add(await edition_set(session, edition, brief.edition))
+    session.add(BriefEdition(day=edition.day, edition=brief.edition, made_at=edition.made_at, brief=brief.model_dump_json()))
+    await (await session.connection()).run_sync(archive, edition, brief.edition)
     return brief
 
 
@@ -152,22 +190,11 @@ def _says(brief: Brief) -> tuple[object, ...]:
     return brief.entries, kev.version, kev.date, epss.version, epss.date, held, kev.unreadable, epss.unreadable, brief.notices
 
 
-def _packed(edition: Edition) -> LatestList:
-    return LatestList(
-        id=LATEST,
-        version=uuid4().hex,
-        day=edition.day,
-        made_at=edition.made_at,
-        ranked=edition.ranked.pack(),
-        facts=_packed_facts(edition.facts),
-    )
-
-
 async def load_brief(storage: Storage, day: date, *, edition: int | None = None) -> Brief | None:
     """A day's brief as published: the newest edition, or the one with that number."""
     async with storage.read() as session:
         row = await session.get(BriefEdition, (day, edition)) if edition else await _newest_edition(session, day)
-    return _brief(row) if row else None
+    return Brief.model_validate_json(row.brief) if row else None
 
 
 async def _newest_edition(session: AsyncSession, day: date) -> BriefEdition | None:
@@ -218,7 +245,3 @@ def read_state(feed: str, copy: Copy | None) -> FeedState:
     if copy is None or not (copy.etag or copy.last_modified):
         return FeedState(name=feed)
     return FeedState(name=feed, url=copy.address, etag=copy.etag, last_modified=copy.last_modified)
-
-
-def _brief(row: BriefEdition) -> Brief:
-    return Brief.model_validate_json(zlib.decompress(row.brief))

@@ -18,7 +18,7 @@ from buildings.cve.ranking.enrichment import CISA_ADP, Affected, Metric, NvdReco
 
 FEED = "NVD"
 
-MAX_AFFECTED = 20
+MAX_AFFECTED, MAX_PRODUCTS = 20, 2_000
 MAX_CWES = 10
 MAX_TEXT = 400  # Longer links, vectors and names are left out or cut: a record takes some hundred bytes.
 MAX_DESCRIPTION = 800  # Longer descriptions are cut: they go on with versions, or with the trace of a kernel.
@@ -154,6 +154,7 @@ class PublishedRecord(Published):
             affected_count=len(affected),
             ssvc=_ssvc(self.metrics.ssvc),
             description=self._description(),
+            products=tuple(dict.fromkeys((one.vendor, one.product) for one in affected))[:MAX_PRODUCTS],
         )
 
     def _description(self) -> str:

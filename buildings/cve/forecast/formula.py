@@ -257,7 +257,7 @@ def _vendor_prior(edition: Edition) -> dict[int, float]:
     listed = _listings_by_vendor(edition)
     boosts: dict[str, float | None] = {}
     found = {}
-    for number, vendor in edition.nvd.vendors():
+    for number, vendor in edition.nvd.vendors:
         if vendor not in boosts:
             count = listed.get(vendor_key(vendor))
             boosts[vendor] = math.log1p(count) if count else None

@@ -1,29 +1,29 @@
 """Stores each day's forecast and what its grading needs, reads them again, and grades past days."""
 
 import logging
-import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, timedelta
 from functools import partial
 from uuid import uuid4
 
 import anyio.to_thread
+import orjson
 from pydantic import TypeAdapter
 from sqlmodel import col, func, select
 
 from buildings.cve.archive.editions import load_leading
-from buildings.cve.archive.epss_store import HistoryRows, earlier_scores, scores_on
+from buildings.cve.archive.epss import HistoryChange, earlier_scores, load_scores
 from buildings.cve.arguments import number_of, spelled
-from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.forecast.formula import FORECAST_LENGTH, WINDOW_DAYS, EarlierScores, Forecaster, Order, Standings
+from buildings.cve.forecast.formula import FORECAST_LENGTH, WINDOW_DAYS, Forecast, Forecaster, Order, Standings
 from buildings.cve.forecast.grading import PUBLISHED, RANKINGS, Event, Grade, Names, grade_of, listing_events, precision_at, with_standings
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, Precision
 from buildings.cve.forecast.results import forecast_list_of, record_of
+from buildings.cve.nvd.reading import with_records
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.formula import RankedSet, little_endian
+from buildings.cve.ranking.formula import RankedSet
 from buildings.cve.tables import LATEST, ArchivedForecast, GradedRecord, RankingOrder, RansomwareFlip, Tables
 from campus.storage import Storage
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CORRECTABLE_DAYS = 30  # For so long after its day a list can be corrected, and the grades that depend on it.
 GRADE: TypeAdapter[Grade] = TypeAdapter(Grade)
 COMPLETE = frozenset(name for name, ranking in RANKINGS.items() if ranking.is_complete)
-LONGEST_NAMES = 1024  # Bytes that the packed names of a complete order have at most; whole orders have more.
+LONGEST_NAMES = 512  # Characters that the names of a complete order have at most; whole orders have more.
 STANDINGS_KEPT = ("next_in_kev", "epss")
 """Only the first ranks of these are stored; where an event stood among all CVEs follows from the archives of EPSS and KEV."""
 
@@ -46,25 +46,29 @@ class Outlook:
 
 
 async def make_outlook(
-    storage: Storage, edition: Edition, last: Edition | None, *, history: HistoryRows, corrects: bool = False
+    storage: Storage, edition: Edition, last: Edition | None, *, history: HistoryChange, corrects: bool = False
 ) -> Outlook:
     """The forecast of an edition, and what to store with it; `last` is the edition before it. With `corrects` it replaces the day's."""
-    earlier = await earlier_scores(storage, edition.facts.issues.epss, added=history)
+    epss = edition.facts.issues.epss
+    earlier = await earlier_scores(
+        storage, day=epss.issued.date(), model=epss.version, differing=history.differing(), without=history.withdraws
+    )
     precision = precision_at(await load_grades(storage))
     published = await load_forecast(storage, edition.day)
-    made = await anyio.to_thread.run_sync(lambda: _outlook(edition, last, earlier, precision))
+    forecaster = await anyio.to_thread.run_sync(Forecaster, edition, earlier)
+    forecast = await anyio.to_thread.run_sync(forecaster.forecast)
+    nvd = await with_records(storage, edition.nvd, [cve.number for cve in forecast.first[:FORECAST_LENGTH]])
+    edition = replace(edition, nvd=nvd)
+    made = await anyio.to_thread.run_sync(lambda: _outlook(edition, last, forecaster, forecast, precision))
     if published is None or corrects:
         return made
     # the first forecast of a day stands, and is the one that is graded
     return Outlook(forecast=published, rows=[row for row in made.rows if isinstance(row, RansomwareFlip)])
 
 
-def _outlook(edition: Edition, last: Edition | None, earlier: EarlierScores | None, precision: Sequence[Precision]) -> Outlook:
-    forecaster = Forecaster(edition, earlier)
-    forecast = forecaster.forecast()
+def _outlook(edition: Edition, last: Edition | None, forecaster: Forecaster, forecast: Forecast, precision: Sequence[Precision]) -> Outlook:
     published = forecast_list_of(edition, forecast, precision=precision, today=edition.day)
-    packed = zlib.compress(published.model_dump_json().encode(), 9)
-    rows: list[Tables] = [ArchivedForecast(day=edition.day, made_at=edition.made_at, forecast=packed)]
+    rows: list[Tables] = [ArchivedForecast(day=edition.day, made_at=edition.made_at, forecast=published.model_dump_json())]
     rows += [_row_of(order) for order in forecaster.orders(forecast)]
     rows += flips(edition.facts.kev, last.facts.kev if last else {}, day=edition.day)
     return Outlook(forecast=published, rows=rows)
@@ -77,25 +81,19 @@ def flips(kev: Mapping[str, KevEntry], before: Mapping[str, KevEntry], *, day: d
 
 def _row_of(order: Order) -> RankingOrder:
     return RankingOrder(
-        day=order.day, ranking=order.ranking, leading=order.leading, total=order.total, numbers=_packed(order.numbers), is_final=False
+        day=order.day, ranking=order.ranking, leading=order.leading, total=order.total, numbers=_written(order.numbers), is_final=False
     )
 
 
-def _packed(numbers: Sequence[int]) -> bytes:
-    return zlib.compress(little_endian(array("q", numbers)).tobytes(), 9)
-
-
-def _unpacked(block: bytes) -> Sequence[int]:
-    numbers = array("q")
-    numbers.frombytes(zlib.decompress(block))
-    return little_endian(numbers)
+def _written(numbers: Sequence[int]) -> str:
+    return orjson.dumps(list(numbers)).decode()
 
 
 async def load_forecast(storage: Storage, day: date | None = None) -> ForecastList | None:
     chosen = select(ArchivedForecast).order_by(col(ArchivedForecast.day).desc()).limit(1)
     async with storage.read() as session:
         row = (await session.exec(chosen if day is None else chosen.where(col(ArchivedForecast.day) == day))).first()
-    return await anyio.to_thread.run_sync(lambda: ForecastList.model_validate_json(zlib.decompress(row.forecast))) if row else None
+    return await anyio.to_thread.run_sync(ForecastList.model_validate_json, row.forecast) if row else None
 
 
 async def forecast_days(storage: Storage) -> tuple[date, date] | None:
@@ -111,7 +109,9 @@ async def load_open_orders(storage: Storage) -> list[Order]:
         rows = list(await session.exec(chosen.where(col(RankingOrder.is_final).is_(False))))
 
     def opened() -> list[Order]:
-        return [Order(row.day, row.ranking, _unpacked(row.numbers), row.leading, row.total, at.astimezone(UTC).date()) for row, at in rows]
+        return [
+            Order(row.day, row.ranking, orjson.loads(row.numbers), row.leading, row.total, at.astimezone(UTC).date()) for row, at in rows
+        ]
 
     return await anyio.to_thread.run_sync(opened)
 
@@ -119,7 +119,7 @@ async def load_open_orders(storage: Storage) -> list[Order]:
 async def load_names(storage: Storage) -> Names:
     async with storage.read() as session:
         rows = list(await session.exec(select(RankingOrder).where(col(RankingOrder.is_final))))
-    return await anyio.to_thread.run_sync(lambda: {(row.day, row.ranking): _named(row, _unpacked(row.numbers)) for row in rows})
+    return await anyio.to_thread.run_sync(lambda: {(row.day, row.ranking): _named(row, orjson.loads(row.numbers)) for row in rows})
 
 
 async def load_grades(storage: Storage) -> list[Grade]:
@@ -176,12 +176,11 @@ async def _standings_on(storage: Storage, latest: Edition, day: date, events: It
     feed = published.feeds.epss if published else None
     if published is None or archived is None or feed is None or feed.date is None or feed.version is None:
         return {}
-    scores = await scores_on(storage, feed.date, latest)
+    scores = await load_scores(storage, feed.date)
     if scores is None:
         log.warning("the AUC of a list cannot be computed: its EPSS is not archived", extra={"day": str(day)})
         return {}
-    issue = Issue(version=feed.version, issued=datetime.combine(feed.date, time(), tzinfo=UTC), entries=len(scores.numbers))
-    earlier = await earlier_scores(storage, issue, added=HistoryRows())
+    earlier = await earlier_scores(storage, day=feed.date, model=feed.version)
     facts = replace(latest.facts, kev=archived[1], removed={})
     first = [entry.cve_id for entry in published.entries]
 
@@ -206,13 +205,13 @@ async def _save_grades(storage: Storage, grades: Sequence[Grade], names: Names, 
         for grade in grades:
             row = await session.get(RankingOrder, (grade.day, grade.ranking))
             if row is not None:
-                row.grade = GRADE.dump_json(grade)
+                row.grade = GRADE.dump_json(grade).decode()
                 row.is_final = grade.is_final
         settled = col(RankingOrder.day) < record.day - timedelta(days=WINDOW_DAYS + CORRECTABLE_DAYS)
         is_whole = col(RankingOrder.ranking).in_(COMPLETE) & (func.length(col(RankingOrder.numbers)) > LONGEST_NAMES)
         for row in await session.exec(select(RankingOrder).where(col(RankingOrder.is_final), settled, is_whole)):
-            row.numbers = _packed(names[row.day, row.ranking])
-        await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=zlib.compress(record.model_dump_json().encode())))
+            row.numbers = _written(names[row.day, row.ranking])
+        await session.merge(GradedRecord(id=LATEST, version=uuid4().hex, record=record.model_dump_json()))
 
 
 async def newest_record_version(storage: Storage) -> str | None:
@@ -223,4 +222,4 @@ async def newest_record_version(storage: Storage) -> str | None:
 async def load_record(storage: Storage) -> ForecastRecord | None:
     async with storage.read() as session:
         row = await session.get(GradedRecord, LATEST)
-    return ForecastRecord.model_validate_json(zlib.decompress(row.record)) if row else None
+    return ForecastRecord.model_validate_json(row.record) if row else None

@@ -1,4 +1,4 @@
-"""Lists and their archive, feeds, forecasts and their grades, the history of EPSS, NVD's records, and watches with their outbox."""
+"""CVEs, lists and their archive, feeds, forecasts and their grades, the history of EPSS, and watches with their outbox."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,6 @@ def upgrade() -> None:
     _create_feeds()
     _create_forecasts()
     _create_epss()
-    _create_nvd()
     _create_cves()
     _create_names()
     _create_owners_and_targets()
@@ -27,27 +26,45 @@ def _create_lists() -> None:
         sa.Column("version", sa.String(), nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("ranked", sa.LargeBinary(), nullable=False),
-        sa.Column("facts", sa.LargeBinary(), nullable=False),
+        sa.Column("facts", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_latest_list")),
     )
+    op.create_table(
+        "ranked",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("score", sa.Float(), nullable=False),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.Column("percentile", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_ranked")),
+    )
+    op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
     op.create_table(
         "brief_edition",
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("edition", sa.Integer(), nullable=False),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("brief", sa.LargeBinary(), nullable=False),
+        sa.Column("brief", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_brief_edition")),
     )
     op.create_table(
-        "edition_set",
+        "edition_cve",
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("edition", sa.Integer(), nullable=False),
-        sa.Column("base_day", sa.Date(), nullable=True),
-        sa.Column("base_edition", sa.Integer(), nullable=True),
-        sa.Column("ranked", sa.LargeBinary(), nullable=False),
-        sa.Column("kev", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_edition_set")),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("day", "edition", "number", name=op.f("pk_edition_cve")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "kev_change",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("entry", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("number", "day", "edition", name=op.f("pk_kev_change")),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "ransomware_flip",
@@ -87,7 +104,7 @@ def _create_forecasts() -> None:
         "archived_forecast",
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("forecast", sa.LargeBinary(), nullable=False),
+        sa.Column("forecast", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("day", name=op.f("pk_archived_forecast")),
     )
     op.create_table(
@@ -96,8 +113,8 @@ def _create_forecasts() -> None:
         sa.Column("ranking", sa.String(), nullable=False),
         sa.Column("leading", sa.Integer(), nullable=False),
         sa.Column("total", sa.Integer(), nullable=False),
-        sa.Column("numbers", sa.LargeBinary(), nullable=False),
-        sa.Column("grade", sa.LargeBinary(), nullable=True),
+        sa.Column("numbers", sa.String(), nullable=False),
+        sa.Column("grade", sa.String(), nullable=True),
         sa.Column("is_final", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("day", "ranking", name=op.f("pk_ranking_order")),
     )
@@ -105,7 +122,7 @@ def _create_forecasts() -> None:
         "graded_record",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("version", sa.String(), nullable=False),
-        sa.Column("record", sa.LargeBinary(), nullable=False),
+        sa.Column("record", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_graded_record")),
     )
 
@@ -115,55 +132,20 @@ def _create_epss() -> None:
         "epss_day",
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("model", sa.String(), nullable=False),
-        sa.Column("next_day", sa.Date(), nullable=True),
         sa.PrimaryKeyConstraint("day", name=op.f("pk_epss_day")),
     )
     op.create_table(
-        "epss_block",
+        "epss_change",
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("block", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("scores", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("day", "block", name=op.f("pk_epss_block")),
+        sa.Column("epss", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
+        sqlite_with_rowid=False,
     )
-
-
-def _create_nvd() -> None:
-    op.create_table(
-        "nvd_page",
-        sa.Column("page", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("records", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("page", name=op.f("pk_nvd_page")),
-    )
-    op.create_table(
-        "nvd_state",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("entries", sa.Integer(), nullable=False),
-        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("position", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_nvd_state")),
-    )
-    op.create_table(
-        "nvd_descriptions",
-        sa.Column("block", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("packed", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("block", name=op.f("pk_nvd_descriptions")),
-    )
-    op.create_index(op.f("ix_nvd_page_version"), "nvd_page", ["version"])
+    op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
 
 
 def _create_cves() -> None:
-    op.create_table(
-        "ranked",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("score", sa.Float(), nullable=False),
-        sa.Column("epss", sa.Float(), nullable=True),
-        sa.Column("percentile", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_ranked")),
-    )
-    op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
     op.create_table(
         "cve",
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -171,7 +153,6 @@ def _create_cves() -> None:
         sa.Column("kev_due", sa.Date(), nullable=True),
         sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
         sa.Column("kev_entry", sa.String(), nullable=True),
-        sa.Column("nvd_version", sa.Integer(), nullable=False),
         sa.Column("status", sa.String(), nullable=True),
         sa.Column("published", sa.Date(), nullable=True),
         sa.Column("modified", sa.Date(), nullable=True),
@@ -188,7 +169,6 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
     )
     op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
-    op.create_index(op.f("ix_cve_nvd_version"), "cve", ["nvd_version"])
     op.create_index(op.f("ix_cve_published"), "cve", ["published"])
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
     op.create_table(
@@ -207,49 +187,37 @@ def _create_cves() -> None:
         sa.Column("plain_vendor", sa.String(), nullable=False),
         sa.Column("plain_product", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
+        sqlite_with_rowid=False,
     )
     op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "plain_product"])
     op.create_index(op.f("ix_cve_product_plain_product"), "cve_product", ["plain_product"])
     op.create_table(
         "cve_weakness",
-        sa.Column("cwe", sa.String(), nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.PrimaryKeyConstraint("cwe", "number", name=op.f("pk_cve_weakness")),
+        sa.Column("cwe", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("number", "cwe", name=op.f("pk_cve_weakness")),
+        sqlite_with_rowid=False,
     )
+    op.create_index(op.f("ix_cve_weakness_cwe"), "cve_weakness", ["cwe"])
     op.create_table(
         "alias",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("source", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("id", "number", "source", name=op.f("pk_alias")),
+        sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_alias_number"), "alias", ["number"])
     op.create_index(op.f("ix_alias_source"), "alias", ["source"])
     op.create_table(
-        "edition_cve",
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("edition", sa.Integer(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("rank", sa.Integer(), nullable=False),
-        sa.Column("epss", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("day", "edition", "number", name=op.f("pk_edition_cve")),
+        "nvd_state",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("entries", sa.Integer(), nullable=False),
+        sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("position", sa.String(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_nvd_state")),
     )
-    op.create_table(
-        "kev_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("edition", sa.Integer(), nullable=False),
-        sa.Column("entry", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("number", "day", "edition", name=op.f("pk_kev_change")),
-    )
-    op.create_table(
-        "epss_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("epss", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
-    )
-    op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
 
 
 def _create_names() -> None:

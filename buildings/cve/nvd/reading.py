@@ -1,67 +1,40 @@
-"""Reads NVD into the database, a page and the position after it in one transaction, and loads what changed since.
-
-Descriptions are stored apart from the records, which each process holds in memory: all of them are ten times as large. Those of 64
-consecutive numbers are one compressed block, which is read when one is shown.
-"""
+"""Reads NVD into the database, a page and the position after it in one transaction, and loads what calls ask for."""
 
 import logging
-import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
-import orjson
 from pydantic import TypeAdapter
-from sqlmodel import col, delete, select
+from sqlalchemy import Connection, bindparam, select
 
-from buildings.cve.archive.lists import held_copies, read_state
+from buildings.cve.archive.lists import held_copies, product_row, read_state
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
 from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import FEED, NvdPage
 from buildings.cve.feeds.nvd_pages import Position, fetch_page, is_file, pause_between_pages
-from buildings.cve.nvd.records import NvdRecords, merged, page_numbers
-from buildings.cve.ranking.enrichment import NvdRecord
+from buildings.cve.nvd.records import NvdRecords, line_of
+from buildings.cve.ranking.edition import Edition
+from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, patch_of
+from buildings.cve.ranking.formula import BRIEF_LENGTH
 from buildings.cve.settings import CveSettings
-from buildings.cve.tables import LATEST, FeedState, NvdDescriptions, NvdRecordPage, NvdState
+from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, FeedState, NvdState
 from campus import Site
-from campus.storage import Storage
+from campus.storage import Storage, among, column_pages, in_snapshot
 
 log = logging.getLogger(__name__)
 
-BLOCK_BITS = 6
 PAGES_BEFORE_LIST = 5
 """How many pages are read before a list is made, of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
 FORMAT = "2.0"
 NvdSite = Site[CveSettings, Any]
 POSITION: TypeAdapter[Position] = TypeAdapter(Position)
-
-
-def block_of(cve_id: str) -> int:
-    return number_of(cve_id) >> BLOCK_BITS
-
-
-def with_descriptions(blocks: Mapping[int, bytes], records: Iterable[NvdRecord]) -> dict[int, bytes]:
-    """The blocks of these records, with their descriptions in place of older ones; `blocks` has what is stored of them."""
-    changed: dict[int, dict[str, str]] = defaultdict(dict)
-    for record in records:
-        changed[block_of(record.cve_id)][record.cve_id] = record.description
-    return {block: zlib.compress(orjson.dumps({**_unpacked(blocks.get(block)), **new})) for block, new in changed.items()}
-
-
-def find_description(block: bytes | None, cve_id: str) -> str | None:
-    """The description of a CVE; None if its record was not read, or has none."""
-    return _unpacked(block).get(cve_id) or None
-
-
-def _unpacked(block: bytes | None) -> dict[str, str]:
-    found: dict[str, str] = orjson.loads(zlib.decompress(block)) if block else {}
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,25 +106,63 @@ async def load_progress(storage: Storage) -> Progress:
         return _progress(await session.get(NvdState, LATEST))
 
 
-async def load_records(storage: Storage, held: NvdRecords) -> NvdRecords:
-    """NVD's records as they are stored; `held` itself when nothing changed since it was loaded."""
+async def load_state(storage: Storage, held: NvdRecords) -> NvdRecords:
+    """How far NVD was read, without its records; `held` itself when nothing changed since it was loaded."""
     async with storage.read() as session:
         state = await session.get(NvdState, LATEST)
-        if state is None or state.version == held.version:
-            return held
-        known = held if held.version < state.version else NvdRecords()
-        changed = await session.exec(select(NvdRecordPage.page, NvdRecordPage.records).where(col(NvdRecordPage.version) > known.version))
-        pages = {**known.pages, **dict(changed.all())}
+    if state is None or state.version == held.version:
+        return held
     position = _progress(state).position
     return NvdRecords(
-        pages=pages,
         version=state.version,
         entries=state.entries,
         total=position.total if position and position.phase == "all" else None,
         is_complete=position is not None and position.phase == "changes",
         issue=Issue(version=FORMAT, issued=state.read_at, entries=state.entries),
-        outlines=known.outlines,
     )
+
+
+async def with_records(storage: Storage, nvd: NvdRecords, numbers: Iterable[int]) -> NvdRecords:
+    """The same, with the records of these CVEs."""
+    missing = [] if nvd.holds_all else [number for number in numbers if number not in nvd.lines]
+    return nvd.with_lines(await in_snapshot(storage, partial(lines_in, numbers=missing))) if missing else nvd
+
+
+async def with_its_records(storage: Storage, edition: Edition) -> Edition:
+    """An edition with the records of its first CVEs, and of those in KEV or removed from it: they are asked for most."""
+    kev = [number_of(cve_id) for cve_id in (*edition.facts.kev, *edition.facts.removed)]
+    first = await anyio.to_thread.run_sync(edition.ranked.first, BRIEF_LENGTH)
+    return replace(edition, nvd=await with_records(storage, edition.nvd, [*kev, *(number for number, _ in first)]))
+
+
+def lines_in(connection: Connection, numbers: Iterable[int]) -> dict[int, str | None]:
+    """The stored records of CVEs, by number; None where there is none."""
+    wanted = list(numbers)
+    chosen = select(DETAILS.c.number, DETAILS.c.record).where(among(connection, DETAILS.c.number, wanted))
+    return {**dict.fromkeys(wanted), **dict(connection.execute(chosen).all())}
+
+
+def products_in(connection: Connection, numbers: Iterable[int]) -> Sequence[tuple[int, str, str]]:
+    """CVE numbers, each with vendor and product of a product that NVD names."""
+    number = PRODUCTS.c.number
+    chosen = select(number, PRODUCTS.c.vendor, PRODUCTS.c.product).where(PRODUCTS.c.of_kev.is_(False), among(connection, number, numbers))
+    return connection.execute(chosen).all()
+
+
+async def for_a_list(storage: Storage, nvd: NvdRecords, *, as_of: date | None) -> NvdRecords:
+    """The same, with what a list of today or, with `as_of`, of a past day needs of all records."""
+    rejects = select(CVES.c.number).where(CVES.c.status == REJECTED_STATUS)
+
+    def read(connection: Connection) -> NvdRecords:
+        rejected = connection.scalars(rejects.where(CVES.c.modified <= as_of) if as_of else rejects)
+        names: dict[str, str] = {}  # there are few different ones
+        named = select(CVES.c.number, CVES.c.vendor).where(CVES.c.vendor.is_not(None))
+        vendors: list[tuple[int, str]] = []
+        for numbers, found in column_pages(connection, named, CVES.c.number):
+            vendors += zip(numbers, (names.setdefault(name, name) for name in found), strict=True)
+        return replace(nvd, as_of=as_of, rejected=frozenset(rejected), vendors=vendors)
+
+    return await in_snapshot(storage, read)
 
 
 async def store_records(
@@ -167,22 +178,11 @@ async def store_records(
 
     `copy` is of a file. The feed's last failure is forgotten.
     """
-    pages, blocks = page_numbers(records), {block_of(record.cve_id) for record in records}
-    async with storage.read() as session:
-        rows = await session.exec(select(NvdRecordPage).where(col(NvdRecordPage.page).in_(pages)))
-        stored = {row.page: row.records for row in rows}
-        described = await session.exec(select(NvdDescriptions).where(col(NvdDescriptions.block).in_(blocks)))
-        descriptions = {row.block: row.packed for row in described}
-    changed, added = await anyio.to_thread.run_sync(merged, stored, records)
-    new = await anyio.to_thread.run_sync(with_descriptions, descriptions, records)
     async with storage.write() as session:
         if _progress(await session.get(NvdState, LATEST)).version != last.version:
             return None
+        added = await (await session.connection()).run_sync(_store, {number_of(one.cve_id): one for one in records})
         progress = Progress(version=last.version + 1, entries=last.entries + added, position=position)
-        await session.exec(delete(NvdRecordPage).where(col(NvdRecordPage.page).in_(changed)))
-        session.add_all(NvdRecordPage(page=page, version=progress.version, records=block) for page, block in changed.items())
-        await session.exec(delete(NvdDescriptions).where(col(NvdDescriptions.block).in_(new)))
-        session.add_all(NvdDescriptions(block=block, packed=packed) for block, packed in new.items())
         text = POSITION.dump_json(position).decode() if position else None
         state = NvdState(id=LATEST, version=progress.version, entries=progress.entries, read_at=read_at, position=text)
         await session.merge(state)
@@ -190,10 +190,50 @@ async def store_records(
         return progress
 
 
-async def load_description(storage: Storage, cve_id: str) -> str | None:
-    async with storage.read() as session:
-        row = await session.get(NvdDescriptions, block_of(cve_id))
-    return find_description(row.packed if row else None, cve_id)
+def _store(connection: Connection, records: Mapping[int, NvdRecord]) -> int:
+    """Store records in place of older ones; returns how many are of CVEs that had none."""
+    chosen = select(CVES.c.number, CVES.c.status).where(among(connection, CVES.c.number, records))
+    stored = dict(connection.execute(chosen).all())
+    rows = {number: _columns(record) for number, record in records.items()}
+    if new := [{"number": number, **row} for number, row in rows.items() if number not in stored]:
+        connection.execute(CVES.insert(), new)
+    if changed := [{"key": number, **rows[number]} for number in stored]:
+        connection.execute(CVES.update().where(CVES.c.number == bindparam("key")), changed)
+    for table in (DETAILS, WEAKNESSES):
+        connection.execute(table.delete().where(among(connection, table.c.number, records)))
+    connection.execute(PRODUCTS.delete().where(PRODUCTS.c.of_kev.is_(False), among(connection, PRODUCTS.c.number, records)))
+    details = [{"number": number, "record": line_of(one), "description": one.description} for number, one in records.items()]
+    weaknesses = [{"number": number, "cwe": cwe} for number, one in records.items() for cwe in one.cwes]
+    products = [product_row(number, vendor, product, of_kev=False) for number, one in records.items() for vendor, product in one.products]
+    for table, added in ((DETAILS, details), (WEAKNESSES, weaknesses), (PRODUCTS, products)):
+        if added:
+            connection.execute(table.insert(), added)
+    return sum(stored.get(number) is None for number in records)
+
+
+def _columns(record: NvdRecord) -> dict[str, Any]:
+    rating, ssvc = record.rating, record.ssvc
+    return {
+        "status": record.status,
+        "published": record.published,
+        "modified": record.modified,
+        "severity": rating.severity if rating else None,
+        "severity_source": rating.source if rating else None,
+        "cvss": rating.score if rating else None,
+        "patch_status": patch_of(record, cve_id=record.cve_id, end_of_life=None).status,
+        "exploit_url": record.exploit_url,
+        "vendor": record.vendor,
+        "product": record.product,
+        "exploitation": ssvc.exploitation if ssvc else None,
+        "automatable": ssvc.automatable if ssvc else None,
+        "technical_impact": ssvc.technical_impact if ssvc else None,
+    }
+
+
+async def load_description(storage: Storage, number: int) -> str | None:
+    """The description of a CVE; None if its record was not read, or has none."""
+    chosen = select(DETAILS.c.description).where(DETAILS.c.number == number)
+    return await in_snapshot(storage, lambda connection: connection.scalar(chosen)) or None
 
 
 async def forget_failure(storage: Storage) -> None:

@@ -115,8 +115,9 @@ class Deadline:
     def time(self) -> str:
         if self.days == self.days_at_most:
             return _time(self.days)
-        between = ", or " if self.days_at_most is None else " to "
-        return f"{self.days if between == ' to ' else _time(self.days)}{between}{_time(self.days_at_most)}"
+        if self.days_at_most is None:
+            return f"{_time(self.days)} or {_time(None)}"
+        return f"{self.days} to {_time(self.days_at_most)}"
 
     @property
     def words(self) -> str:
@@ -268,7 +269,7 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
     if _word(ssvc.exploitation if ssvc else None) == "active":
         yield "this_week", "CISA calls it exploited (SSVC)"
     if epss is not None and epss >= SOON_ABOVE:
-        yield "this_week", f"EPSS gives it {epss:.0%} to be exploited within 30 days"
+        yield "this_week", f"EPSS gives it a chance of {epss:.0%} to be exploited within 30 days"
 
 
 def _if(deadlines: Deadlines, answer: Deadline) -> str:
@@ -319,7 +320,7 @@ def _word(said: str | None) -> str:
 
 
 def _time(days: int | None) -> str:
-    return "until the system's next upgrade" if days is None else f"{days} days"
+    return "until the next upgrade" if days is None else f"{days} days"
 
 
 def _passed(days_left: int) -> str:

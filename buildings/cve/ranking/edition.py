@@ -100,7 +100,7 @@ def make_edition(
     correction: str | None = None,
 ) -> Edition:
     """The list of `day`; `last` is the edition before it, None for the first; `held_because` has reasons by feed."""
-    ranked_set = ranked(epss.scores, listing_days(kev.entries), day=day, left_out=nvd.rejected())
+    ranked_set = ranked(epss.scores, listing_days(kev.entries), day=day, left_out=nvd.rejected)
     issues = Issues(
         kev=kev.issue,
         epss=epss.issue,

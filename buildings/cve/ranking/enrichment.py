@@ -73,8 +73,8 @@ class NvdRecord:
     """What is kept of an NVD record; `modified` is the day of its last change.
 
     `ratings` has one rating of each CVSS version, the newest version first; `affected` has the first products of
-    `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit. `description` is stored apart, see
-    nvd/reading.py, and empty in a record that was stored.
+    `affected_count`; the links are the first that NVD tagged as Patch, Vendor Advisory and Exploit. `products`, the names of all of
+    them, and `description` are stored apart, see nvd/reading.py, and empty in a record that was stored.
     """
 
     cve_id: str
@@ -90,6 +90,7 @@ class NvdRecord:
     affected_count: int = 0
     ssvc: Ssvc | None = None
     description: str = field(default="", compare=False)
+    products: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def rating(self) -> Rating | None:

@@ -4,15 +4,14 @@
 
 The order is total: score, then EPSS, then the day of listing, then the identifier, each descending and what is
 unknown last. It is that of the unrounded scores. The ranked set keeps every CVE in four compact columns, 28 bytes
-each, found by binary search, and is stored as one block.
+each, found by binary search.
 """
 
 import math
-import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -29,10 +28,6 @@ BRIEF_LENGTH = 25
 LEAST_EPSS = 0.00001  # EPSS has five decimals. A score of 0 or 1 is moved by this much, because its logit is infinite.
 
 UNSCORED = -1.0  # The value in a column for a CVE that EPSS has not scored: below every score, and worth no points.
-
-TYPES = "qddI"
-HEAD = struct.Struct("<8sQ")
-MARK = b"ranked 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +58,22 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
     KEV to their day of listing. Four stable sorts, the weightiest last, take half the time and a fifth of the memory
     of one sort by tuples.
     """
-    scores = array("d", (EPSS_POINTS * max(likely, 0.0) for likely in epss))
-    listed = array("l", bytes(array("l").itemsize * len(numbers)))
-    for position, number in enumerate(numbers):
-        if number in added:
-            likely = epss[position]
-            scores[position] = factors_of(epss=None if likely == UNSCORED else likely, added=added[number], day=day).score
-            listed[position] = added[number].toordinal()
+    scores = scores_of(numbers, epss, added, day=day)
+    listed = array("l", (added[number].toordinal() if number in added else 0 for number in numbers))
     ranking = sorted(range(len(numbers)), key=numbers.__getitem__, reverse=True)
     for column in (listed, epss, scores):
         ranking.sort(key=column.__getitem__, reverse=True)
     return ranking
+
+
+def scores_of(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, date], *, day: date) -> "array[float]":
+    """The scores of the columns' rows, see `order`."""
+    scores = array("d", (EPSS_POINTS * max(likely, 0.0) for likely in epss))
+    for position, number in enumerate(numbers):
+        if number in added:
+            likely = epss[position]
+            scores[position] = factors_of(epss=None if likely == UNSCORED else likely, added=added[number], day=day).score
+    return scores
 
 
 def logit(epss: float) -> float:
@@ -138,26 +138,7 @@ class RankedSet:
 
     def only(self, listed: Iterable[int]) -> "RankedSet":
         rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
-        return RankedSet(*(picked(column, rows) for column in self._columns()))
-
-    def pack(self) -> bytes:
-        """The columns as one block: format mark, count, then column after column, little-endian.
-
-        Not compressed: that would halve the size, and unpacking would delay the start.
-        """
-        return b"".join([HEAD.pack(MARK, len(self.numbers)), *(little_endian(column).tobytes() for column in self._columns())])
-
-    @classmethod
-    def unpack(cls, block: bytes) -> "RankedSet":
-        """The set in a block that `pack` returned; raises ValueError for anything else."""
-        width = sum(array(code).itemsize for code in TYPES)
-        mark, count = HEAD.unpack_from(block) if len(block) >= HEAD.size else (b"", 0)
-        if mark != MARK or len(block) != HEAD.size + count * width:
-            raise ValueError("the block is damaged or was stored by another version of campus")
-        return cls(*_columns_of(memoryview(block)[HEAD.size :], count))
-
-    def _columns(self) -> "tuple[array[int], array[float], array[float], array[int]]":
-        return self.numbers, self.epss, self.percentiles, self.ranks
+        return RankedSet(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles, self.ranks)))
 
     def _cve_at(self, row: int) -> RankedCve:
         if self.epss[row] == UNSCORED:
@@ -194,16 +175,6 @@ def row_of(number: int, numbers: "array[int]") -> int | None:
 
 def picked(column: "array[int] | array[float]", rows: Sequence[int]) -> "array[Any]":
     return array(column.typecode, map(column.__getitem__, rows))
-
-
-def _columns_of(block: memoryview, count: int) -> "Iterator[array[Any]]":
-    start = 0
-    for code in TYPES:
-        column = array(code)
-        end = start + count * column.itemsize
-        column.frombytes(block[start:end])
-        yield little_endian(column)
-        start = end
 
 
 def little_endian(column: "array[Any]") -> "array[Any]":

@@ -11,13 +11,13 @@ import anyio.to_thread
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.histories import Histories
 from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_latest, newest_version
-from buildings.cve.arguments import Exposure, no_list_yet
+from buildings.cve.arguments import Exposure, no_list_yet, number_of
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
 from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
-from buildings.cve.nvd.reading import load_description, load_records
+from buildings.cve.nvd.reading import lines_in, load_description, load_state, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
@@ -29,11 +29,12 @@ from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
 from campus import Problem, Site
 from campus.errors import StorageUnavailable
-from campus.storage import Storage
+from campus.storage import Storage, in_snapshot
 
 CACHED_CHANGES = 8
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
+CACHED_RECORDS = 20_000  # With those of KEV's CVEs; 600 bytes each.
 VERDICTS_AT_ONCE = 50  # Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them.
 
 
@@ -127,7 +128,7 @@ class Latest:
         self._results: DayResults | None = None
         self._archive: dict[tuple[date, int | None], Brief] = {}
         self.comparisons = Comparisons(storage, self.archived)
-        self.histories = Histories(storage, shown=self.shown, version=lambda: self._version, reload=self.reload)
+        self.histories = Histories(storage, shown=self.shown)
         self.feeds: dict[str, bytes] = {}
         self._facts: dict[tuple[str, date, str, Exposure], CveFacts] = {}
         self._forecast: ForecastList | None = None
@@ -150,11 +151,11 @@ class Latest:
 
     async def reload(self) -> None:
         """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
-        nvd = await load_records(self._storage, self.nvd)
+        nvd = await load_state(self._storage, self.nvd)
         if nvd is not self.nvd:
             self.nvd = nvd
-            if self.real_edition:
-                self.edition = replace(self.real_edition, nvd=nvd)
+            if edition := self.real_edition:
+                self.edition = await with_its_records(self._storage, replace(edition, nvd=nvd))
                 self._results = None
                 self._forecast_answers = None
                 self.feeds.clear()
@@ -167,12 +168,12 @@ class Latest:
         if version == self._version:
             return
         if stored := await load_latest(self._storage):
-            self.show(stored, await load_forecast(self._storage, stored.edition.day))
+            await self.show(stored, await load_forecast(self._storage, stored.edition.day))
         else:
             self._version = version  # it cannot be read; do not try again until it changes
 
-    def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
-        self._show(replace(stored.edition, nvd=self.nvd), stored.brief, forecast)
+    async def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
+        self._show(await with_its_records(self._storage, replace(stored.edition, nvd=self.nvd)), stored.brief, forecast)
         self._version = stored.version
 
     async def show_sample(self) -> None:
@@ -185,8 +186,26 @@ class Latest:
             self._results = self._make(today, full_list())
         return self._results
 
-    async def verdicts(self, found: FoundIds, *, exposed: Exposure, now: datetime) -> Verdicts:
+    async def knowing(self, cve_ids: Sequence[str]) -> Edition:
+        """The list that is served, with NVD's records of these CVEs; of those that cannot be read it says that they were not.
+
+        A few are kept until the list or NVD changes.
+        """
         edition = self.shown()
+        nvd = edition.nvd
+        missing = [] if nvd.holds_all else [one for one in map(number_of, cve_ids) if one not in nvd.lines]
+        if not missing:
+            return edition
+        try:
+            lines = await in_snapshot(self._storage, partial(lines_in, numbers=missing))
+        except StorageUnavailable:  # all else is in memory
+            return edition
+        if len(lines) == 1 and len(nvd.lines) < CACHED_RECORDS:
+            nvd.lines.update(lines)
+        return replace(edition, nvd=nvd.with_lines(lines))
+
+    async def verdicts(self, found: FoundIds, *, exposed: Exposure, now: datetime) -> Verdicts:
+        edition = await self.knowing(found.ids)
         made = partial(verdicts_of, edition, found, exposed=exposed, today=now.date())
         return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
 
@@ -200,12 +219,12 @@ class Latest:
 
     async def facts(self, cve_id: str, *, today: date, verdict: str, exposed: Exposure) -> CveFacts:
         """What public sources say of a CVE on a day, and how to get more; raises Problem 503 while there is no list."""
-        kept, edition = self._facts, self.shown()
+        kept, edition = self._facts, await self.knowing([cve_id])
         wanted = (cve_id, today, verdict, exposed)
         if (facts := kept.get(wanted)) is None:
             make = partial(facts_of, edition, cve_id, verdict=verdict, exposed=exposed, today=today)
             try:
-                description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, cve_id)
+                description = sample_description(cve_id) if edition.is_sample else await load_description(self._storage, number_of(cve_id))
             except StorageUnavailable:  # all else is in memory
                 return make(description=None)
             facts = keep(kept, wanted, make(description=description), most=CACHED_FACTS)

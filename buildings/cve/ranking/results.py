@@ -240,7 +240,7 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
         "patch_evidence": PatchEvidence(url=patch.url, date=patch.said_on) if patch.url and patch.said_on else None,
         "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
         "product": (listing and listing.product) or (record and record.product) or None,
-        "nvd_record": edition.nvd.state_of(record),
+        "nvd_record": edition.nvd.state_of(number_of(cve_id)),
         "exploit_reference": record.exploit_url if record else None,
         "factors": Factors(kev=points.kev, epss=round(points.epss, DECIMALS), recency=round(points.recency, DECIMALS)),
     }
@@ -290,7 +290,7 @@ def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:
             reason="not_yet_scored",
             explanation=f"NVD lists {cve_id}, KEV does not, and EPSS has not scored it yet, which takes about 48 hours. Try again later.",
         )
-    absent = "nor NVD " if edition.nvd.state_of(None) == "absent" else ""
+    absent = "nor NVD " if edition.nvd.state_of(number_of(cve_id)) == "absent" else ""
     unread = "" if absent else " NVD's record of it was not read yet."
     return MissCause(
         reason="unknown",

@@ -208,7 +208,7 @@ def _verdict(edition: Edition, cve_id: str, cve: RankedCve, exposed: Exposure, t
         patch_status="no_fix_eol" if listing and listing.end_of_life else outline.patch if outline else "unknown",
         vendor=(listing and listing.vendor) or (outline and outline.vendor) or None,
         product=(listing and listing.product) or (outline and outline.product) or None,
-        nvd_record=edition.nvd.state_of(outline),
+        nvd_record=edition.nvd.state_of(number_of(cve_id)),
     )
 
 

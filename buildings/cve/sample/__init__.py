@@ -6,7 +6,7 @@ from pathlib import Path
 from buildings.cve.feeds.epss import parse_epss
 from buildings.cve.feeds.kev import parse_kev
 from buildings.cve.feeds.nvd import NvdPage, parse_nvd
-from buildings.cve.nvd.records import packed
+from buildings.cve.nvd.records import held_whole
 from buildings.cve.ranking.edition import Edition, make_edition
 
 FOLDER = Path(__file__).parent
@@ -20,7 +20,7 @@ def sample_edition() -> Edition:
         made_at=kev.released_at,
         kev=kev,
         epss=parse_epss((FOLDER / "epss.csv").read_bytes()),
-        nvd=packed(nvd.records, issue=nvd.issue),
+        nvd=held_whole(nvd.records, issue=nvd.issue),
     )
     return replace(edition, is_sample=True)
 

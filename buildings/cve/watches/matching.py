@@ -1,25 +1,27 @@
-"""Which CVEs fit a watch, and which of them are news to it. No clock, no network, no database.
+"""Which CVEs fit a watch, and which of them are news to it. No clock, no network.
 
 A CVE fits a watch if its score is at least the watch's least score and the watch names it: its identifier, a vendor or a product of
 it. A watch that names nothing takes every CVE with that score. What fits is news once: a watch knows what it told of.
 """
 
 import re
-import unicodedata
 import zlib
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, filterfalse
 from operator import sub
 
 from pydantic import TypeAdapter
+from sqlalchemy import Connection
 
-from buildings.cve.arguments import Exposure, spelled
+from buildings.cve.arguments import Exposure, number_of, spelled
+from buildings.cve.nvd.reading import lines_in, products_in
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.deadlines import urgency_of
 from buildings.cve.ranking.edition import Edition, listing_days
 from buildings.cve.ranking.formula import EPSS_POINTS, UNSCORED, factors_of, little_endian, row_of
@@ -57,18 +59,8 @@ CRITERIA: TypeAdapter[Criteria] = TypeAdapter(Criteria)
 
 
 @lru_cache(maxsize=4096)
-def plain_name(name: str) -> str:
-    """A vendor's or product's name as it is compared: its letters and digits in lower case, and + and #, which tell C++ from C.
-
-    KEV's Palo Alto Networks and D-Link are NVD's paloaltonetworks and dlink.
-    """
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(character for character in folded if character.isalnum() or character in "+#") or folded
-
-
-@lru_cache(maxsize=4096)
 def product_name(name: str) -> str:
-    """The same of a product, which may be written as vendor:product; Perl's names, such as Net::DNS, have no vendor."""
+    """A product's name as it is compared, which may be written as vendor:product; Perl's names, such as Net::DNS, have no vendor."""
     return ":".join(map(plain_name, ONE_COLON.split(name, maxsplit=1)))
 
 
@@ -183,19 +175,18 @@ class Matcher:
         self._now = self._before = Ranking({}, {})
         self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
 
-    def prepare(self, least: float) -> None:
+    def prepare(self, connection: Connection, least: float) -> None:
         """Look up what watches with this least score, or a higher one, need; costs nothing if that was done."""
         if self._least is not None and self._least <= least:
             return
         self._least = least
         scores = scores_of(self.edition, least)
         earlier = scores_of(self._last, least) if self._last else scores
-        self._named = self._names(scores.keys() | earlier.keys())
+        self._named = self._names(connection, scores.keys() | earlier.keys())
         self._now = Ranking(scores, self._named)
         self._before = Ranking(earlier, self._named)
 
     def digest(self, criteria: Criteria) -> bytes:
-        self.prepare(criteria.least_score)
         return self._now.digest(_keys(criteria), criteria)
 
     def news(self, criteria: Criteria, known: set[int], *, needs_baseline: bool) -> tuple[list[int], bool]:
@@ -204,7 +195,6 @@ class Matcher:
         With `needs_baseline` it first gains what fits the last list, with the names of today: that is no news. In the very first
         list nothing is.
         """
-        self.prepare(criteria.least_score)
         keys = _keys(criteria)
         if needs_baseline:
             known |= self._before.fitting(keys, criteria)
@@ -213,7 +203,9 @@ class Matcher:
         known.update(chosen)
         return chosen, len(chosen) == len(new)
 
-    def entries(self, numbers: Iterable[int], criteria: Criteria) -> Iterator[NewsEntry]:
+    def entries(self, connection: Connection, numbers: Collection[int], criteria: Criteria) -> Iterator[NewsEntry]:
+        missing = [number for number in numbers if number not in self.edition.nvd.lines]
+        self.edition = replace(self.edition, nvd=self.edition.nvd.with_lines(lines_in(connection, missing)))
         vendors = [(f"vendor {name}", key) for name, key in zip(criteria.vendors, _vendor_keys(criteria), strict=True)]
         products = [(f"product {name}", key) for name, key in zip(criteria.products, _product_keys(criteria), strict=True)]
         for number in numbers:
@@ -240,16 +232,15 @@ class Matcher:
         assert row is not None, "only ranked CVEs have scores"
         return self.edition.ranked.ranks[row]
 
-    def _names(self, numbers: Iterable[int]) -> Mapping[str, Collection[int]]:
+    def _names(self, connection: Connection, numbers: Collection[int]) -> Mapping[str, Collection[int]]:
         found: dict[str, set[int]] = defaultdict(set)
         plain: dict[str, str] = {}
-        for number, names in self.edition.nvd.products(sorted(numbers)):
-            listing = self.edition.facts.kev.get(spelled(number))
-            for vendor, product in {*names, *([(listing.vendor, listing.product)] if listing else [])}:
-                one = plain.get(vendor) or plain.setdefault(vendor, plain_name(vendor))
-                other = plain.get(product) or plain.setdefault(product, plain_name(product))
-                for key in (f"v {one}", f"p {other}", f"p {one}:{other}"):
-                    found[key].add(number)
+        listed = ((number_of(one.cve_id), one.vendor, one.product) for one in self.edition.facts.kev.values())
+        for number, vendor, product in (*products_in(connection, numbers), *(one for one in listed if one[0] in numbers)):
+            one = plain.get(vendor) or plain.setdefault(vendor, plain_name(vendor))
+            other = plain.get(product) or plain.setdefault(product, plain_name(product))
+            for key in (f"v {one}", f"p {other}", f"p {one}:{other}"):
+                found[key].add(number)
         return found
 
 

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, func, insert, or_, select, update
 
 from buildings.cve.ranking.edition import Edition
@@ -82,14 +81,15 @@ class ListMatching:
         return sum(self._tell(connection, rows) for rows in _active(connection, now=self.now))
 
     def _tell(self, connection: Connection, rows: Sequence[Row[Any]]) -> int:
-        changes = [change for row in rows if (change := self._change(row))]
+        changes = [change for row in rows if (change := self._change(connection, row))]
         if changes:
             connection.execute(CHANGE, [change.values for change in changes])
         self._store(connection, [change for change in changes if change.new])
         return sum(bool(change.new) for change in changes)
 
-    def _change(self, row: Row[Any]) -> WatchChange | None:
+    def _change(self, connection: Connection, row: Row[Any]) -> WatchChange | None:
         criteria = CRITERIA.validate_json(row.criteria)
+        self.matcher.prepare(connection, criteria.least_score)
         is_complete = self.matcher.edition.nvd.is_complete
         # names that NVD's first reading brought late are no news of CVEs that reached the score before
         needs_baseline = row.needs_baseline or (is_complete and not row.nvd_complete)
@@ -108,7 +108,7 @@ class ListMatching:
             "told": told,
             "last_news_at": self.now if new else row.last_news_at,
         }
-        entries = pack_entries(tuple(self.matcher.entries(new, criteria))) if new else b""
+        entries = pack_entries(tuple(self.matcher.entries(connection, new, criteria))) if new else b""
         return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
     def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
@@ -130,7 +130,7 @@ async def list_matching(storage: Storage, edition: Edition, last: Edition | None
     lowest = await in_snapshot(storage, lambda connection: connection.scalar(select(func.min(WATCHES.c.least_score))))
     matcher = Matcher(edition, last)
     if lowest is not None:
-        await anyio.to_thread.run_sync(matcher.prepare, lowest)
+        await in_snapshot(storage, partial(matcher.prepare, least=lowest))
     return ListMatching(matcher, now)
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from buildings.cve.pages.feed_urls import lineage_in, maker_of
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.server import READ_ONLY, REVOKES, SETS, mcp
 from buildings.cve.watches import store as watches
-from buildings.cve.watches.matching import IN_KEV, Criteria, plain_name, product_name
+from buildings.cve.watches.matching import IN_KEV, Criteria, product_name
 from buildings.cve.watches.models import (
     Email,
     LeastScore,
