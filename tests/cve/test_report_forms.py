@@ -44,7 +44,7 @@ def read(name: str) -> Report:
     return read_report((FOLDER / name).read_bytes())
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", list(READ))
 def test_each_finding_of_a_report_becomes_what_its_tool_says_of_it(name: str) -> None:
     report = read(name)
     assert list(report.findings) == READ[name]
@@ -79,7 +79,7 @@ def value(word: str) -> re.Pattern[str]:
     return re.compile(rf"""(?<=[">,;]){re.escape(word)}(?="\s*[,\]}}]|<|[,;]|$)""", re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "state"), states())
+@pytest.mark.parametrize(("name", "state"), list(states()))
 def test_a_state_is_read_in_either_case_and_is_unknown_if_no_list_has_it(name: str, state: str) -> None:
     text = (FOLDER / name).read_text("utf-8")
     for word in (state.swapcase(), "unheard of"):
@@ -105,7 +105,7 @@ WRAPPINGS: dict[str, Callable[[str], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize("wrapping", list(WRAPPINGS))
 @pytest.mark.parametrize("name", ["trivy-2-image.json", "govulncheck-1-stream.json", "nessus-2.nessus", "any-semicolon.csv", "text-ids.txt"])
 def test_a_report_is_read_the_same_whatever_it_is_wrapped_in(name: str, wrapping: str) -> None:
     text = (FOLDER / name).read_text("utf-8")
@@ -118,7 +118,7 @@ def lists() -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize("name", lists())
+@pytest.mark.parametrize("name", list(lists()))
 def test_a_list_may_be_sent_as_lines(name: str) -> None:
     lines = "\n".join(json.dumps(each) for each in json.loads((FOLDER / name).read_bytes()))
     assert list(read_report(lines).findings) == READ[name]
