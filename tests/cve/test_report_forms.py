@@ -106,7 +106,9 @@ WRAPPINGS: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("wrapping", list(WRAPPINGS))
-@pytest.mark.parametrize("name", ["trivy-2-image.json", "govulncheck-1-stream.json", "nessus-2.nessus", "any-semicolon.csv", "text-ids.txt"])
+@pytest.mark.parametrize(
+    "name", ["trivy-2-image.json", "govulncheck-1-stream.json", "nessus-2.nessus", "any-semicolon.csv", "text-ids.txt"]
+)
 def test_a_report_is_read_the_same_whatever_it_is_wrapped_in(name: str, wrapping: str) -> None:
     text = (FOLDER / name).read_text("utf-8")
     assert list(read_report(WRAPPINGS[wrapping](text)).findings) == READ[name]

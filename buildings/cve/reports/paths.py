@@ -3,7 +3,7 @@
 A name leads to the member of that name, of a list to that of each of its members. `{}` leads to every member of an object, `~` to
 the name or the place under which a value stands, `^` at the beginning to the object that the value stands in, `.` to the value itself,
 `[type=cve]` to those objects of a list whose `type` is `cve`. A name with dots or signs is written in single quotes: `'Vuln. Status'`.
-` + ` joins the texts of two paths where the first has any.
+` + ` joins the texts of several paths, of those that have any.
 """
 
 import re
@@ -48,8 +48,8 @@ def nodes(start: Node, path: str) -> Iterator[Node]:
 def texts(start: Node, path: str) -> list[str]:
     """The texts at a path, numbers and truth values as JSON writes them; of an object none, but for the text of an XML element."""
     if " + " in path:
-        first, *others = (", ".join(texts(start, part)) for part in path.split(" + "))
-        return [" ".join(filter(None, (first, *others)))[:LONGEST_TEXT]] if first else []
+        joined = " ".join(filter(None, (", ".join(texts(start, part)) for part in path.split(" + "))))
+        return [joined[:LONGEST_TEXT]] if joined else []
     ups, steps = _parsed(path)
     node = _up(start, ups)
     if not steps or steps[-1] in (OWN_NAME, EACH) or EACH in steps:

@@ -82,7 +82,9 @@ FORMS = (
         recognises=lambda value: _COMPOSER(value) or has("advisories.{}.advisoryId")(value),
         read=table(
             _advisories("advisories.{}"),
-            _advisories("ignored-advisories.{}", said="suppressed", by="ignored-advisories", states=(State("ignoreReason", {"*": "suppressed"}),)),
+            _advisories(
+                "ignored-advisories.{}", said="suppressed", by="ignored-advisories", states=(State("ignoreReason", {"*": "suppressed"}),)
+            ),
         ),
     ),
     Form(
