@@ -37,6 +37,7 @@ from twins.http.json_reader import has_too_many_values, read_json, require_stora
 from twins.http.responses import (
     CONTENT_MEMBER,
     Answer,
+    CurrentFormat,
     body_of_result,
     etag_of,
     json_answer,
@@ -75,6 +76,7 @@ __all__ = [
     "Call",
     "Catalog",
     "ClientDisconnectedError",
+    "CurrentFormat",
     "DirectMcp",
     "DirectTool",
     "FieldError",

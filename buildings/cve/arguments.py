@@ -138,9 +138,26 @@ CveIds = Annotated[
 Report = Annotated[
     str | None,
     Field(
-        description="Text of a scanner's report: SARIF, CycloneDX, the JSON of Trivy or Grype, CSV or plain text, up to 1,000,000 "
-        "characters. CVE identifiers are found by their form, whatever the format; of JSON, VEX too, those that it marks as suppressed, "
-        "ignored, not affected or as references are left out. Over HTTP it may also be the whole body of a POST, as JSON or as text."
+        description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
+        "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
+        "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
+        "20 MB."
+    ),
+]
+ExposedPlaces = Annotated[
+    list[str],
+    Field(
+        max_length=100,
+        description="Patterns of hosts, images or files in the report that the internet reaches, such as web-*; `exposed` holds for the "
+        "others.",
+    ),
+]
+FindingsLimit = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=1_000,
+        description="Findings of a report that are returned; the counts are those of all. text/csv and text/markdown have all.",
     ),
 ]
 
@@ -148,9 +165,10 @@ PROBLEMS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
     "invalid_cve_ids": "An item of cve_ids contains characters other than ASCII; `detail` says which. Nothing was looked up.",
-    "no_cve_ids": "Neither cve_ids nor report contains a CVE identifier.",
-    "too_many_ids": "A call takes up to 1,000 different CVE identifiers. Split them into several calls.",
-    "report_too_large": "A report has up to 1,000,000 characters. Send it in parts, or only its identifiers.",
+    "no_cve_ids": "cve_ids contains no CVE identifier, and there is no report.",
+    "too_many_ids": "cve_ids takes up to 1,000 identifiers, and a report up to 20,000 different CVEs. Split them into several calls.",
+    "report_too_large": "A report has up to 20 MB and 100,000 findings. Send it in parts, or only its identifiers.",
+    "unreadable_report": "The report cannot be read; `detail` says why. Nothing was looked up.",
     "invalid_window": "The earlier day of a comparison is not before the later one, or a history's first day is after its last.",
     "no_data_for_date": "The archive has no list for that day, none before it to compare with, or no EPSS in that window; `detail` names"
     " the days that it has.",

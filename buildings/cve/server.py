@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
-import anyio.to_thread
 from fastmcp import FastMCP
 from pydantic import Field
 
@@ -21,6 +20,8 @@ from buildings.cve.arguments import (
     CveIds,
     Day,
     Exposed,
+    ExposedPlaces,
+    FindingsLimit,
     ForecastDay,
     FreshLimit,
     HistoryFrom,
@@ -40,10 +41,13 @@ from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, 
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
-from buildings.cve.reports.batch import Verdicts
-from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
+from buildings.cve.reports.accounting import names_within
+from buildings.cve.reports.apart import LARGEST_TEXT, read_apart
+from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
+from buildings.cve.reports.identifiers import listed_ids, no_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
 from campus.layout import add_app
+from twins import CurrentFormat
 
 WRITES = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 SETS = WRITES | {"idempotentHint": True}
@@ -158,21 +162,41 @@ async def cve_history(
 @mcp.tool(
     title="Verdicts on many CVEs, or on a scanner's report",
     annotations=READ_ONLY,
-    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_REPORT) | access(price="0.10"),
+    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_TEXT) | access(price="0.10"),
 )
 async def cve_verdicts(
-    cve_ids: CveIds = None, report: Report = None, exposed: Exposed = "unknown", site: CveSite = CurrentSite()
+    cve_ids: CveIds = None,
+    report: Report = None,
+    exposed: Exposed = "unknown",
+    exposed_places: ExposedPlaces = [],  # noqa: B006  # pydantic copies it
+    limit: FindingsLimit = DEFAULT_LIMIT,
+    media_type: str = CurrentFormat(),
+    site: CveSite = CurrentSite(),
 ) -> Verdicts:
-    """Put up to 1,000 CVEs in the order in which to fix them: pass a list, or paste the report of a scanner.
+    """Put up to 1,000 CVEs, or all findings of a scanner's report, in the order in which to fix them.
 
-    Use it on the output of Trivy, Grype or any other scanner. Returns the verdicts, the best rank first, each with `when`
-    to fix it, the `deadlines` of CISA's directive BOD 26-04 (both, unless you send `exposed`), rank, score, KEV status,
-    ransomware use, EPSS, severity, patch status, vendor and product; then the CVEs that are not ranked, texts that only look
-    like an identifier, identifiers of other schemes such as GHSA, which are not looked up, and CVEs that the report
-    suppresses, ignores or only refers to. More than 1,000 different identifiers, or none, are refused and cost nothing.
+    Use it on the output of Trivy, Grype or any other scanner. `accounting` has the number of findings in each bucket: to fix
+    today, this week or later, of unknown state, not ranked, not looked up, unreadable, and suppressed, not affected or fixed
+    by the report's own word; each finding is in exactly one. `findings` has the first `limit` of them, the first to fix first,
+    with package, installed and fixed version, place and what the report says of its state. `verdicts` has their CVEs, or those
+    of cve_ids, the best rank first, each with `when` to fix it, the `deadlines` of CISA's directive BOD 26-04 (both, unless
+    you send `exposed`), rank, score, KEV status, ransomware use, EPSS, severity, patch status, vendor and product; `misses`
+    what is not ranked. What cannot be read, and a list without a CVE, are refused and cost nothing.
     """
-    found = await anyio.to_thread.run_sync(find_ids, cve_ids, report)
-    return await site.state.verdicts(found, exposed=exposed, now=site.now())
+    listed = listed_ids(cve_ids)
+    read = await read_apart(report) if report else None
+    if read is None and not listed.ids:
+        raise no_ids(listed)
+    asked = Asked(
+        listed=listed,
+        report=read,
+        names=names_within(read) if read else {},
+        exposed=exposed,
+        exposed_places=exposed_places,
+        limit=limit,
+        media_type=media_type,
+    )
+    return await site.state.verdicts(asked, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

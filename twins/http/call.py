@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from twins.catalog import Catalog
 from twins.http.arguments import UnreadableArgumentsError, read_arguments
 from twins.http.json_reader import READERS
-from twins.http.responses import Answer, ResultEncoder, formats_of, or_not_modified, problem_answer, send_answer
+from twins.http.responses import FORMAT_KEY, Answer, ResultEncoder, formats_of, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
 from twins.tool.annotation import BODY_LIMIT
 from twins.tool.arguments import ArgumentChecker
@@ -178,6 +178,8 @@ class Twin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = scope["twins.http.call"] = Call(self, scope, receive)
+        if self._formats is not None:
+            scope[FORMAT_KEY] = self._formats.wanted(scope)
         try:
             answer = await (call.answer() if self._gate is None else self._gate(call))
             if self._formats is not None:

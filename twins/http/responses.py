@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from starlette.types import Scope, Send
 
 from twins.problems import NO_TYPE, PROBLEM_JSON, Problem, input_required
+from twins.tool.direct_call import RequestDependency
 from twins.tool.errors import problem_of_result
 from twins.tool.operation import Operation
 from twins.tool.results import FINISHED, KeptLast, ResultWriter, json_of
@@ -28,6 +29,7 @@ AS_PYDANTIC = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # How texts begin that a spreadsheet runs.
 JSON_RANGES = ("application/json", "application/*", "*/*")
 VARY = (b"vary", b"Accept")
+FORMAT_KEY = "twins.format"
 
 
 class Answer(NamedTuple):
@@ -179,11 +181,15 @@ class Formats:
     model: type[BaseModel]
     writers: Mapping[str, str]
 
+    def wanted(self, scope: Scope) -> str | None:
+        """The media type that a request prefers; None for JSON."""
+        accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
+        return preferred(accept, self.writers)
+
     def negotiated(self, answer: Answer, scope: Scope) -> Answer:
         if answer.status != 200 or JSON_HEADER not in answer.headers:
             return answer
-        accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
-        chosen = preferred(accept, self.writers)
+        chosen = scope[FORMAT_KEY]
         headers = (*answer.headers, VARY)
         if chosen is None:
             return answer._replace(headers=headers)
@@ -191,6 +197,21 @@ class Formats:
         named = (b"content-type", f"{chosen}; charset=utf-8".encode())
         kept = (named if header == JSON_HEADER else header for header in headers if header[0] != b"etag")  # that is of the JSON
         return answer._replace(body=text.encode(), headers=tuple(kept))
+
+
+class _CurrentFormat(RequestDependency[str]):
+    scope_key = FORMAT_KEY
+
+    def without_request(self) -> str:
+        return "application/json"
+
+
+def CurrentFormat() -> Any:
+    """The default of a tool's parameter that holds the media type in which the answer will be sent, such as text/csv.
+
+    For a tool whose result has other formats: what it leaves out of JSON for a reader's sake, it can put in there.
+    """
+    return _CurrentFormat()
 
 
 def formats_of(tool: Tool) -> Formats | None:

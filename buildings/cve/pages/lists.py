@@ -23,18 +23,30 @@ from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import DEADLINE_COUNTS, DEADLINES, FORECAST_METHODOLOGY, METHODOLOGY, NOTICES
 from buildings.cve.ranking.results import feeds_of, gaps_of
-from buildings.cve.reports.batch import BatchVerdict, Verdicts, When, verdicts_of
-from buildings.cve.reports.identifiers import LARGEST_REPORT, find_ids
+from buildings.cve.reports.accounting import BUCKETS, SETTLED, Bucket, FindingRow
+from buildings.cve.reports.apart import LARGEST_TEXT
+from buildings.cve.reports.batch import MOST_SHOWN, Asked, Verdicts, verdicts_of
+from buildings.cve.reports.identifiers import Listed
+from buildings.cve.reports.reader import read_report
 from buildings.cve.sample import sample_edition
 from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
-LONGEST_UNPACKED = 4 * LARGEST_REPORT + 1  # Bytes: the tool refuses what has more characters than a report may have.
+LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
 PACKED_FAST = 1  # zlib's level.
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
-SAMPLE_REPORT = "CVE-2021-44228 CVE-2025-52691 CVE-2026-1281 CVE-2026-24858 CVE-2024-6387 CVE-2014-3566 CVE-1999-99999 GHSA-jfh8-c2jp-5v3q"
+SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
+log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
+smartermail,9406,9413,CVE-2025-52691,CRITICAL,open
+ivanti-epmm,12.7.0,,CVE-2026-1281,CRITICAL,open
+fortios,7.4.9,7.4.11,CVE-2026-24858,CRITICAL,open
+openssh-server,9.2p1,9.2p1-2+deb12u3,CVE-2024-6387,HIGH,open
+openssl,1.0.1,1.0.1j,CVE-2014-3566,LOW,suppressed
+widget,1.0.0,,CVE-1999-99999,LOW,open
+form-data,4.0.0,4.0.4,GHSA-jfh8-c2jp-5v3q,HIGH,open
+"""
 HITS_SHOWN, LISTS_SHOWN = 20, 30
 LONGEST_COURSE = 10_000
 DECAY_DAYS = range(0, 181, 15)
@@ -213,7 +225,7 @@ async def report(request: Request, site: CveSite) -> Response:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
             text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text, exposed=exposed))
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
@@ -228,7 +240,9 @@ async def report(request: Request, site: CveSite) -> Response:
         headers=refusal.headers if refusal and is_open else None,
         found=found,
         shown=shown,
-        groups=groups_of(shown.verdicts[:ROWS_SHOWN]) if shown else (),
+        groups=groups_of([row for row in shown.findings if row.bucket not in SETTLED][:ROWS_SHOWN]) if shown else (),
+        settled=groups_of([row for row in shown.findings if row.bucket in SETTLED][:ROWS_SHOWN]) if shown else (),
+        verdicts={one.cve_id: one for one in shown.verdicts} if shown else {},
         again=await anyio.to_thread.run_sync(packed, text) if found else "",
         exposed=exposed,
         refusal=refusal,
@@ -237,9 +251,10 @@ async def report(request: Request, site: CveSite) -> Response:
     )
 
 
-def groups_of(verdicts: Sequence[BatchVerdict]) -> tuple[tuple[When, tuple[BatchVerdict, ...]], ...]:
-    groups = ((when, tuple(one for one in verdicts if one.when == when)) for when in get_args(When))
-    return tuple((when, group) for when, group in groups if group)
+def groups_of(rows: Sequence[FindingRow]) -> tuple[tuple[Bucket, tuple[FindingRow, ...]], ...]:
+    """The findings of each bucket that has any."""
+    groups = ((bucket, tuple(row for row in rows if row.bucket == bucket)) for bucket in BUCKETS)
+    return tuple((bucket, group) for bucket, group in groups if group)
 
 
 def packed(report: str) -> str:
@@ -273,7 +288,8 @@ def _file(body: bytes, media_type: str, name: str) -> Response:
 @cache
 def sample_verdicts(exposed: Exposure) -> Verdicts:
     edition = sample_edition()
-    return verdicts_of(edition, find_ids(None, SAMPLE_REPORT), exposed=exposed, today=edition.day)
+    report = read_report(SAMPLE_REPORT)
+    return verdicts_of(edition, Asked(listed=Listed(), report=report, exposed=exposed), today=edition.day)
 
 
 async def methodology(request: Request, site: CveSite) -> Response:

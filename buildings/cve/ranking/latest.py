@@ -22,8 +22,7 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
-from buildings.cve.reports.batch import Verdicts, verdicts_of
-from buildings.cve.reports.identifiers import FoundIds
+from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
@@ -204,10 +203,11 @@ class Latest:
             nvd.lines.update(lines)
         return replace(edition, nvd=nvd.with_lines(lines))
 
-    async def verdicts(self, found: FoundIds, *, exposed: Exposure, now: datetime) -> Verdicts:
-        edition = await self.knowing(found.ids)
-        made = partial(verdicts_of, edition, found, exposed=exposed, today=now.date())
-        return made() if len(found.ids) <= VERDICTS_AT_ONCE else await anyio.to_thread.run_sync(made)
+    async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
+        is_small = asked.size <= VERDICTS_AT_ONCE
+        edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
+        made = partial(verdicts_of, edition, asked, today=now.date())
+        return made() if is_small else await anyio.to_thread.run_sync(made)
 
     async def archived(self, day: date, edition: int | None = None) -> Brief | None:
         """A past day's brief as it was published: its newest edition, or the one with that number."""

@@ -4,20 +4,19 @@ What cannot be decoded in part is said: in `notes` what was replaced, in `unread
 is refused with a sentence.
 """
 
-import csv
 import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
+from json import JSONDecoder
 from typing import Any
 from xml.parsers import expat
 
 from pydantic_core import from_json
 
 from buildings.cve.reports.findings import Document, Unreadable
-from buildings.cve.reports.schemes import CVE
+from buildings.cve.reports.rows import csv_rows, dialect_of, printed_rows
 from campus import Problem
 
 LARGEST = 20_000_000
@@ -26,22 +25,13 @@ LARGEST_RATIO = 200
 """Unpacked to packed: real reports reach 50, a bomb of deflate 1,000."""
 MOST_PARTS = 3_000_000
 """Values of a JSON document, cells of a CSV: real ones have one in 25 bytes, and each costs some 60 bytes of memory."""
-MOST_ELEMENTS = 500_000
+MOST_ELEMENTS = 1_000_000
 MOST_ATTRIBUTES = 200
+LONGEST_DEFAULT = 20
+"""Characters of the value that an attribute has where it is not given: Burp declares `false`."""
 DEEPEST = 100
-MOST_COLUMNS = 1_000
 MOST_UNREADABLE = 100
 """Broken parts of a stream that are listed; after them the rest is said to be unread."""
-
-DELIMITERS = (",", ";", "\t")
-HEAD_WITHIN = 40
-"""Lines among which the head of a CSV is looked for: Qualys writes up to eight of titles and sums before it."""
-ID_COLUMNS = frozenset(
-    {"cve", "cves", "cveid", "cveids", "cvelist", "cvenumber", "cvename", "cvecode", "vulnerabilityid", "vulnerabilityids", "vulnid"}
-    | {"vulnerability", "vulnerabilities", "advisory", "advisoryid", "ghsa", "ghsaid", "qid", "plugin", "pluginid", "nvtoid"}
-    | {"definitioncve", "identifiers"}
-)
-"""Names of columns, without spaces and signs, that tell the head of a table of vulnerabilities."""
 
 BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -55,6 +45,7 @@ SURROGATES = re.compile(r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a
 BEGINS_JSON = re.compile(r"""\s*(?:\{|\[\s*[\[{"\]])""")
 """A log line may begin with a bracket too."""
 PAGE = re.compile(r"\s*<(?:!doctype )?html", re.IGNORECASE)
+SPACES = re.compile(r"\s*")
 NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 """Where the next value of a stream may begin: within a value a brace at the beginning of a line is indented, or in a list of one."""
 
@@ -62,13 +53,15 @@ NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
     """The document in `data`. Raises Problem 413 if it is too large, 422 if it must not or cannot be decoded."""
     notes: list[str] = []
-    if isinstance(data, str):
-        data = data.encode("utf-8", "replace")
-    if len(data) > largest:
+    sent = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if len(sent) > largest:
         raise _too_large(largest)
-    data = _unpacked(data, largest, notes)
-    text = _text_of(data, notes)
-    attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _csv
+    text = sent.decode() if isinstance(data, str) else _text_of(_unpacked(sent, largest, notes), notes)
+    if "\0" in text:
+        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
+        text = text.replace("\0", "\ufffd")
+    text = text.removeprefix("\ufeff")
+    attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _rows
     document = attempt(text, notes)
     if isinstance(document, Document):
         return document
@@ -76,34 +69,35 @@ def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
 
 
 def _refused(detail: str) -> Problem:
-    return Problem(422, "unreadable_report", f"{detail}")
+    return Problem(422, "unreadable_report", detail)
 
 
 def _too_large(largest: int) -> Problem:
-    return Problem(413, "report_too_large", f"the report has over {largest:,} bytes; send it in parts, or only its identifiers in cve_ids")
+    return Problem(
+        413, "report_too_large", f"the report has over {largest:,} bytes, unpacked; send it in parts, or only its identifiers in cve_ids"
+    )
 
 
 # Archives
 
 
 def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
+    most = min(largest, LARGEST_RATIO * len(data))
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        unpacked, kind = _unzipped(data, largest), "zip archive"
+        unpacked, kind = _unzipped(data, most + 1), "zip archive"
     elif data[:2] == b"\x1f\x8b":
-        unpacked, kind = _gunzipped(data, largest), "gzip file"
+        unpacked, kind = _gunzipped(data, most + 1), "gzip file"
     else:
         return data
+    if len(unpacked) > most:
+        raise _too_large(most)
     if unpacked[:2] in (b"PK", b"\x1f\x8b"):
         raise _refused("the report is an archive in an archive; send the file itself")
     notes.append(f"Read from a {kind}.")
     return unpacked
 
 
-def _bound(data: bytes, largest: int) -> int:
-    return min(largest, LARGEST_RATIO * len(data))
-
-
-def _unzipped(data: bytes, largest: int) -> bytes:
+def _unzipped(data: bytes, most: int) -> bytes:
     if data.count(b"PK\x01\x02") > MOST_UNREADABLE:
         raise _refused("the report is a zip archive of many files; send one report")
     try:
@@ -114,23 +108,18 @@ def _unzipped(data: bytes, largest: int) -> bytes:
             if files[0].flag_bits & 1 or files[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise _refused("the report is a zip archive that is encrypted or not deflated; send the file itself")
             with archive.open(files[0]) as member:
-                unpacked = member.read(_bound(data, largest) + 1)
+                return member.read(most)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
         raise _refused(f"the report begins like a zip archive and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    return unpacked
 
 
-def _gunzipped(data: bytes, largest: int) -> bytes:
+def _gunzipped(data: bytes, most: int) -> bytes:
     unpack = zlib.decompressobj(wbits=31)
     try:
-        unpacked = unpack.decompress(data, _bound(data, largest) + 1)
+        unpacked = unpack.decompress(data, most)
     except zlib.error as error:
         raise _refused(f"the report begins like a gzip file and cannot be unpacked: {error}") from error
-    if len(unpacked) > _bound(data, largest):
-        raise _too_large(largest)
-    if not unpack.eof:
+    if len(unpacked) < most and not unpack.eof:
         raise _refused("the report is a gzip file that is cut off; send all of it")
     if unpack.unused_data.strip(b"\0"):
         raise _refused("the report is a gzip file of several parts; send one report")
@@ -146,17 +135,14 @@ def _text_of(data: bytes, notes: list[str]) -> str:
         encoding = "utf-16-le"
     if encoding is None and data[:1] == b"\0":
         encoding = "utf-16-be"
-    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])):
+    if encoding is None and (declared := DECLARED.match(data.lstrip()[:200])) and not declared[1].lower().startswith(b"utf-16"):
         encoding = declared[1].decode()
     try:
-        text = data.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
-    except LookupError as error:
+        text = data.decode(encoding or "utf-8", "replace")
+    except (LookupError, UnicodeError) as error:
         raise _refused(f"the report declares the encoding {encoding}, which is not known; send it in UTF-8") from error
-    if replaced := text.count("\ufffd") - data.count("\ufffd".encode()):
-        notes.append(f"{max(replaced, 1):,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
-    if "\0" in text:
-        notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
-        text = text.replace("\0", "\ufffd")
+    if (replaced := text.count("\ufffd") - data.count("\ufffd".encode())) > 0:
+        notes.append(f"{replaced:,} places are not {(encoding or 'UTF-8').upper()}; each is read as \ufffd.")
     return text
 
 
@@ -171,22 +157,25 @@ def _json(text: str, notes: list[str]) -> Document | Unreadable | None:
     except ValueError as error:
         values, unreadable = _stream_of(text, notes)
         if values:
-            notes.append(f"Read as a stream of {len(values):,} JSON values.")
-            return Document("json", values, notes, unreadable)
+            notes.append(f"Read as a stream of {len(values):,} JSON value{'s' * (len(values) > 1)}.")
+            return Document("json", values if len(values) > 1 else values[0], notes, unreadable)
         notes.append("It begins like JSON and is none: read as plain text, so that states and packages are not known.")
         return Unreadable("the document as a whole", f"it is not JSON: {error}")
 
 
 def _value_of(text: str, notes: list[str]) -> Any:
     try:
-        return from_json(text.encode("utf-8", "replace"))
+        return from_json(text.encode())
     except ValueError as error:
-        if "surrogate" not in str(error):
+        if "surrogate" not in str(error) and "hex escape" not in str(error):
             raise
-        mended = SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
-        value = from_json(mended.encode("utf-8", "replace"))
+        value = from_json(_mended(text).encode())
         notes.append("Halves of characters (lone surrogates) are read as \ufffd.")
         return value
+
+
+def _mended(text: str) -> str:
+    return SURROGATES.sub(lambda match: "\\ufffd" if len(match[0]) == 6 else match[0], text)
 
 
 def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]]:
@@ -198,8 +187,8 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         part = text[at:end]
         try:
             if part.strip():
-                values.append(_value_of(part, notes))
-        except ValueError as error:
+                values += _values_of(part, notes)
+        except (ValueError, RecursionError) as error:
             if not values or len(unreadable) == MOST_UNREADABLE:
                 unreadable.append(Unreadable(f"line {line} and all after it", f"not read: {error}"))
                 break
@@ -207,6 +196,22 @@ def _stream_of(text: str, notes: list[str]) -> tuple[list[Any], list[Unreadable]
         line += part.count("\n")
         at = end
     return values, unreadable
+
+
+def _values_of(part: str, notes: list[str]) -> list[Any]:
+    """The value of a part, or the values on one line of it."""
+    try:
+        return [_value_of(part, notes)]
+    except ValueError as error:
+        if "trailing characters" not in str(error):
+            raise
+    values, at, decoder, part = [], 0, JSONDecoder(), _mended(part)
+    while space := SPACES.match(part, at):
+        if space.end() == len(part):
+            break
+        value, at = decoder.raw_decode(part, space.end())
+        values.append(value)
+    return values
 
 
 # XML
@@ -231,11 +236,12 @@ def _element_of(text: str) -> dict[str, Any]:
 
     def begin(name: str, attributes: dict[str, str]) -> None:
         nonlocal count
-        count += 1
+        count += 1 + len(attributes)
         if len(open_elements) > DEEPEST or count > MOST_ELEMENTS or len(attributes) > MOST_ATTRIBUTES:
-            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements or {MOST_ATTRIBUTES} attributes of one element"
+            limits = f"{DEEPEST} levels, {MOST_ELEMENTS:,} elements and attributes, or {MOST_ATTRIBUTES} attributes of one element"
             raise _refused(f"the report in XML has over {limits}; send it in parts")
-        open_elements.append(({f"@{_local(name)}": value for name, value in attributes.items()}, []))
+        own = {f"@{_local(name)}": value for name, value in attributes.items() if not name.startswith("xmlns")}
+        open_elements.append((own, []))
 
     def end(name: str) -> None:
         element, texts = open_elements.pop()
@@ -247,13 +253,18 @@ def _element_of(text: str) -> dict[str, Any]:
     def add(text: str) -> None:
         open_elements[-1][1].append(text)
 
-    def entity(*_: object) -> None:
-        raise _refused("the report in XML declares entities, which are not expanded; send it without a document type of its own")
+    def refuse(*declared: object) -> None:
+        raise _refused("the report in XML declares entities or long values of attributes, which are not expanded; send it without them")
+
+    def attribute(_element: str, _name: str, _type: str, default: str | None, _required: bool) -> None:
+        if default and len(default) > LONGEST_DEFAULT:
+            refuse()
 
     parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, entity
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler, parser.EntityDeclHandler = begin, end, add, refuse
+    parser.AttlistDeclHandler = attribute
     parser.buffer_text = True
-    parser.Parse(text.lstrip().encode("utf-8", "replace"), True)
+    parser.Parse(text.lstrip().encode(), True)
     return {name: elements[0] for name, elements in root.items()}
 
 
@@ -261,59 +272,15 @@ def _local(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-# CSV
+# Tables
 
 
-def _csv(text: str, notes: list[str]) -> Document | None:
-    csv.field_size_limit(LARGEST)  # of the process: Nessus writes outputs of plugins beyond the 131,072 characters of the default
-    found = max((_head(text, delimiter) for delimiter in DELIMITERS), key=lambda head: (head[2], len(head[1])))
-    delimiter, head, rank, before = found
-    if not rank:
-        return None
-    if text.count(delimiter) + text.count("\n") > MOST_PARTS:
+def _rows(text: str, notes: list[str]) -> Document | None:
+    dialect = dialect_of(text)
+    if dialect is None:
+        rows = printed_rows(text)
+        return Document("csv", rows, [*notes, "Read as a table of text."]) if rows else None
+    if text.count(dialect.delimiter) + text.count("\n") > MOST_PARTS:
         raise _refused(f"the report has over {MOST_PARTS:,} cells of CSV; send it in parts")
-    rows, unreadable = [], []
-    for number, cells in enumerate(_cells(text, delimiter), start=1):
-        if number <= before + 1 or not any(cells):
-            continue
-        if len(cells) > MOST_COLUMNS:
-            unreadable.append(Unreadable(f"row {number}", f"it has {len(cells):,} columns"))
-        else:
-            rows.append(_row(head, cells))
-    if rows and text.count('"') % 2 and len(cells) < len(head):
-        unreadable.append(Unreadable(f"row {number}", "a quotation mark is never closed: what follows it is one cell"))
+    rows, unreadable = csv_rows(text, dialect)
     return Document("csv", rows, notes, unreadable[:MOST_UNREADABLE])
-
-
-def _head(text: str, delimiter: str) -> tuple[str, list[str], int, int]:
-    """The head of the table, 2 if a name in it tells of vulnerabilities, 1 if it only looks like a head, and the rows before it."""
-    looks_like: tuple[list[str], int] | None = None
-    first = list(islice(_cells(text, delimiter), HEAD_WITHIN))
-    for before, cells in enumerate(first):
-        names = [column_of(cell) for cell in cells]
-        filled = [name for name in names if name]
-        if len(filled) < 2 or len(cells) > MOST_COLUMNS or any(map(CVE.search, cells)):
-            continue
-        if not ID_COLUMNS.isdisjoint(names) and max(map(len, filled)) < 100:
-            return delimiter, names, 2, before
-        follows = before + 1 < len(first) and len(first[before + 1]) == len(cells)
-        if not looks_like and follows and len(set(filled)) == len(names) > 2 and max(map(len, cells)) < 60:
-            looks_like = names, before
-    return (delimiter, looks_like[0], 1, looks_like[1]) if looks_like else (delimiter, [], 0, 0)
-
-
-def _cells(text: str, delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-
-
-def _row(head: Iterable[str], cells: Iterable[str]) -> dict[str, str]:
-    """The cells by the names of their columns; of columns of the same name the first that is filled."""
-    row: dict[str, str] = {}
-    for name, cell in zip(head, cells, strict=False):
-        row[name] = row.get(name) or cell.strip()
-    return row
-
-
-def column_of(name: str) -> str:
-    """A column's name without its spaces, signs and capital letters."""
-    return "".join(filter(str.isalnum, name.casefold()))

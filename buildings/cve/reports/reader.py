@@ -8,18 +8,15 @@ from pkgutil import iter_modules
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
 from buildings.cve.reports.findings import Document, Finding, Form, Report
+from campus import Problem
 
 MOST_FINDINGS = 100_000
-
-
-class TooManyFindings(Exception):
-    """A report has more findings than are read."""
 
 
 def read_report(sent: bytes | str) -> Report:
     """The findings of a report, whatever its form.
 
-    Raises what `decode` raises for what cannot be decoded, and TooManyFindings.
+    Raises Problem 413 if it is too large, 422 if it cannot be read at all.
     """
     document = decode(sent)
     form = form_of(document)
@@ -31,7 +28,7 @@ def read_report(sent: bytes | str) -> Report:
         else:
             unreadable.append(read)
         if len(findings) + len(unreadable) > MOST_FINDINGS:
-            raise TooManyFindings(f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
+            raise Problem(413, "report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
     return Report(
         form=form.name,
         findings=findings,

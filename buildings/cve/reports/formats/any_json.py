@@ -9,7 +9,7 @@ from buildings.cve.reports.items import Items, Judged, State, judge, words
 from buildings.cve.reports.paths import Node, texts
 from buildings.cve.reports.schemes import cves_in, ids_in
 
-OWN = re.compile(r"@?(?:id|name|cve|cves|cveids?|vulnerability(?:id|name)?|vulnid|ruleid|ghsaid|advisory(?:id)?|title)", re.IGNORECASE)
+OWN = re.compile(r"(?:id|name|cve|cves|cveids?|vulnerability(?:id|name)?|vulnid|ruleid|ghsaid|advisory(?:id)?|title)", re.IGNORECASE)
 ALSO = re.compile(r"(?:alias|identifier|related|reference|cve)", re.IGNORECASE)
 PROSE = re.compile(
     r"(?:desc|summary|detail|title|note|recommend|remediat|solution|url|link|message|text|overview|advisor|refer)", re.IGNORECASE
@@ -122,13 +122,5 @@ FORMS = (
         read=_read,
         generic=True,
         note="The form of this JSON is not known: findings were recognised by identifiers of vulnerabilities in it.",
-    ),
-    Form(
-        name="XML",
-        syntax="xml",
-        recognises=lambda root: True,
-        read=_read,
-        generic=True,
-        note="The form of this XML is not known: findings were recognised by identifiers of vulnerabilities in it.",
     ),
 )

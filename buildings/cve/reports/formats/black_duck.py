@@ -1,4 +1,4 @@
-"""Black Duck: the vulnerable components of a project version, as its API lists them; the security report and binary analysis in CSV."""
+"""Black Duck: the vulnerable components of a project version, as its API lists them, and its security reports in CSV."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
 from buildings.cve.reports.items import Items, State, has, table, total, words
 
 REMEDIATION = words(
-    open="new needs_review under_review remediation_required affected under_investigation reopened",
+    open="new needs_review remediation_required affected under_investigation reopened",
     fixed="remediation_complete patched mitigated remediated",
     suppressed="ignored duplicate",
     not_affected="not_affected",
@@ -61,5 +61,5 @@ FORMS = (
         recognises=has_columns("vulnerabilityid", "remediationstatus"),
         read=reader_of(REPORT),
     ),
-    Form(name="Black Duck Binary Analysis CSV", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
+    Form(name="Black Duck Binary Analysis", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
 )

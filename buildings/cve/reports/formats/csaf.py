@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
-from buildings.cve.reports.items import has
+from buildings.cve.reports.items import has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 from buildings.cve.reports.vex import package_of
 
-GROUPS: Mapping[str, Said] = {
-    **dict.fromkeys(("known_affected", "first_affected", "last_affected", "under_investigation"), "open"),  # type: ignore[dict-item]
-    "known_not_affected": "not_affected",
-    **dict.fromkeys(("fixed", "first_fixed", "recommended"), "fixed"),  # type: ignore[dict-item]
-}
+GROUPS = words(
+    open="known_affected first_affected last_affected under_investigation",
+    fixed="fixed first_fixed recommended",
+    not_affected="known_not_affected",
+)
 SEVERITY = (
     *("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"),
     *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"),
@@ -38,8 +38,8 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
             continue
         severities = _of_products(node, ("scores", "metrics"), SEVERITY, groups)
         fixes = _of_products(node, ("remediations",), ("details",), groups, category="vendor_fix")
-        for product_id, words in _statuses(node).items():
-            said, state = _said(words)
+        for product_id, statuses in _statuses(node).items():
+            said, state = _said(statuses)
             product = products.get(product_id, Product(product_id))
             yield Finding(
                 ids=ids,
@@ -62,10 +62,10 @@ def _statuses(node: Node) -> dict[str, list[str]]:
     return statuses or {"": ["no product_status"]}
 
 
-def _said(words: list[str]) -> tuple[Said, str]:
+def _said(statuses: list[str]) -> tuple[Said, str]:
     """What the groups of a product say; if they contradict each other nothing is known."""
-    meanings = {GROUPS.get(word, "unknown") for word in words}
-    return meanings.pop() if len(meanings) == 1 else "unknown", ", ".join(words)
+    meanings = {GROUPS.get(status, "unknown") for status in statuses}
+    return meanings.pop() if len(meanings) == 1 else "unknown", ", ".join(statuses)
 
 
 def _of_products(

@@ -8,20 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
-from buildings.cve.reports.items import folded, has
+from buildings.cve.reports.findings import Finding, Form, Unreadable
+from buildings.cve.reports.items import folded, has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 from buildings.cve.reports.vex import package_of
 
-STATES: Mapping[str, Said] = {
-    "exploitable": "open",
-    "in_triage": "open",
-    "not_affected": "not_affected",
-    "false_positive": "not_affected",
-    "resolved": "fixed",
-    "resolved_with_pedigree": "fixed",
-}
+STATES = words(open="exploitable in_triage", fixed="resolved resolved_with_pedigree", not_affected="not_affected false_positive")
 SEVERITIES = ("unknown", "none", "info", "low", "medium", "high", "critical")
 RATINGS = ("ratings.severity", "ratings.rating.severity")
 VERSIONS = ("versions.version", "versions.range", "versions.version.version", "versions.version.range")

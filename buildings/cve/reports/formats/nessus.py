@@ -5,54 +5,51 @@ too, as Nessus counts them: under their own number. `package` is the CPE, else t
 the output of the plugin has the versions.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has
-from buildings.cve.reports.paths import Node, nodes, texts
+from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.paths import Node, match
 
-INSTALLED = re.compile(r"(?:Installed version|Remote package installed|Version)\s*:\s*(\S[^\n]{0,80})", re.IGNORECASE)
-FIXED = re.compile(r"(?:Fixed version|Should be)\s*:\s*(\S[^\n]{0,80})", re.IGNORECASE)
 CVES = ("cve", "definitioncve")
 OUTPUTS = ("plugin_output", "pluginoutput", "plugintext", "output")
+INSTALLED = tuple(match(output, r"(?:Installed version|Remote package installed)\s*:\s*(\S.{0,80})") for output in OUTPUTS)
+FIXED = tuple(match(output, r"(?:Fixed version|Should be)\s*:\s*(\S.{0,80})") for output in OUTPUTS)
+FIRST_LINE = r"\A(\S+)"
+SOLUTION = r"\A(?!n/a)((?:.|\n)+)"
 
 NESSUS = Items(
     at="NessusClientData_v2.Report.ReportHost.ReportItem",
     ids=("@pluginID", "cve"),
     scheme="NESSUS",
-    package=("cpe", "@pluginName"),
-    fixed="solution",
-    place="^@name + @port",
+    package=(match("cpe", FIRST_LINE), "@pluginName"),
+    version=INSTALLED,
+    fixed=(*FIXED, match("solution", SOLUTION)),
+    place="^@name : @port",
     severity=("risk_factor", "@severity"),
 )
 STATES = State(
     "vulnerabilitystate",
-    dict.fromkeys(("active", "new", "open", "resurfaced", "reopened"), "open") | {"fixed": "fixed"},
+    words(open="active new open resurfaced reopened", fixed="fixed"),
 )
-RULES = State("modification", {"none": "open", "recasted": "open", "accepted": "suppressed"})
+RULES = State("modification", words(open="none recasted", suppressed="accepted"))
 ROWS = Items(
     at=".",
     ids=("plugin", "pluginid", "definitionid", *CVES),
     scheme="NESSUS",
     states=(STATES, State("state", STATES.words), RULES, State("riskmodified", RULES.words)),
-    package=("cpe", "definitioncpe", "pluginname", "name", "definitionname"),
-    fixed=("solution", "stepstoremediate", "definitionsolution"),
-    place="host + port",
+    package=(match("cpe", FIRST_LINE), match("definitioncpe", FIRST_LINE), "pluginname", "name", "definitionname"),
+    version=INSTALLED,
+    fixed=(*FIXED, *(match(name, SOLUTION) for name in ("solution", "stepstoremediate", "definitionsolution"))),
+    place="host : port",
     severity=("risk", "riskfactor", "severity"),
 )
 HOSTS = ("host", "ipaddress", "dnsname", "assetname", "assetdisplayipv4address", "assetdisplayfqdn", "fqdn")
 SAME = ("plugin", "pluginid", "definitionid", "host", "assetid", "protocol", "port", "repository")
 
 
-def _read_xml(root: Any) -> Iterator[Finding | Unreadable]:
-    yield from _findings(NESSUS, nodes(Node(root), NESSUS.at))
-
-
 def _read_rows(rows: list[dict[str, str]]) -> Iterator[Finding | Unreadable]:
-    yield from _findings(ROWS, map(Node, _joined(rows)))
+    yield from ROWS.findings(Node(list(_joined(rows))))
 
 
 def _joined(rows: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
@@ -68,27 +65,12 @@ def _joined(rows: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
     return joined.values()
 
 
-def _findings(items: Items, results: Iterable[Node]) -> Iterator[Finding | Unreadable]:
-    for place, node in enumerate(results, start=1):
-        finding = items.finding(node, place)
-        output = "\n".join(text for path in OUTPUTS for text in texts(node, path))
-        if isinstance(finding, Finding):
-            installed, fixed = INSTALLED.search(output), FIXED.search(output)
-            finding = replace(
-                finding,
-                package=finding.package.partition("\n")[0],
-                version=installed[1].strip() if installed else "",
-                fixed=fixed[1].strip() if fixed else finding.fixed.removeprefix("n/a"),
-            )
-        yield finding
-
-
 def _is_table(rows: list[dict[str, str]]) -> bool:
     head = set(rows[0]) if rows else set()
     return bool(head & {"pluginid", "plugin"} and head & {"pluginoutput", "plugintext", "synopsis"}) or "definitionid" in head
 
 
 FORMS = (
-    Form(name="Nessus", syntax="xml", recognises=has("NessusClientData_v2"), read=_read_xml),
+    Form(name="Nessus", syntax="xml", recognises=has("NessusClientData_v2"), read=table(NESSUS)),
     Form(name="Nessus CSV", syntax="csv", recognises=_is_table, read=_read_rows),
 )

@@ -7,21 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, table
-from buildings.cve.reports.paths import Node, first_text, nodes, texts
-from buildings.cve.reports.schemes import cves_in
+from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.paths import Node, nodes
 
-THREATS = State(
-    "threat", dict.fromkeys(("critical", "high", "medium", "low", "log", "debug", ""), "open") | {"false_positive": "suppressed"}
-)
+THREATS = State("threat", words(open="critical high medium low log debug", suppressed="false_positive"))
 ROOTS = ("get_reports_response.report.report", "get_reports_response.report", "report.report", "report")
 RESULT = Items(
     at="results.result",
-    ids=("nvt.@oid", "cves"),
+    ids=("nvt.@oid", "nvt.refs.ref.[@type=cve].@id"),
+    named_in=("nvt.cve", "name"),
     states=(THREATS, State("overrides.override.new_threat", THREATS.words, by="overrides.override.owner.name")),
     package=("name", "nvt.name"),
     fixed=("nvt.solution.#text", "nvt.solution"),
-    place="host + port",
+    place="host : port",
     severity=("threat", "severity"),
 )
 CSV = Items(
@@ -31,18 +29,14 @@ CSV = Items(
     states=(State("severity", THREATS.words),),
     package="nvtname",
     fixed="solution",
-    place=("ip + port", "hostname + port"),
+    place=("ip : port", "hostname : port"),
     severity="severity",
 )
 
 
 def _read(root: Any) -> Iterator[Finding | Unreadable]:
     report = next(report for path in ROOTS for report in nodes(Node(root), path) if "results" in report.value)
-    for place, node in enumerate(nodes(report, RESULT.at), start=1):
-        named = [*texts(node, "nvt.refs.ref.@id"), *texts(node, "nvt.cve"), *texts(node, "name")]
-        cves = list(dict.fromkeys(cve_id for text in named for cve_id in cves_in(text)))
-        host = first_text(node, ("host.#text", "host"))
-        yield RESULT.finding(Node({**node.value, "cves": cves, "host": host}, node.name, node.within), place)
+    yield from RESULT.findings(report)
 
 
 FORMS = (

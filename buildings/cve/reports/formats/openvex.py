@@ -3,18 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from buildings.cve.reports.findings import Finding, Form, Said, Unreadable
-from buildings.cve.reports.items import folded
+from buildings.cve.reports.findings import Finding, Form, Unreadable
+from buildings.cve.reports.items import folded, words
 from buildings.cve.reports.paths import Node, first_text, texts
 from buildings.cve.reports.schemes import own_ids
 from buildings.cve.reports.vex import Statement, latest, package_of
 
-STATUSES: Mapping[str, Said] = {
-    "affected": "open",
-    "under_investigation": "open",
-    "not_affected": "not_affected",
-    "fixed": "fixed",
-}
+STATUSES = words(open="affected under_investigation", fixed="fixed", not_affected="not_affected")
 PURL = ("identifiers.purl", "@id", ".")
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, table
+from buildings.cve.reports.items import Items, State, has, table, words
 from buildings.cve.reports.paths import Node, first_text, nodes
 
-STATUS = dict.fromkeys(("active", "new", "re_opened", "reopened", "confirmed", "potential"), "open") | {"fixed": "fixed"}
-IGNORED = {"1": "suppressed", "yes": "suppressed", "true": "suppressed", "0": "open", "no": "open", "false": "open", "_": "open"}
+STATUS = words(open="active new re_opened reopened confirmed potential", fixed="fixed")
+IGNORED = words(open="0 no", suppressed="1 yes true")
 GLOSSARY = ("GLOSSARY.VULN_DETAILS_LIST.VULN_DETAILS", "GLOSSARY.QID_LIST.QID")
 
 
@@ -23,7 +23,7 @@ def _scanned(kind: str) -> Items:
         scheme="QID",
         package="TITLE",
         fixed="SOLUTION",
-        place=("^^^@value + ^^^@name + ^@port",),
+        place="^^^@value : ^@port",
         severity="@severity",
     )
 
@@ -39,7 +39,7 @@ def _detected(at: str, host: str = "^^") -> Items:
         ),
         package=("glossary.TITLE", "TITLE"),
         fixed=("glossary.SOLUTION", "SOLUTION"),
-        place=(f"{host}IP + PORT", f"{host}DNS + PORT", "URL"),
+        place=(f"{host}IP : PORT", f"{host}DNS : PORT", "URL"),
         severity=("glossary.SEVERITY", "SEVERITY"),
     )
 
@@ -71,11 +71,11 @@ CSV = Items(
     states=(
         *(State(name, STATUS) for name in ("vulnstatus", "status")),
         *(State(name, IGNORED) for name in ("ignored", "disabled")),
-        State("falsepositivestatus", {"_": "open", "requested": "open", "rejected": "open", "approved": "suppressed"}),
+        State("falsepositivestatus", words(open="_ requested rejected", suppressed="approved")),
     ),
     package=("title", "vulntitle"),
     fixed="solution",
-    place=("ip + port", "assetipv4 + port", "dns", "assetname"),
+    place=("ip : port", "assetipv4 : port", "dns", "assetname"),
     severity="severity",
 )
 

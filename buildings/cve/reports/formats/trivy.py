@@ -1,8 +1,10 @@
 """Trivy: its JSON of images, file systems and clusters, with what an ignore file or a VEX document took out of it."""
 
+from dataclasses import replace
 from typing import Any
 
 from buildings.cve.reports.findings import Form
+from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
 from buildings.cve.reports.items import Items, State, has, table, words
 
 STATUSES = State(
@@ -93,4 +95,10 @@ FORMS = (
     ),
     Form(name="Trivy Operator", syntax="json", recognises=_is_of_operator, read=table(*_of_operator(""), *_of_operator("items."))),
     Form(name="Trivy", syntax="json", recognises=has("Target", "Type"), read=table(*_kinds(""))),
+    Form(
+        name="Trivy table",
+        syntax="csv",
+        recognises=has_columns("library", "installedversion", "fixedversion"),
+        read=reader_of(replace(ROW, states=(replace(STATUSES, at="status"),))),
+    ),
 )
