@@ -15,6 +15,8 @@ pytestmark = pytest.mark.anyio
 
 KEV, EPSS, NVD = "/kev.json", "/epss.csv.gz", "/rest/json/cves/2.0"
 REPORTS = Path(__file__).with_name("reports")
+OF_ONE_IMAGE = ("cyclonedx.json", "findings.csv", "grype.json", "notes.txt", "sarif.json", "trivy.json")
+"""Six forms of the same two findings."""
 PATH = "/v1/cve/verdicts"
 
 
@@ -65,7 +67,7 @@ async def test_a_report_is_annotated_whatever_its_format(feeds, open_test_campus
     async with open_test_campus(feeds.url, frame="mcp") as campus:
         await campus.run("refresh", accept=True)
         key = await campus.key("cve")
-        for report in (path.read_text() for path in REPORTS.iterdir()):
+        for report in ((REPORTS / name).read_text() for name in OF_ONE_IMAGE):
             found = (await campus.call("cve_verdicts", key=key, report=report)).data
             assert [one["cve_id"] for one in found["verdicts"]] == ["CVE-2026-7001", "CVE-2025-5555"], report
             assert (found["count"], found["misses"], found["malformed"]) == (2, [], []), report

@@ -10,7 +10,6 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,15 +126,11 @@ def test_a_list_may_be_sent_as_lines(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, findings in READ.items() if findings and not name.endswith((".csv", ".txt", ".jsonl"))])
-def test_a_report_that_is_cut_off_is_refused_or_says_so(name: str) -> None:
+def test_a_report_that_is_cut_off_says_so(name: str) -> None:
     data = (FOLDER / name).read_bytes()
     for end in (len(data) // 3, 2 * len(data) // 3):
-        try:
-            report = read_report(data[:end])
-        except Problem as refused:
-            assert refused.status == 422
-        else:
-            assert report.unreadable or report.notes, f"{end} of {len(data)} bytes"
+        report = read_report(data[:end])
+        assert report.unreadable or report.notes, f"{end} of {len(data)} bytes"
 
 
 def test_a_number_is_no_word() -> None:
@@ -151,6 +146,4 @@ def test_a_number_is_no_word() -> None:
 def test_the_table_names_every_document_once() -> None:
     listed = [name for name, _, _ in expected()]
     assert len(set(listed)) == len(listed) >= 90
-    older = {"cyclonedx.json", "findings.csv", "grype.json", "notes.txt", "sarif.json", "trivy.json"}
-    assert {path.name for path in FOLDER.iterdir()} - {"expected.txt"} - older == set(listed)
-    assert all(replace(each) == each for findings in READ.values() for each in findings)
+    assert {path.name for path in FOLDER.iterdir()} - {"expected.txt"} == set(listed)
