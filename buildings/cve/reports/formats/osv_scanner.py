@@ -19,13 +19,11 @@ EVENTS = "affected.ranges.events.fixed"
 
 def _read(value: Any) -> Iterator[Finding | Unreadable]:
     for package in nodes(Node(value), "results.packages"):
-        by_id = {
-            each.value["id"]: each for each in nodes(package, "vulnerabilities") if isinstance(each.value, dict) and "id" in each.value
-        }
+        by_id = {name: each for each in nodes(package, "vulnerabilities") for name in texts(each, "id")}
         grouped: set[str] = set()
         for group in nodes(package, "groups"):
             named = [by_id[each] for each in texts(group, "ids") if each in by_id]
-            grouped.update(each.value["id"] for each in named)
+            grouped.update(texts(group, "ids"))
             finding = GROUP.finding(group)
             if isinstance(finding, Finding) and not finding.state and texts(group, IS_CALLED):
                 finding = replace(finding, state="not called")
