@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
 from buildings.cve.arguments import canonical, spelled
+from buildings.cve.ranking.deadlines import Deadlines, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import patch_of
 from buildings.cve.ranking.formula import factors_of
@@ -25,6 +27,7 @@ from campus.app import assemble
 from campus.config import read_config
 
 SEED = 20260821
+DEADLINES = TypeAdapter(Deadlines)
 
 
 def app(config: Path) -> Starlette:
@@ -64,7 +67,8 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
     patch = patch_of(record, cve_id=cve_id, end_of_life=listing.date_added if listing and listing.end_of_life else None)
     rating = record and record.rating
     removal = edition.facts.removed.get(cve_id)
-    said = listing_of(edition, cve_id, today=today)
+    said = listing_of(edition, cve_id)
+    urgency = urgency_of(listing, record.ssvc if record else None, epss=cve.epss, exposed="unknown", today=today)
     sample = {"sample": True} if edition.is_sample else {}
     return sample | {
         "ok": True,
@@ -72,6 +76,10 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "found": True,
         "stale": edition.facts.issues.is_stale(today),
         "of": len(edition.ranked),
+        "when": urgency.when,
+        **({"when_if_exposed": urgency.when_if_exposed} if urgency.when_if_exposed else {}),
+        "why": urgency.why,
+        "deadlines": DEADLINES.dump_python(in_words(urgency.deadlines)),
         "listing": said.model_dump() if said else None,
         "links": [page.model_dump() for page in links_of(edition, cve_id)],
         "rank": cve.rank,

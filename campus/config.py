@@ -172,6 +172,8 @@ class ProductTable(Settings):
 
 
 LARGEST_BODY = 1024 * 1024
+LARGEST_WHOLE_BODY = 20 * 1024 * 1024
+"""Of a body that is one argument as it stands, such as a file, of a caller whose key opens the tool."""
 """The bytes of the largest body that campus reads."""
 
 

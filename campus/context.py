@@ -1,6 +1,6 @@
 """What campus knows of one request, under one key of its scope: the edge, the gates and the pages write it, and read what others wrote."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ class Context:
     """The template of the route that answers, or `building:tool` over MCP: for the log and the metrics, since a path may hold a secret."""
     status: int | None = None  # The status of a problem that is a tool's result over MCP, for the metrics.
     arrived_bytes: int = 0  # How much of the body has arrived with the head.
+    allow_body: Callable[[int], None] | None = None  # Raises the bytes that the body may have, before it is read.
     site: Any = None  # The Site of the building that answers.
     caller: Caller | None = None
     """The caller of the outermost tool, once it is admitted: calls inside that one are not checked again."""

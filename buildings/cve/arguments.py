@@ -8,29 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from buildings.cve.numbers import PATTERN as PATTERN
+from buildings.cve.numbers import SEQUENCES as SEQUENCES
+from buildings.cve.numbers import canonical as canonical
+from buildings.cve.numbers import number_of as number_of
+from buildings.cve.numbers import spelled as spelled
 from campus import Problem
 
-PATTERN = r"^[Cc][Vv][Ee]-[0-9]{4}-([0-9]{4}|[1-9][0-9]{4,11})$"
-SEQUENCES = 10**12
-"""Numbers per year: twelve digits, where the longest ever assigned has seven; year and sequence together fit 64 bits."""
 RETRY_SECONDS = 300
 
-_SPELLING = re.compile(PATTERN)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-
-def canonical(text: str) -> str | None:
-    """The identifier in upper case, as it is published; None for anything that is not one (surrounding blanks included)."""
-    return text.upper() if _SPELLING.fullmatch(text) else None
-
-
-def number_of(cve_id: str) -> int:
-    return int(cve_id[4:8]) * SEQUENCES + int(cve_id[9:])
-
-
-def spelled(number: int) -> str:
-    year, sequence = divmod(number, SEQUENCES)
-    return f"CVE-{year:04d}-{sequence:04d}"
 
 
 def read_cve_id(value: Any) -> str:
@@ -103,20 +90,13 @@ HistoryFrom = Annotated[
 ]
 HistoryTo = Annotated[date | None, TO_OR_NONE, _day_schema("Last day of EPSS (UTC), as YYYY-MM-DD. Default: the newest.", "2026-08-21")]
 
-Limit = Annotated[int, Field(ge=1, le=100, description="Number of entries to return, the first ones; `count` stays that of all.")]
-BriefLimit = Annotated[int, Field(ge=1, le=25, description="Number of entries to return, the first ones; `count` stays that of all.")]
-FreshLimit = Annotated[
-    int | None, Field(ge=1, le=10_000, description="Number of entries to return, by rank; `count` stays that of all. Default: all.")
-]
-ChangesLimit = Annotated[
-    int,
-    Field(ge=1, le=25, description="Number of CVEs to return in each of the four lists, the first ones; the counts stay those of all."),
-]
-HistoryLimit = Annotated[
-    int, Field(ge=1, le=10_000, description="Number of points of EPSS to return, the newest; `count` stays that of all.")
-]
-RecordLimit = Annotated[int, Field(ge=1, le=100, description="Number of lists and of hits to return, the newest of each.")]
-WithMethodology = Annotated[bool, Field(description="Whether the answer has `methodology`, which hardly ever changes.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Most entries to return, the first ones; `count` is of all.")]
+BriefLimit = Annotated[int, Field(ge=1, le=25, description="Most entries to return, the first ones; `count` is of all.")]
+FreshLimit = Annotated[int | None, Field(ge=1, le=10_000, description="Most entries to return, by rank; `count` is of all.")]
+ChangesLimit = Annotated[int, Field(ge=1, le=25, description="Most changes of each kind to return, the first ones; the counts are of all.")]
+HistoryLimit = Annotated[int, Field(ge=1, le=10_000, description="Most points of EPSS to return, the newest; `count` is of all.")]
+RecordLimit = Annotated[int, Field(ge=1, le=100, description="Most lists, and most hits, to return, the newest; the counts are of all.")]
+WithMethodology = Annotated[bool, Field(description="false leaves `methodology` out, which hardly ever changes.")]
 MethodologyToo = Annotated[bool, Field(description="true adds `methodology`, which hardly ever changes.")]
 
 Exposure = Literal["yes", "no", "unknown"]
@@ -136,7 +116,8 @@ CveIds = Annotated[
     ),
 ]
 Report = Annotated[
-    str | None,
+    str | bytes | None,
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
     Field(
         description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
         "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
@@ -168,6 +149,7 @@ PROBLEMS: Mapping[str, str] = {
     "no_cve_ids": "cve_ids contains no CVE identifier, and there is no report.",
     "too_many_ids": "cve_ids takes up to 1,000 identifiers, and a report up to 20,000 different CVEs. Split them into several calls.",
     "report_too_large": "A report has up to 20 MB and 100,000 findings. Send it in parts, or only its identifiers.",
+    "busy_with_reports": "Large reports of others are being read. Nothing was charged; try again after the time in Retry-After.",
     "unreadable_report": "The report cannot be read; `detail` says why. Nothing was looked up.",
     "invalid_window": "The earlier day of a comparison is not before the later one, or a history's first day is after its last.",
     "no_data_for_date": "The archive has no list for that day, none before it to compare with, or no EPSS in that window; `detail` names"
@@ -178,6 +160,7 @@ PROBLEMS: Mapping[str, str] = {
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
+    "no_such_vendor": "KEV has no vendor with that name. /cve/vendors lists those that it has.",
     "no_list_yet": "No list has been made yet. Try again after the time in Retry-After.",
 }
 

@@ -34,7 +34,6 @@ EXAMPLE: JsonDict = {
     "exploit_reference": None,
     "factors": {"kev": 25.0, "epss": 23.59, "recency": 0.0},
 }
-EXAMPLE_OF_DEADLINE: JsonDict = {"days": 3, "days_at_most": 3, "due": "2021-12-13", "days_left": -1510, "forensic_triage": True}
 EXAMPLE_OF_VERDICT: JsonDict = {
     "ok": True,
     "day": "2026-01-31",
@@ -43,14 +42,6 @@ EXAMPLE_OF_VERDICT: JsonDict = {
     "of": 363512,
     "when": "today",
     "why": "Fix today: ransomware campaigns use it.",
-    "deadlines": {
-        "if_exposed": {"rows": [1], **EXAMPLE_OF_DEADLINE},
-        "if_not_exposed": {"rows": [9], **EXAMPLE_OF_DEADLINE},
-        "counts_from": "2021-12-10",
-        "start": "kev_date_added",
-        "in_words": "CISA's BOD 26-04: exposed to the internet or not, 3 days and forensic triage, by 2021-12-13 (rows 1, 9: in KEV,"
-        " automatable, total impact). The days begin on 2021-12-10, when KEV listed it, unless you found it before.",
-    },
     **EXAMPLE,
     "kev_removed_on": None,
     "nvd": None,
@@ -367,7 +358,7 @@ def table_of_entries(entries: Iterable[Entry]) -> list[str]:
         )
         for one in entries
     )
-    columns = ("#rank", "CVE", "#score", "in KEV since", "patch by", "ransomware", "#EPSS", "severity", "patch", "product")
+    columns = ("#rank", "CVE", "#score", "in KEV since", "due in KEV", "ransomware", "#EPSS", "severity", "patch", "product")
     return markdown_table(columns, rows)
 
 

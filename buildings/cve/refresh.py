@@ -20,6 +20,7 @@ from buildings.cve.feeds.epss import EpssDay, check_scores, parse_epss
 from buildings.cve.feeds.errors import FeedError
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.kev import KevCatalog, parse_kev
+from buildings.cve.feeds.vocabulary import note_words
 from buildings.cve.forecast.store import grade_lists, make_outlook
 from buildings.cve.nvd.reading import for_a_list, read_before_list, read_to_the_end, with_its_records
 from buildings.cve.nvd.records import NvdRecords
@@ -232,6 +233,7 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     copies: dict[str, Copy | None] = {}
     try:
         catalog, copies[kev.FEED] = await reader.read_kev()
+        await note_words(site.storage, kev.FEED, catalog.words, today=reader.now.date())
         log.info("feed read", extra={"feed": kev.FEED})
     except FeedError as error:
         await _note(site, error, reader.now)
@@ -243,6 +245,7 @@ async def _read(site: CveSite, reader: FeedReader) -> FeedContents:
     await _read_nvd(site, reader)
     try:
         day, copies[epss.FEED] = await reader.read_epss()
+        await note_words(site.storage, epss.FEED, day.words, today=reader.now.date())
         log.info("feed read", extra={"feed": epss.FEED})
     except FeedError as error:
         await _note(site, error, reader.now)

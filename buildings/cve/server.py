@@ -42,7 +42,7 @@ from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
 from buildings.cve.reports.accounting import names_within
-from buildings.cve.reports.apart import LARGEST_TEXT, read_apart
+from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
 from buildings.cve.reports.identifiers import listed_ids, no_ids
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, free, route
@@ -162,7 +162,7 @@ async def cve_history(
 @mcp.tool(
     title="Verdicts on many CVEs, or on a scanner's report",
     annotations=READ_ONLY,
-    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_TEXT) | access(price="0.10"),
+    meta=route("GET|POST /v1/cve/verdicts", body="report", body_limit=LARGEST_TEXT, whole_limit=LARGEST_REPORT) | access(price="0.10"),
 )
 async def cve_verdicts(
     cve_ids: CveIds = None,
@@ -184,7 +184,7 @@ async def cve_verdicts(
     what is not ranked. What cannot be read, and a list without a CVE, are refused and cost nothing.
     """
     listed = listed_ids(cve_ids)
-    read = await read_apart(report) if report else None
+    read = await site.state.read(report) if report else None
     if read is None and not listed.ids:
         raise no_ids(listed)
     asked = Asked(

@@ -2,13 +2,15 @@
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger, Index
+from sqlalchemy import BigInteger, Index, Integer
 from sqlmodel import Field, SQLModel
 
 from campus.features.alerts import AlertTarget, Outbox, WaitingAlert
 from campus.storage import Moment, UtcDateTime, registry
 
 LATEST = 1
+CveNumber = BigInteger().with_variant(Integer(), "sqlite")
+"""A CVE's number as the primary key, of 64 bits: of this type SQLite finds a row at once, without an index."""
 
 
 class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is validated: a validator of each would delay the start
@@ -35,7 +37,7 @@ class Ranked(Tables, table=True):
 
     __tablename__ = "ranked"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     rank: int = Field(index=True)
     score: float
     epss: float | None = None
@@ -52,9 +54,9 @@ class Cve(Tables, table=True):
 
     __tablename__ = "cve"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     kev_added: date | None = Field(default=None, index=True)
-    kev_due: date | None = None
+    kev_due: date | None = Field(default=None, index=True)
     kev_ransomware: bool | None = None
     kev_entry: str | None = None
     status: str | None = None
@@ -77,7 +79,7 @@ class CveDetail(Tables, table=True):
 
     __tablename__ = "cve_detail"
 
-    number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
     record: str
     description: str
 
@@ -86,14 +88,18 @@ class CveProduct(Tables, table=True):
     """A product that a CVE makes vulnerable, as NVD or KEV names it; the plain names are those that names are compared by."""
 
     __tablename__ = "cve_product"
-    __table_args__ = (Index("ix_cve_product_plain_vendor", "plain_vendor", "plain_product"), {"sqlite_with_rowid": False})
+    __table_args__ = (
+        Index("ix_cve_product_plain_vendor", "plain_vendor", "number"),
+        Index("ix_cve_product_plain_product", "plain_product", "number", "plain_vendor"),
+        {"sqlite_with_rowid": False},
+    )
 
     number: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs={"autoincrement": False})
     vendor: str = Field(primary_key=True)
     product: str = Field(primary_key=True)
     of_kev: bool = Field(primary_key=True)
     plain_vendor: str
-    plain_product: str = Field(index=True)
+    plain_product: str
 
 
 class CveWeakness(Tables, table=True):
@@ -362,6 +368,7 @@ class GradedRecord(Tables, table=True):
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
+ALIASES = _BY_NAME["alias"]
 RANKED, CVES, DETAILS, PRODUCTS, WEAKNESSES = (_BY_NAME[name] for name in ("ranked", "cve", "cve_detail", "cve_product", "cve_weakness"))
 BRIEFS, EDITION_CVES, KEV_CHANGES, EPSS_CHANGES, EPSS_DAYS = (
     _BY_NAME[name] for name in ("brief_edition", "edition_cve", "kev_change", "epss_change", "epss_day")

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from campus.addresses import LOOPBACK_PROXIES
-from campus.config import LARGEST_BODY
+from campus.config import LARGEST_BODY, LARGEST_WHOLE_BODY
 from campus.context import context_of
 from campus.errors import StorageUnavailable
 from campus.http.hosts import Hosts, Proxies
@@ -19,6 +19,7 @@ from campus.http.limits import (
     CALLS,
     HELD_BYTES,
     HELD_PER_ADDRESS,
+    HELD_WHOLE_BYTES,
     TOO_MANY_CALLS,
     WAITING_SHARE,
     HeldBody,
@@ -93,6 +94,7 @@ class Edge:
         self._requests = requests or RequestMetrics()
         self._waiting = WaitingCalls(limit=max(calls // WAITING_SHARE, 1))
         self._held: Counts[str] = Counts(HELD_BYTES, HELD_PER_ADDRESS)
+        self._held_whole: Counts[str] = Counts(HELD_WHOLE_BYTES, LARGEST_WHOLE_BODY)
         self._problem_page = problem_page
         self._proxies = Proxies(trusted_proxies)
         self._new_id = random_ids()
@@ -116,12 +118,13 @@ class Edge:
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
                 await response.refuse(TOO_MANY_CALLS)
-            elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and body_problem(headers, self._body_bytes)):
+            elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and body_problem(headers, LARGEST_WHOLE_BODY)):
                 await response.refuse(problem)
             else:
                 if with_body and not is_small(scope, headers):
                     held = HeldBody(self._held, caller_of(scope.get("client")))
-                    receive = self._limited(receive, response, scope, held)
+                    body = self._limited(receive, response, scope, held, announced=int(headers.get(b"content-length", b"0")))
+                    receive, context.allow_body = body.receive, body.allow
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)
         except Exception as error:
@@ -145,16 +148,18 @@ class Edge:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
         return OutgoingResponse(send, security, request_id, context_of(scope))
 
-    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody) -> Receive:
+    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody, *, announced: int) -> LimitedBody:
         return LimitedBody(
             receive,
             response,
+            announced=announced,
             limit=self._body_bytes,
             seconds=self._body_seconds,
             waiting=self._waiting,
             held=held,
+            held_whole=self._held_whole,
             client=scope.get("client"),
-        ).receive
+        )
 
     async def _answer_error(self, scope: Scope, response: OutgoingResponse, error: Exception) -> None:
         """The border: an error that the app lets through is logged, and the caller gets a problem without its text."""

@@ -22,6 +22,9 @@ WAITING_SHARE = 2
 HELD_BYTES = 64 * 1024 * 1024
 HELD_PER_ADDRESS = 8 * 1024 * 1024
 """How many bytes the bodies of running calls may have, in all and of one address: a call holds its body until it is answered."""
+HELD_WHOLE_BYTES = 48 * 1024 * 1024
+"""The same of bodies that are one argument as they stand: two large ones at a time, of callers with a key."""
+WHOLE_BODY_SECONDS = 120.0
 UNCOUNTED_BYTES = 16 * 1024  # Bodies up to this size that came with their heads need no limits: the number of calls bounds them.
 LONGEST_NUMBER = 15  # How many digits of a Content-Length are read.
 
@@ -107,6 +110,10 @@ class HeldBody:
         self._network = network_of(address)
         self._size = 0
 
+    def count_in(self, held: Counts[str]) -> None:
+        """Count what arrives among these bodies. Before any of it has."""
+        self._held = held
+
     def take(self, size: int) -> bool:
         if not self._held.has_room(self._network, size):
             return False
@@ -126,20 +133,27 @@ class LimitedBody:
     at once in the app's place instead, and the app is told that the caller has disconnected.
     """
 
-    __slots__ = ("_client", "_deadline", "_held", "_left", "_limit", "_receive", "_response", "_seconds", "_waiting")
+    __slots__ = (
+        *("_announced", "_client", "_deadline", "_held", "_held_whole", "_left", "_limit", "_receive", "_response", "_seconds"),
+        "_waiting",
+    )
 
     def __init__(
         self,
         receive: Receive,
         response: OutgoingResponse,
         *,
+        announced: int,
         limit: int,
         seconds: float,
         waiting: WaitingCalls,
         held: HeldBody,
+        held_whole: Counts[str],
         client: tuple[str, int] | None,
     ) -> None:
         """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`."""
+        self._announced = announced
+        self._held_whole = held_whole
         self._receive = receive
         self._response = response
         self._limit = self._left = limit
@@ -149,8 +163,17 @@ class LimitedBody:
         self._held = held
         self._client = client
 
+    def allow(self, limit: int) -> None:
+        """Let the body have this many bytes, and more time. For a caller who may send them, before the body is read."""
+        if self._left == self._limit < limit:
+            self._limit = self._left = limit
+            self._seconds = max(self._seconds, WHOLE_BODY_SECONDS)
+            self._held.count_in(self._held_whole)
+
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
+        if self._announced > self._limit:
+            return await self._refuse(too_large(self._limit))
         begun = Begun(self._receive())  # what has arrived needs no time limit
         message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:

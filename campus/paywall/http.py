@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from campus.caller import Frame
+from campus.config import LARGEST_WHOLE_BODY
+from campus.context import context_of
 from campus.paywall.gate import Gate
 from campus.steps import Answered
 from twins import Answer, Call, json_answer
@@ -28,7 +30,18 @@ class GatedHttpCall:
         return "GET" if method == "HEAD" else method
 
     def run(self) -> Awaitable[Answer]:
+        self._allow_whole_body()
         return self._call.answer()
+
+    def _allow_whole_body(self) -> None:
+        """Let a caller whose key opens the tool send a large body. What a stranger sends, with a payment or none, stays small."""
+        if (limit := self._call.operation.route.whole_limit) is None or self._call.takes_whole:
+            return
+        context = context_of(self.scope)
+        if context.caller is not None and context.caller.key is not None:
+            self._call.takes_whole = True
+            if context.allow_body is not None:
+                context.allow_body(min(limit, LARGEST_WHOLE_BODY))
 
     def body_of(self, result: Answer) -> bytes | None:
         return result.body
@@ -42,9 +55,11 @@ class GatedHttpCall:
         return {}
 
     def sent(self) -> Awaitable[dict[str, Any] | None]:
+        self._allow_whole_body()
         return self._call.sent()
 
     def canonical(self) -> Awaitable[dict[str, Any]]:
+        self._allow_whole_body()
         return self._call.canonical()
 
     def waiting(self) -> AbstractContextManager[None]:

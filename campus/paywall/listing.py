@@ -72,7 +72,7 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
     """The same schema for every value, with fewer words: a description is kept where `member` has it for the first time in `said`.
 
     Hosts load the list at each start, and some show it to the model. What an object says of itself is said by its member or its
-    tool, and examples are in the OpenAPI documents, whose descriptions are complete.
+    tool, and examples are in the OpenAPI documents, whose descriptions are complete. A member that is left out is null to all readers.
     """
     if not isinstance(schema, Mapping):
         return schema
@@ -80,7 +80,8 @@ def shortened(schema: Any, said: set[tuple[str, str]], member: str = "") -> Any:
     is_new = bool(member) and (member, str(schema.get("description"))) not in said
     if is_new and "description" in schema:
         said.add((member, str(schema["description"])))
-    kept = {keyword: value for keyword, value in schema.items() if keyword != "examples" and (keyword != "description" or is_new)}
+    dropped = {"examples"} | ({"default"} if schema.get("default", schema) is None else set()) | (set() if is_new else {"description"})
+    kept = {keyword: value for keyword, value in schema.items() if keyword not in dropped}
     whole = with_parts(
         kept, lambda part, keyword, name: shortened(part, said, name if keyword in MEMBERS else "" if keyword == "$defs" else inner)
     )

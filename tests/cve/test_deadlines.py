@@ -91,9 +91,9 @@ def test_the_groups_follow_from_the_rows(row) -> None:
         (None, points("no", "partial", "Active"), 0.02, "this_week", "CISA calls it exploited"),
         (listing(ransomware=True), points("no", "partial"), 0.02, "today", "ransomware"),
         (listing(ransomware=None), points("no", "partial"), 0.99, "this_week", "exploited and gives it 14 days"),
-        (listing(date(2026, 8, 8), due_date=date(2026, 8, 22)), points("no", "partial"), 0.02, "today", "due date in KEV is tomorrow"),
+        (listing(date(2026, 8, 8), due_date=date(2026, 8, 22)), points("no", "partial"), 0.02, "today", "due date in KEV is 2026-08-22"),
         (listing(date(2026, 8, 9), due_date=date(2026, 8, 23)), points("no", "partial"), 0.02, "this_week", "14 days"),
-        (listing(date(2026, 6, 11), due_date=date(2026, 6, 25)), points("no", "partial"), 0.02, "today", "has passed"),
+        (listing(date(2026, 6, 11), due_date=date(2026, 6, 25)), points("no", "partial"), 0.02, "today", "due date in KEV is 2026-06-25"),
         (listing(date(2026, 6, 9), due_date=date(2026, 6, 30)), points("no", "partial"), 0.02, "this_week", "14 days"),
     ],
 )
@@ -145,7 +145,7 @@ def test_forensic_triage_is_kevs_word_and_a_row_that_differs_is_said() -> None:
         found = deadlines_of(entry, points("no", "total"), exposed="unknown", today=TODAY)
         assert found.if_exposed
         assert found.if_not_exposed
-        assert (found.if_exposed.forensic_triage, found.if_not_exposed.forensic_triage, found.kev_forensic_triage) == (said, said, said)
+        assert (found.if_exposed.forensic_triage, found.if_not_exposed.forensic_triage) == (said, said)
         differing = (found.if_exposed if not said else found.if_not_exposed).row_forensic_triage
         assert (differing, wording in found.sentence) == (not said, True)
 

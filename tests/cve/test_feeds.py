@@ -188,7 +188,8 @@ def test_an_odd_line_is_named_and_the_rest_is_taken(lines: bytes, named: str) ->
 
 def test_columns_that_are_not_known_are_ignored_and_named() -> None:
     day = parse_epss(HEAD.replace(b"percentile", b"percentile,lev") + b"CVE-1999-0001,0.5,1,0.7\nCVE-1999-0003,0.25,.5,\n")
-    assert (list(day.scores.epss), day.issue.unreadable) == ([0.5, 0.25], ("columns that are not known: 'lev'",))
+    assert (list(day.scores.epss), day.issue.unreadable) == ([0.5, 0.25], ())
+    assert list(day.words.counts) == [("column", "lev", "ignored")]
 
 
 def test_a_line_without_end_is_refused_as_soon_as_it_is_too_long() -> None:

@@ -438,3 +438,38 @@ async def test_what_a_cve_is_is_told_without_the_text_of_nvd_while_its_database_
         postgres.drop_database(name)
         other = (await campus.call("cve_facts", cve_id="CVE-2021-44228")).data
         assert (other["description"], other["listing"]["product"]) == (None, "Log4j2")
+
+
+async def test_vendors_have_pages_of_what_cisa_says_with_ranks_for_who_may_search(open_lists) -> None:
+    async with open_lists() as lists:
+        lists.publish(
+            ("CVE-2026-7001", {"vendorProject": "Palo Alto Networks", "product": "PAN-OS", "knownRansomwareCampaignUse": "Known"})
+        )
+        await lists.campus.run("refresh", accept=True)
+        http = lists.campus.http
+        every = (await http.get("/cve/vendors")).json()["vendors"]
+        assert [(one["name"], one["in_kev"], one["ransomware"]) for one in every] == [("Acme", 40, 0), ("Palo Alto Networks", 1, 1)]
+        page = (await http.get("/cve/vendors", headers=HTML)).text
+        assert harm_in(page) == []
+        assert 'href="/cve/vendors/paloaltonetworks"' in page
+        moved = await http.get("/cve/vendors/Palo%20Alto%20Networks", headers=HTML)
+        assert (moved.status_code, moved.headers["location"]) == (308, every[1]["path"])
+        closed = (await http.get(every[1]["path"], headers=HTML)).text
+        assert "CVE-2026-7001" in closed
+        assert "Rank" not in re.sub("<title>.*?</title>", "", closed).split("<h2>")[0]
+        assert "score" not in (await http.get(every[1]["path"])).json()["entries"][0]
+        mine = {"authorization": f"Bearer {lists.key}"}
+        (entry,) = (await http.get(every[1]["path"], headers=mine)).json()["entries"]
+        verdict = (await lists.call("cve_verdict", cve_id="CVE-2026-7001")).data
+        assert (entry["rank"], entry["score"], entry["ransomware"]) == (verdict["rank"], verdict["score"], True)
+        linked = (await http.get("/cve/CVE-2026-7001", headers=HTML)).text
+        assert f'href="{every[1]["path"]}"' in linked
+        unknown = await http.get("/cve/vendors/palo%20alto", headers=HTML)
+        assert (unknown.status_code, every[1]["path"] in unknown.text) == (404, True)
+        hostile = await http.get("/cve/vendors/%3Cscript%3Ealert(1)%3C%2Fscript%3E", headers=HTML)
+        assert (hostile.status_code, harm_in(hostile.text)) == (404, [])
+        refused = await http.get("/cve/vendors/palo%20alto")
+        assert (refused.status_code, refused.json()["code"]) == (404, "no_such_vendor")
+        csv = await http.get("/v1/feeds/kev.csv")
+        assert csv.text.splitlines()[1].startswith("CVE-2026-7001,Palo Alto Networks,PAN-OS,")
+        assert len(csv.text.splitlines()) == 42

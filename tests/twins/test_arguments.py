@@ -239,6 +239,19 @@ async def test_errors_of_the_server_are_worded_like_those_of_the_twin() -> None:
     assert [(error["pointer"], error["code"]) for error in problem.errors] == [("/body/name", "missing"), ("/body/nam", "unknown")]
 
 
+async def test_a_list_that_is_too_long_is_told_its_bound(fronts: Any) -> None:
+    mcp: FastMCP[Any] = FastMCP("Lists")
+
+    @mcp.tool(meta=route("POST /names"))
+    async def names(names: Annotated[list[str], Field(max_length=2)]) -> int:
+        """Names."""
+        return len(names)
+
+    async with fronts(mcp) as each:
+        answer = await each.http.post("/names", json={"names": ["a", "b", "c"]})
+        assert answer.json()["errors"][0]["detail"] == "should have at most 2 items, not 3"
+
+
 async def test_a_long_list_of_errors_is_shortened(fronts: Any) -> None:
     async with fronts(server()) as each:
         answer = await each.http.post("/name", json={f"field{number}" * 6: 1 for number in range(100)})

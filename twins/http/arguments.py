@@ -1,9 +1,10 @@
 """Reads a request's arguments from path, query and body, as the operation declares them; what does not fit is an error."""
 
+import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import anyio
@@ -19,6 +20,7 @@ from twins.tool.operation import QUERY_METHODS, Operation, Parameter, Place
 
 MOST_PAIRS = 2_000
 """How many parameters a query string may have: more than the head of a request holds of ids, such as those of CVEs."""
+FIRST_MEMBER = re.compile(rb'\s*\{\s*"(\w{1,100})"\s*:')
 CAMPAIGN_PREFIX = b"utm_"  # Campaign parameters of analytics programs: https://support.google.com/analytics/answer/10917952.
 TRACKING_NAMES = frozenset(
     (
@@ -45,13 +47,21 @@ class UnreadableArgumentsError(Exception):
         self.arguments = arguments
 
 
-async def read_arguments(
-    operation: Operation, scope: Scope, receive: Receive, *, body_limit: int, readers: anyio.CapacityLimiter, is_link: bool = False
-) -> dict[str, Any]:
-    """The arguments as JSON values, by the tool's own names; not yet validated. `body_limit` is in bytes.
+class BodyLimits(NamedTuple):
+    """The bytes that a body may have: of arguments, and as one argument that is the whole body, None if that has no limit of its own."""
 
-    A body over BODY_LIMIT is read in a thread, of which `readers` allows some at the same time. With `is_link`,
-    query parameters that other services add to shared links are ignored.
+    of_arguments: int
+    whole: int | None = None
+
+
+async def read_arguments(
+    operation: Operation, scope: Scope, receive: Receive, *, limits: BodyLimits, readers: anyio.CapacityLimiter, is_link: bool = False
+) -> dict[str, Any]:
+    """The arguments as JSON values, by the tool's own names; not yet validated.
+
+    An argument that is the whole body is bytes if the body is larger than one of arguments may be, or no text. A body over
+    BODY_LIMIT is read in a thread, of which `readers` allows some at the same time. With `is_link`, query parameters that other
+    services add to shared links are ignored.
 
     Raises UnreadableArgumentsError, whose errors the caller adds to those of validation; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
@@ -66,9 +76,9 @@ async def read_arguments(
     arguments: dict[str, Any] = {}
     if not in_query:
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
-        data = await _receive_body(headers, receive, limit=body_limit)
+        data = await _receive_body(headers, receive, limit=max(limits.of_arguments, limits.whole or 0))
         content_type = headers.get(b"content-type", b"").decode("latin-1")
-        read = partial(_read_body, data, content_type, operation)
+        read = partial(_read_body, data, content_type, operation, limits)
         body = read() if len(data) <= BODY_LIMIT else await anyio.to_thread.run_sync(read, limiter=readers)
         errors += _unknown_in_body(body, operation)
         arguments |= body
@@ -172,26 +182,45 @@ async def _receive_body(headers: Mapping[bytes, bytes], receive: Receive, *, lim
     return await _receive_all(receive, announced=headers.get(b"content-length", b"").decode("latin-1"), limit=limit)
 
 
-def _read_body(data: bytes, content_type: str, operation: Operation) -> dict[str, Any]:
+def _read_body(data: bytes, content_type: str, operation: Operation, limits: BodyLimits) -> dict[str, Any]:
     """The arguments in a body. If a text argument takes the body, it is one without arguments: other than JSON, or other JSON."""
     text = operation.route.body
     if not data:
         return {}
+    if text is not None and len(data) > limits.of_arguments:
+        if _begins_with_an_argument(data, operation):
+            raise _too_large(limits.of_arguments)
+        return {text: data}
     if text is not None and content_type.partition(";")[0].strip().lower() != "application/json":
-        return {text: _text(data)}
+        return {text: _text_or_bytes(data, operation)}
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(415, "unsupported_media_type", "the body must be JSON in UTF-8, sent with Content-Type: application/json")
     is_large = has_too_many_values(data)
     if text is not None and (is_large or not any(f'"{name}"'.encode() in data for name in operation.by_name_in_body)):
-        return {text: _text(data)}
+        return {text: _text_or_bytes(data, operation)}
     if is_large:
         raise Problem(413, "too_large", f"the body holds more than {MOST_VALUES:,} JSON values")
     body = read_json(data, lenient=operation.route.lenient)
     if text is not None and not (isinstance(body, dict) and body.keys() & operation.by_name_in_body.keys()):
-        return {text: _text(data)}
+        return {text: _text_or_bytes(data, operation)}
     if not isinstance(body, dict):
         raise invalid_request([FieldError("/body", "not_an_object", "should be a JSON object, with the arguments as its members")])
     return body
+
+
+def _begins_with_an_argument(data: bytes, operation: Operation) -> bool:
+    first = FIRST_MEMBER.match(data)
+    return first is not None and first[1].decode() in operation.by_name_in_body
+
+
+def _text_or_bytes(data: bytes, operation: Operation) -> str | bytes:
+    """The text of a body; the bytes of one that is none, for a tool that says how large those may be."""
+    try:
+        return _text(data)
+    except Problem:
+        if operation.route.whole_limit is None:
+            raise
+        return data
 
 
 def _text(data: bytes) -> str:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from twins.catalog import Catalog
-from twins.http.arguments import UnreadableArgumentsError, read_arguments
+from twins.http.arguments import BodyLimits, UnreadableArgumentsError, read_arguments
 from twins.http.json_reader import READERS
 from twins.http.responses import FORMAT_KEY, Answer, ResultEncoder, formats_of, or_not_modified, problem_answer, send_answer
 from twins.problems import NO_TYPE, Problem
@@ -30,7 +30,7 @@ from twins.tool.hang_up import WATCH_AFTER, ClientDisconnectedError, Interruptib
 class Call(WaitingCaller):
     """One call in progress. A gate may refuse it by raising a Problem, read its arguments, and have it answered."""
 
-    __slots__ = ("_arguments", "_sent", "_twin", "operation", "receive", "runs_to_end", "scope")
+    __slots__ = ("_arguments", "_sent", "_twin", "operation", "receive", "runs_to_end", "scope", "takes_whole")
 
     def __init__(self, twin: "Twin", scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -39,6 +39,8 @@ class Call(WaitingCaller):
         self.receive = receive
         self.runs_to_end = False
         """True for a call that goes on when its caller hangs up, such as one that is paid for."""
+        self.takes_whole = twin.has_no_gate
+        """Whether a body may have as many bytes as the tool declares for one that is an argument as it stands. For a gate to say."""
         self._twin = twin
         self._sent: dict[str, Any] | None = None
         self._arguments: dict[str, Any] | None = None
@@ -60,7 +62,7 @@ class Call(WaitingCaller):
         if self._arguments is None:
             if self._sent is None:  # as in _read, with one coroutine fewer for every call
                 try:
-                    self._sent = await self._twin.read(self.scope, self.receive)
+                    self._sent = await self._twin.read(self.scope, self.receive, whole=self.takes_whole)
                 except UnreadableArgumentsError as error:
                     raise self._unreadable(error) from None
             self._arguments = self._twin.checker.check(self._sent, self.scope["method"])
@@ -88,7 +90,7 @@ class Call(WaitingCaller):
     async def _read(self) -> dict[str, Any]:
         if self._sent is None:
             try:
-                self._sent = await self._twin.read(self.scope, self.receive)
+                self._sent = await self._twin.read(self.scope, self.receive, whole=self.takes_whole)
             except UnreadableArgumentsError as error:
                 raise self._unreadable(error) from None
         return self._sent
@@ -171,7 +173,9 @@ class Twin:
         self.calls = Interruptible(unstoppable=self.direct.unstoppable if self.direct else 0)
         self._formats = formats_of(checker.operation.tool)
         self._gate = gate
-        self._body_limit = body_limit
+        self.has_no_gate = gate is None
+        self._limits = BodyLimits(body_limit)
+        self._whole_limits = BodyLimits(body_limit, self.operation.route.whole_limit)
         self._readers = anyio.CapacityLimiter(READERS)
         self._is_link = is_link
         self._problem_types = problem_types
@@ -194,7 +198,8 @@ class Twin:
             del scope["twins.http.call"]  # the two would refer to each other until the garbage collector runs
         await send_answer(send, answer, with_body=scope["method"] != "HEAD")
 
-    def read(self, scope: Scope, receive: Receive) -> Awaitable[dict[str, Any]]:
+    def read(self, scope: Scope, receive: Receive, *, whole: bool) -> Awaitable[dict[str, Any]]:
         """The arguments as they were sent, not validated; raises as `read_arguments`. Not a coroutine itself: that saves one per call."""
         is_link = self._is_link and scope["method"] in ("GET", "HEAD")
-        return read_arguments(self.operation, scope, receive, body_limit=self._body_limit, readers=self._readers, is_link=is_link)
+        limits = self._whole_limits if whole else self._limits
+        return read_arguments(self.operation, scope, receive, limits=limits, readers=self._readers, is_link=is_link)

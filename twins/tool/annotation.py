@@ -28,7 +28,8 @@ class Route:
     `query` renames arguments for the query string (argument → name there). `cache` is the Cache-Control value of
     an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
     cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
-    body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit.
+    body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit; `whole_limit`
+    those of a body that is this argument.
     """
 
     methods: tuple[str, ...]
@@ -40,6 +41,7 @@ class Route:
     any_of: tuple[str, ...] = ()
     body: str | None = None
     body_limit: int | None = None
+    whole_limit: int | None = None
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
@@ -56,6 +58,7 @@ def route(
     any_of: Sequence[str] = (),
     body: str | None = None,
     body_limit: int | None = None,
+    whole_limit: int | None = None,
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
@@ -66,7 +69,9 @@ def route(
     value may be one that cannot be stored (a NUL character, NaN): the tool decides itself, by `unstorable_reason(value)`.
     `any_of` lists arguments of which a body must contain at least one: the OpenAPI document says so, the tool
     itself checks it. `body` names a text argument: a request whose body is not application/json, or JSON without any of the
-    tool's arguments, sends the whole body as this argument. `body_limit` is the bytes that the body of a request may have, over
+    tool's arguments, sends the whole body as this argument: as bytes if it is no text or has more than `body_limit` bytes. Such a body
+    may have `whole_limit` bytes, over HTTP and where a gate lets the caller send so much; a tool that declares it takes bytes.
+    `body_limit` is the bytes that the body of a request may have, over
     HTTP and MCP (usually 65,536): declare more where an argument is large, and count the bytes that JSON adds to it, such as the
     backslash before a quotation mark.
     """
@@ -85,6 +90,8 @@ def route(
         declared["body"] = body
     if body_limit is not None:
         declared["body_limit"] = body_limit
+    if whole_limit is not None:
+        declared["whole_limit"] = whole_limit
     return {ROUTE_META: declared}
 
 
@@ -99,6 +106,7 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
         methods, path = _methods_and_path(spec, by_default="GET" if is_read_only(tool) else "POST")
         _check_status(declared.get("status", 200))
         _check_body_limit(declared.get("body_limit"))
+        _check_body_limit(declared.get("whole_limit"))
         declared |= {name: tuple(declared.get(name, ())) for name in ("lenient", "any_of")}
         return Route(methods, path, **declared)
     except (TypeError, ValueError) as error:

@@ -272,7 +272,7 @@ def _sentence(error: ErrorDetails) -> str:
         return "is not valid"
     if error["type"] in IN_JSON:
         return IN_JSON[error["type"]]
-    words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    words = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ").replace(" after validation,", ",")
     return visible(SUBJECT.sub("", words))
 
 

@@ -168,6 +168,22 @@ class Body:
         return True
 
 
+@dataclass
+class Counted:
+    """A Taker, and how many bytes it took."""
+
+    taker: Taker
+    taken: int = 0
+
+    def restart(self) -> None:
+        self.taker.restart()
+        self.taken = 0
+
+    def take(self, chunk: bytes) -> bool:
+        self.taken += len(chunk)
+        return self.taker.take(chunk)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
     client: httpx.AsyncClient
@@ -191,11 +207,14 @@ class Fetcher:
 
     async def _fetch(self, url: str, taker: Taker, held: Copy | None, headers: Mapping[str, str], *, follow_redirects: bool) -> Copy | None:
         asked = {**headers, **(held.conditions(url) if held else {})}
+        counted = Counted(taker)
         try:
             with anyio.fail_after(self.retry_policy.seconds):
-                return await self._with_tries(lambda: self._stream(url, asked, taker, follow_redirects=follow_redirects))
+                return await self._with_tries(lambda: self._stream(url, asked, counted, follow_redirects=follow_redirects))
         except TimeoutError:
-            raise FeedUnavailable(self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds") from None
+            raise FeedUnavailable(
+                self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {counted.taken:,} bytes"
+            ) from None
         except httpx.HTTPStatusError as error:
             raise FeedUnavailable(self.feed, answer_of(url, error.response.status_code)) from None
         except httpx.InvalidURL:  # its text quotes the URL, which may hold a password
@@ -213,18 +232,17 @@ class Fetcher:
         tries = stamina.AsyncRetryingCaller(attempts=self.retry_policy.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
         return await tries(_is_retried, stream)
 
-    async def _stream(self, url: str, headers: Mapping[str, str], taker: Taker, *, follow_redirects: bool) -> Copy | None:
+    async def _stream(self, url: str, headers: Mapping[str, str], taker: Counted, *, follow_redirects: bool) -> Copy | None:
         taker.restart()
-        taken = 0
         async with self.client.stream("GET", url, headers=headers, follow_redirects=follow_redirects) as response:
             if response.status_code == HTTPStatus.NOT_MODIFIED and headers.keys() & CONDITIONS:
                 return None
             self._check(response, url)
             async for chunk in response.aiter_raw():
-                taken += len(chunk)
-                if taken > self.size_limits.sent:
+                wants_more = taker.take(chunk)
+                if taker.taken > self.size_limits.sent:
                     raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.size_limits.sent:,} bytes")
-                if not taker.take(chunk):
+                if not wants_more:
                     break
         return Copy(address=shown_address(url), etag=response.headers.get("etag"), last_modified=response.headers.get("last-modified"))
 

@@ -3,7 +3,7 @@
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, pairwise
 
@@ -11,10 +11,13 @@ from buildings.cve.arguments import SEQUENCES, spelled
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, unpacked
 from buildings.cve.feeds.errors import GLIMPSE, FeedRefused, glimpse
 from buildings.cve.feeds.issue import Issue
+from buildings.cve.feeds.vocabulary import Words
 from buildings.cve.ranking.formula import Scores, picked, row_of, sorted_scores
 
 FEED = "EPSS"
-ABOUT = re.compile(rb"#\s*model_version:\s*([\w.-]+)\s*,\s*score_date:\s*([0-9T:+.Z-]+)\s*")
+ABOUT = re.compile(rb"\s*([\w.-]+)\s*:\s*([^,]*?)\s*")
+"""A field of the first line, which names the model and the day, and may name more."""
+MODEL, DATE = re.compile(r"[\w.-]+"), re.compile(r"[0-9T:+.Z-]+")
 COLUMNS = b"cve,epss,percentile"
 LONGEST_LINE = 4096
 MOST_UNREADABLE = 20  # Lines that cannot be read; a file with more is refused.
@@ -34,6 +37,7 @@ class EpssDay:
     scored_at: datetime
     scores: Scores
     unreadable: tuple[str, ...] = ()
+    words: Words = field(default_factory=Words, compare=False)
 
     @property
     def issue(self) -> Issue:
@@ -68,24 +72,39 @@ def parse_epss(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> EpssDay:
     first = next(blocks, b"")
     about, _, rest = first.partition(b"\n")
     header, _, rows = rest.partition(b"\n")
-    found = ABOUT.fullmatch(about.rstrip(b"\r"))
+    fields = _fields(about.rstrip(b"\r"))
+    model, scored = fields.pop("model_version", ""), fields.pop("score_date", "")
     more = header.rstrip(b"\r").removeprefix(COLUMNS)
-    if not found or not header.startswith(COLUMNS) or (more and not more.startswith(b",")):
+    if not MODEL.fullmatch(model) or not DATE.fullmatch(scored) or not header.startswith(COLUMNS) or (more and not more.startswith(b",")):
         wanted = f"'#model_version:…,score_date:…' and '{COLUMNS.decode()}'"
         raise FeedRefused(FEED, f"not EPSS scores: the file should begin with {wanted}, and begins with {glimpse(first)}")
-    instant = _instant(found[2])
-    unreadable = [f"columns that are not known: {_seen(more[1:])}"] if more else []
+    instant = _instant(scored)
+    words = Words()
+    for name in fields:  # not its value, which may be another one each day
+        words.add("field of the first line", name, taken_as="ignored")
+    for column in filter(None, more.decode("utf-8", "replace").split(",")):
+        words.add("column", column, taken_as="ignored")
+    unreadable: list[str] = []
     scores = _scores(chain((rows,), blocks), LONGER_ROW if more else ROW, unreadable)
-    return EpssDay(found[1].decode(), instant, scores, tuple(unreadable))
+    return EpssDay(model, instant, scores, tuple(unreadable), words)
 
 
-def _instant(text: bytes) -> datetime:
+def _fields(about: bytes) -> dict[str, str]:
+    """The fields of the first line; what is no `name:value` is a name without one."""
+    if not about.startswith(b"#"):
+        return {}
+    found = ((ABOUT.fullmatch(part), part) for part in about[1:].split(b","))
+    pairs = (match.groups() if match else (part.strip(), b"") for match, part in found)
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs if name}
+
+
+def _instant(text: str) -> datetime:
     try:
-        instant = datetime.fromisoformat(text.decode())
+        instant = datetime.fromisoformat(text)
     except ValueError:
-        raise FeedRefused(FEED, f"the score date {text.decode()!r} is not a date") from None
+        raise FeedRefused(FEED, f"the score date {text!r} is not a date") from None
     if instant.tzinfo is None:
-        raise FeedRefused(FEED, f"the score date {text.decode()!r} names no time zone")
+        raise FeedRefused(FEED, f"the score date {text!r} names no time zone")
     return instant
 
 

@@ -5,8 +5,8 @@ What CISA lists is listed, whatever else of its entry cannot be read: that stays
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from buildings.cve.arguments import PATTERN, canonical
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, whole
 from buildings.cve.feeds.errors import FeedRefused, first_fault, glimpse
 from buildings.cve.feeds.issue import Issue
+from buildings.cve.feeds.vocabulary import Words, form_of
 from buildings.cve.ranking.enrichment import says_end_of_life
 
 FEED = "KEV"
@@ -97,6 +98,7 @@ class KevCatalog:
     entries: Mapping[str, KevEntry]
     unreadable: tuple[str, ...] = ()
     gaps: Sequence["Gap"] = ()
+    words: Words = field(default_factory=Words, compare=False)
 
     @property
     def issue(self) -> Issue:
@@ -141,6 +143,14 @@ def _possible(day: date, info: "ValidationInfo[date]") -> date:
     return day
 
 
+def _triage(value: Any) -> bool | None:
+    word = "" if value is None else str(value).strip().lower()
+    if word not in TRIAGE:
+        raise ValueError("neither Yes nor No")
+    return TRIAGE[word]
+
+
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 PublishedDate = Annotated[date, BeforeValidator(_as_day)]
 MEMBERS = {
     "dateAdded": "date_added",
@@ -152,8 +162,15 @@ MEMBERS = {
     "vulnerabilityName": "name",
     "shortDescription": "description",
     "notes": "links",
+    "forensicTriage": "forensic_triage",
 }
 """The members that need not be readable, and what is kept of each."""
+ENTRY_MEMBERS = frozenset({*MEMBERS, "cveID", "cwes"})
+DIRECTIVES = frozenset({"19-02", "22-01", "23-02", "25-03", "26-03", "26-04"})
+"""Those that releases cite. Only 22-01, which was revoked, and 26-04 say by when an entry of KEV is to be fixed."""
+DIRECTIVE = re.compile(r"\b(?:BOD|ED|Directive(?: \([BODE]+\))?)[ \u00a0]([0-9]{2}-[0-9]{2})\b")
+AS_BEFORE = "as the entry was before, else unknown"
+TRIAGE = {"yes": True, "no": False, "": None, "unknown": None}
 
 
 class Published(BaseModel):
@@ -169,13 +186,15 @@ class PublishedEntry(Published):
     product: str = ""
     due_date: Annotated[PublishedDate | None, BeforeValidator(lambda text: text or None)] = None
     required_action: str = ""
-    vulnerability_name: str = ""
-    short_description: str = ""
-    notes: str = ""
+    vulnerability_name: Text = ""
+    short_description: Text = ""
+    notes: Text = ""
+    forensic_triage: Annotated[bool | None, BeforeValidator(_triage)] = None
     known_ransomware_campaign_use: Annotated[str, StringConstraints(pattern="^(?i:known|unknown)$")] = "Unknown"
 
 
-class PublishedCatalog(Published):
+class PublishedCatalog(Published, extra="allow"):
+    title: Any = None
     catalog_version: str
     date_released: Annotated[AwareDatetime, BeforeValidator(_as_written)]
     count: int
@@ -209,7 +228,29 @@ def parse_kev(sent: bytes, max_bytes: int = MAX_UNPACKED_BYTES) -> KevCatalog:
     times = Counter(entry.cve_id for entry in newest_first)
     gaps += [Gap(f"{cve_id}: {count} entries have this cveID", cve_id) for cve_id, count in times.items() if count > 1]
     entries = {entry.cve_id: entry for entry in newest_first}
-    return KevCatalog(read.catalog_version, read.date_released, entries, _named(gaps), gaps)
+    return KevCatalog(read.catalog_version, read.date_released, entries, _named(gaps), gaps, _words(read, (entry for entry, _ in results)))
+
+
+def _words(read: PublishedCatalog, entries: Iterable[KevEntry | None]) -> Words:
+    """The words of a release that are not known; of dates and identifiers the forms."""
+    words = Words()
+    words.members(read.model_extra or {}, frozenset(), of="the catalog")
+    for members, entry in zip(read.vulnerabilities, entries, strict=True):
+        if not isinstance(members, dict):
+            words.add("kind of entry", type(members).__name__, taken_as="left out")
+            continue
+        words.members(members, ENTRY_MEMBERS, of="entries")
+        cited = DIRECTIVE.findall(str(members.get("requiredAction")))
+        words.values(cited, DIRECTIVES, of="directives", taken_as="named as it is; deadlines are those of BOD 26-04")
+        if entry is None:
+            words.add("form of cveID", form_of(members.get("cveID")), taken_as="an entry without a CVE: those in use stay")
+        for name in entry.unreadable if entry else ():
+            value = members.get(name)
+            if name in ("knownRansomwareCampaignUse", "forensicTriage"):
+                words.add(f"value of {name}", value, taken_as=AS_BEFORE)
+            elif name in ("dateAdded", "dueDate") and value and not WRITTEN_DATE.match(str(value).strip()):
+                words.add(f"form of {name}", form_of(value), taken_as=AS_BEFORE)
+    return words
 
 
 def _read(place: int, published: Any, released: date) -> tuple[KevEntry | None, Gap | None]:
@@ -231,6 +272,7 @@ def _read(place: int, published: Any, released: date) -> tuple[KevEntry | None, 
         name=rest.vulnerability_name[:LONGEST_TEXT],
         description=rest.short_description[:LONGEST_TEXT],
         required_action=rest.required_action[:LONGEST_TEXT],
+        forensic_triage=rest.forensic_triage,
         links=tuple(dict.fromkeys(link for link in LINK.findall(rest.notes) if len(link) <= LONGEST_LINK))[:MOST_LINKS],
         first_release=None if rest.date_added else released,
         unreadable=odd,

@@ -5,6 +5,7 @@ from alembic import op
 
 revision = "0013"
 down_revision = None
+CVE_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
@@ -31,7 +32,7 @@ def _create_lists() -> None:
     )
     op.create_table(
         "ranked",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
@@ -148,7 +149,7 @@ def _create_epss() -> None:
 def _create_cves() -> None:
     op.create_table(
         "cve",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("kev_added", sa.Date(), nullable=True),
         sa.Column("kev_due", sa.Date(), nullable=True),
         sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
@@ -169,11 +170,12 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
     )
     op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
+    op.create_index(op.f("ix_cve_kev_due"), "cve", ["kev_due"])
     op.create_index(op.f("ix_cve_published"), "cve", ["published"])
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
     op.create_table(
         "cve_detail",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
         sa.Column("record", sa.String(), nullable=False),
         sa.Column("description", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_cve_detail")),
@@ -189,8 +191,8 @@ def _create_cves() -> None:
         sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
         sqlite_with_rowid=False,
     )
-    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "plain_product"])
-    op.create_index(op.f("ix_cve_product_plain_product"), "cve_product", ["plain_product"])
+    op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "number"])
+    op.create_index("ix_cve_product_plain_product", "cve_product", ["plain_product", "number", "plain_vendor"])
     op.create_table(
         "cve_weakness",
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),

@@ -84,6 +84,7 @@ class EcosystemReader:
         if listed.too_many or len(new) > MOST_CHANGES:
             return await self._read_whole(used)
         records = await self._records(new)
+        records.check(self.ecosystem)
         before = await stored_records(self.site.storage, self.ecosystem)
         named = {name for name, pairs in records.pairs.items() if pairs}
         lost = (records.pairs.keys() & before) - named
@@ -98,6 +99,7 @@ class EcosystemReader:
         await self._fetcher(archive=True).stream(self._address("all.zip"), whole)
         whole.unzip.finish()
         records = whole.records
+        records.check(self.ecosystem)
         if records.newest is None:
             raise FeedRefused(self.feed, "a zip file without any records")
         lost = len(await stored_records(self.site.storage, self.ecosystem) - {name for name, pairs in records.pairs.items() if pairs})
@@ -122,7 +124,6 @@ class EcosystemReader:
         return records
 
     async def _believe(self, records: Records, used: AliasSource | None, *, lost: int, thresholds: Thresholds) -> None:
-        records.check(self.ecosystem)
         await note_words(self.site.storage, FEED, records.words, today=self.now.date())
         before = Issue(version=self.ecosystem, issued=used.newest, entries=used.entries) if used else None
         newest = max(filter(None, (records.newest, used.newest if used and thresholds is CHANGES else None)))

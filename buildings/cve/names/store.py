@@ -1,45 +1,48 @@
 """The names in the database: replaced by ecosystem or by record, and resolved for a whole report at once."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
-from sqlmodel import col, delete, insert, select
+from sqlalchemy import Connection
+from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.archive.lists import failures, read_state
 from buildings.cve.feeds.download import Copy
 from buildings.cve.names.osv import FEED, OVERLAP, Records, cve_in
-from buildings.cve.tables import Alias, AliasSource, FeedState
-from campus.storage import Storage
+from buildings.cve.tables import ALIASES, Alias, AliasSource, FeedState
+from campus.storage import Storage, among, in_snapshot, insert_columns
 
-NAMES_AT_ONCE = 5_000  # SQLite takes 32,766 parameters in a statement.
 MOST_RECENT = 20_000
 STALE_NAMES = timedelta(days=3)
-ValueT = TypeVar("ValueT")
 
 
 async def resolve(storage: Storage, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """The numbers of the CVEs that names of other schemes stand for, upper or lower case, all of them; without those of no known CVE.
 
-    One query for up to 5,000 names. Nobody else is asked.
+    One query for all names. Nobody else is asked.
     """
-    spelled: dict[str, list[str]] = {}
     found: dict[str, tuple[int, ...]] = {}
-    for name in names:
+    spelled: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
         if number := cve_in(name):
             found[name] = (number,)
         else:
             spelled.setdefault(name.upper(), []).append(name)
-    numbers: dict[str, list[int]] = {}
-    for part in _parts(list(spelled)):
-        async with storage.read() as session:
-            query = select(Alias.id, Alias.number).where(col(Alias.id).in_(part)).distinct().order_by(col(Alias.number))
-            for name, number in await session.exec(query):
-                numbers.setdefault(name, []).append(number)
-    return found | {name: tuple(numbers[key]) for key in numbers for name in spelled[key]}
+    for key, numbers in (await in_snapshot(storage, partial(_numbers_of, names=spelled)) if spelled else {}).items():
+        found |= dict.fromkeys(spelled[key], tuple(sorted(numbers)))
+    return found
+
+
+def _numbers_of(connection: Connection, *, names: Iterable[str]) -> dict[str, set[int]]:
+    numbers: dict[str, set[int]] = {}
+    for name, number in connection.execute(select(ALIASES.c.id, ALIASES.c.number).where(among(connection, ALIASES.c.id, names))):
+        numbers.setdefault(name, set()).add(number)
+    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +112,10 @@ async def store_changes(storage: Storage, used: AliasSource, records: Records, *
     """Replace the names that the changed records of an ecosystem give."""
     newest = max(records.newest or used.newest, used.newest)
     known = {name: datetime.fromisoformat(at) for name, at in json.loads(used.recent).items()}
+    sources = [f"{used.ecosystem}/{name}" for name in records.pairs]
     async with storage.write() as session:
-        for part in _parts([f"{used.ecosystem}/{name}" for name in records.pairs]):
-            await session.exec(delete(Alias).where(col(Alias.source).in_(part)))
+        connection = await session.connection()
+        await connection.run_sync(lambda sync: sync.execute(ALIASES.delete().where(among(sync, ALIASES.c.source, sources))))
         await _add(session, used.ecosystem, records)
         entries, changed = used.entries + added - lost, known | records.changed
         await _note_read(session, used.ecosystem, entries, changed, newest=newest, read_at=now, whole_at=used.whole_at)
@@ -140,13 +144,9 @@ async def forget_others(storage: Storage, ecosystems: Collection[str]) -> None:
 
 
 async def _add(session: AsyncSession, ecosystem: str, records: Records) -> None:
-    pairs = records.pairs.items()
-    rows: list[dict[str, Any]] = [
-        {"id": name, "number": number, "source": f"{ecosystem}/{record}"} for record, named in pairs for name, number in named
-    ]
-    connection = await session.connection()
-    for part in _parts(rows):
-        await connection.execute(insert(Alias), part)
+    rows = [(name, number, f"{ecosystem}/{record}") for record, pairs in records.pairs.items() for name, number in pairs]
+    if rows:
+        await (await session.connection()).run_sync(insert_columns, ALIASES, *zip(*rows, strict=True))
 
 
 async def _note_read(
@@ -167,7 +167,3 @@ async def _note_read(
 
 def _of(ecosystem: str) -> Any:
     return col(Alias.source).startswith(f"{ecosystem}/", autoescape=True)
-
-
-def _parts(values: Sequence[ValueT]) -> Iterator[Sequence[ValueT]]:
-    return (values[start : start + NAMES_AT_ONCE] for start in range(0, len(values), NAMES_AT_ONCE))

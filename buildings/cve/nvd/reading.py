@@ -19,6 +19,7 @@ from buildings.cve.feeds.errors import FeedRefused
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.nvd import FEED, NvdPage
 from buildings.cve.feeds.nvd_pages import Position, fetch_page, is_file, pause_between_pages
+from buildings.cve.feeds.vocabulary import note_words
 from buildings.cve.nvd.records import NvdRecords, line_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, patch_of
@@ -84,6 +85,7 @@ async def _stored(site: NvdSite, page: NvdPage, last: Progress, position: Positi
     after = position.after(page)
     stored = await store_records(site.storage, page.records, last=last, position=after, read_at=site.now())
     site.count("nvd_records", len(page.records))
+    await note_words(site.storage, FEED, page.words, today=site.now().date())
     about = {"phase": position.phase, "records": position.start + page.count, "of": page.total}
     log.info("NVD page read", extra=about)
     return stored or await load_progress(site.storage)
@@ -98,6 +100,7 @@ async def _read_file(site: NvdSite, fetcher: Fetcher, last: Progress) -> None:
     if not page.count:
         raise FeedRefused(FEED, "a file without any records")
     await store_records(site.storage, page.records, last=last, position=None, read_at=page.issue.issued, copy=copy)
+    await note_words(site.storage, FEED, page.words, today=site.now().date())
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from typing import Any, TypeVar, get_args
+from urllib.parse import quote
 
 import anyio.to_thread
 
@@ -18,6 +19,7 @@ from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
 from buildings.cve.pages.reader_feeds import is_free
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.deadlines import ROWS, SOURCE
 from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.latest import CveSite
@@ -33,6 +35,7 @@ from campus import Problem, Request, Response
 
 LIST = "/cve"
 REPORT = f"{LIST}/report"
+VENDORS = f"{LIST}/vendors"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
 PACKED_FAST = 1  # zlib's level.
@@ -54,14 +57,14 @@ ResultT = TypeVar("ResultT")
 NOT_ADMITTED = (402, 403)
 FILTERS: Mapping[str, tuple[str, Callable[[Entry, date], bool]]] = {
     "": ("All", lambda entry, today: True),
-    "overdue": ("Overdue", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
+    "overdue": ("Past KEV's due date", lambda entry, today: entry.kev_due_date is not None and entry.kev_due_date < today),
     "soon": ("Due within 7 days", lambda entry, today: entry.kev_due_date is not None and 0 <= (entry.kev_due_date - today).days <= 7),
     "ransomware": ("Used for ransomware", lambda entry, today: bool(entry.ransomware)),
 }
 """What of the list is shown, each with its label; the first is the default."""
 SORTS: Mapping[str, tuple[str, Callable[[Entry], Any]]] = {
     "rank": ("By rank", lambda entry: entry.rank),
-    "due": ("By due date", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
+    "due": ("By due date in KEV", lambda entry: (entry.kev_due_date or date.max, entry.rank)),
     "epss": ("By EPSS", lambda entry: (-(entry.epss or 0), entry.rank)),
 }
 """How the list can be sorted, each with its label; the first is the default."""
@@ -90,13 +93,13 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.brief_teaser)
     day = request.query_params.get("day", "").strip()
     if day:
-        brief, refusal = await _asked(request, site, tools.archived_brief, read_day(day))
+        brief, refusal = await asked(request, site, tools.archived_brief, read_day(day))
     else:
-        brief, refusal = await _asked(request, site, tools.top_cves_today)
+        brief, refusal = await asked(request, site, tools.top_cves_today)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     if brief is None:
-        counts, _ = await _asked(request, site, tools.brief_change_counts)
+        counts, _ = await asked(request, site, tools.brief_change_counts)
         return site.page(
             "teaser.html",
             request,
@@ -117,8 +120,8 @@ async def daily_list(request: Request, site: CveSite) -> Response:
     sort, show = request.query_params.get("sort", ""), request.query_params.get("show", "")
     sort, show = sort if sort in SORTS else "rank", show if show in FILTERS else ""
     shown = {name: [one for one in brief.entries if fits(one, today)] for name, (_, fits) in FILTERS.items()}
-    fresh, _ = await _asked(request, site, tools.kev_fresh) if not day else (None, None)
-    changes, _ = await _asked(request, site, tools.brief_changes, to_day=brief.day)
+    fresh, _ = await asked(request, site, tools.kev_fresh) if not day else (None, None)
+    changes, _ = await asked(request, site, tools.brief_changes, to_day=brief.day)
     return site.page(
         "list.html",
         request,
@@ -149,14 +152,19 @@ async def _rows(site: CveSite, entries: Sequence[Entry], *, is_past: bool) -> Ro
     return tuple((entry, courses[entry.cve_id]) for entry in entries)
 
 
+def vendor_path(name: str) -> str:
+    """The page of a vendor, however its name is spelled."""
+    return f"{VENDORS}/{quote(plain_name(name), safe='')}"
+
+
 async def verdict(request: Request, site: CveSite) -> Response:
     cve_id = read_cve_id(request.path_params["cve_id"])
     exposed = exposed_in(request)
     facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
-    found, refusal = await _asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
+    found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
-    history, _ = await _asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
+    history, _ = await asked(request, site, tools.cve_history, cve_id, limit=LONGEST_COURSE) if found else (None, None)
     return site.page(
         "cve.html",
         request,
@@ -167,6 +175,7 @@ async def verdict(request: Request, site: CveSite) -> Response:
         refusal=refusal,
         cve_id=cve_id,
         exposed=exposed,
+        vendor_path=vendor_path(facts.listing.vendor) if facts.listing else None,
         history=history,
         course=history.score_course() if history else (),
         step=SCORE_STEP,
@@ -184,7 +193,7 @@ async def forecast(request: Request, site: CveSite) -> Response:
     teaser = await _answer(request, site, tools.next_teaser)
     record = await _answer(request, site, tools.next_record, LISTS_SHOWN)
     day = request.query_params.get("day", "").strip()
-    listed, refusal = await _asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
+    listed, refusal = await asked(request, site, tools.next_in_kev, read_day(day) if day else None, FORECAST_LENGTH)
     if refusal is not None and refusal.status not in NOT_ADMITTED:
         raise refusal
     return site.page(
@@ -321,7 +330,7 @@ async def _answer(request: Request, site: CveSite, tool: Callable[..., Awaitable
     return await tool(*sent, site=site, **named)
 
 
-async def _asked(
+async def asked(
     request: Request, site: CveSite, tool: Callable[..., Awaitable[ResultT]], *sent: object, **named: object
 ) -> tuple[ResultT | None, Problem | None]:
     try:

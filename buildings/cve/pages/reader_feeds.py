@@ -17,11 +17,14 @@ from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.latest import CveSite
 from buildings.cve.ranking.methodology import NOTICES
 from buildings.cve.server import brief_teaser, top_cves_today
+from buildings.cve.text_tables import csv_of
 from campus import Problem, Request, Response
 from campus.layout import unless_known
 from campus.observability import utc_text
 
 KEV_DAYS = 30
+KEV_COLUMNS = ("cve_id", "vendor", "product", "name", "date_added", "due_date", "ransomware", "required_action", "description")
+PUBLIC_FEEDS = ("teaser.json", "teaser.atom", "kev.json", "kev.atom", "kev.csv")
 ATOM = "http://www.w3.org/2005/Atom"
 JSON_FEED = "https://jsonfeed.org/version/1.1"
 NVD_PAGE = "https://nvd.nist.gov/vuln/detail/{cve_id}"
@@ -132,6 +135,13 @@ def kev_feed(edition: Edition, *, url: str, address: str) -> Syndication:
     return Syndication("CVEs added to KEV", NOTICES[2], f"{url}/v1/kev/fresh", address, edition.made_at, items)
 
 
+def kev_csv(edition: Edition) -> str:
+    """The whole of KEV, the newest first: CISA's own facts, without ranks."""
+    listed = sorted(edition.facts.kev.values(), key=lambda one: (one.listed_by, one.cve_id), reverse=True)
+    rows = ([(getattr(one, name) or None) if name == "ransomware" else getattr(one, name) for name in KEV_COLUMNS] for one in listed)
+    return csv_of(KEV_COLUMNS, rows)
+
+
 def brief_feed(brief: Brief, *, url: str, address: str) -> Syndication:
     items = [
         Item(
@@ -182,19 +192,24 @@ WRITERS: Mapping[str, Callable[[Syndication], bytes]] = {"json": Syndication.as_
 async def public_feed(request: Request, site: CveSite) -> Response:
     name = request.path_params["name"]
     subject, _, kind = name.rpartition(".")
-    if subject not in ("teaser", "kev") or kind not in WRITERS:
-        raise Problem(404, "no_such_feed", "there is no feed with that name; the feeds are: teaser.json, teaser.atom, kev.json, kev.atom")
+    if name not in PUBLIC_FEEDS:
+        raise Problem(404, "no_such_feed", f"there is no feed with that name; the feeds are: {', '.join(PUBLIC_FEEDS)}")
     if subject == "teaser" and not is_free(site, "brief_teaser"):
         raise Problem(404, "no_such_feed", "the teaser is not free here, so it has no feed")
     edition = site.state.shown()
     if (body := site.state.feeds.get(name)) is None:
-        address = f"{site.url}/v1/feeds/{name}"
-        if subject == "kev":
-            feed = kev_feed(edition, url=site.url, address=address)
-        else:
-            feed = teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address)
-        body = site.state.feeds[name] = WRITERS[kind](feed)
+        body = site.state.feeds[name] = await _public_body(site, edition, name)
     return unless_known(Response(body, media_type=MEDIA_TYPES[kind], headers={"Cache-Control": PUBLIC}), request)
+
+
+async def _public_body(site: CveSite, edition: Edition, name: str) -> bytes:
+    subject, _, kind = name.rpartition(".")
+    address = f"{site.url}/v1/feeds/{name}"
+    if kind == "csv":
+        return kev_csv(edition).encode()
+    if subject == "kev":
+        return WRITERS[kind](kev_feed(edition, url=site.url, address=address))
+    return WRITERS[kind](teaser_feed(await brief_teaser(site=site), made_at=edition.made_at, url=site.url, address=address))
 
 
 async def full_feed(request: Request, site: CveSite) -> Response:

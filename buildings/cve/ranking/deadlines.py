@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -160,10 +160,6 @@ class Deadlines:
             "that cannot be read; found: it is not in KEV, so only you know the day. If you found it before the listing, that day counts."
         ),
     ]
-    kev_forensic_triage: Annotated[
-        bool | None, Field(exclude_if=lambda value: value is None, description="Whether KEV asks for forensic triage. Left out if silent.")
-    ] = None
-
     in_words: Annotated[str, Field(exclude_if=lambda value: not value, description="All of this in sentences.")] = ""
 
     @property
@@ -206,27 +202,17 @@ class Urgency:
 
     @property
     def why(self) -> str:
-        exposed = f" {_group(self.when_if_exposed)} if it is exposed to the internet." if self.when_if_exposed else ""
-        return f"{_group(self.when)}: {self.reason}.{exposed}"
+        exposed = f" Fix {self.when_if_exposed} if it is exposed to the internet." if self.when_if_exposed else ""
+        return f"Fix {self.when}: {self.reason}.{exposed}".replace("this_week", "this week")
 
 
 def deadlines_of(listing: KevEntry | None, ssvc: Ssvc | None, *, exposed: Exposure, today: date) -> Deadlines:
     """The directive's deadlines: both, with the asset exposed and not, if that is unknown."""
     automatable = WORDS["automatable"].get(_word(ssvc.automatable if ssvc else None))
     total = WORDS["technical_impact"].get(_word(ssvc.technical_impact if ssvc else None))
-    answers = {
-        is_exposed: _deadline(_rows(is_exposed, listing is not None, automatable, total), listing, today)
-        for is_exposed in (True, False)
-        if exposed in ("unknown", "yes" if is_exposed else "no")
-    }
-    return Deadlines(
-        if_exposed=answers.get(True),
-        if_not_exposed=answers.get(False),
-        unknown=_unknown(automatable, total),
-        counts_from=listing.listed_by if listing else None,
-        start="found" if listing is None else "kev_date_added" if listing.date_added else "kev_first_release",
-        kev_forensic_triage=listing.forensic_triage if listing else None,
-    )
+    start: Start = "found" if listing is None else "kev_date_added" if listing.date_added else "kev_first_release"
+    triage = listing.forensic_triage if listing else None
+    return _deadlines(listing.listed_by if listing else None, start, triage, automatable, total, exposed, today)
 
 
 def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | None, exposed: Exposure, today: date) -> Urgency:
@@ -235,20 +221,20 @@ def urgency_of(listing: KevEntry | None, ssvc: Ssvc | None, *, epss: float | Non
     Where exposure or CISA's answers are unknown the strictest row counts for what is in KEV, and the laxest for what is not.
     """
     deadlines = deadlines_of(listing, ssvc, exposed=exposed, today=today)
-    grounds = list(_grounds(listing, ssvc, epss, today))
     if listing:
-        strictest = deadlines.strictest
-        when, reason = _most_urgent(
-            [*grounds, (GROUPS[strictest.days], f"CISA lists it as exploited and gives it {_if(deadlines, strictest)}")]
-        )
-        return Urgency(when=when, when_if_exposed=None, reason=reason, deadlines=deadlines)
-    laxest = deadlines.if_not_exposed or deadlines.strictest
-    when, reason = _most_urgent([*grounds, (GROUPS[laxest.days_at_most], f"it is not in KEV, and CISA gives it {_if(deadlines, laxest)}")])
-    by_exposure = GROUPS[deadlines.strictest.days_at_most]
-    is_less = ORDER.index(by_exposure) < ORDER.index(when)
-    return Urgency(when=when, when_if_exposed=by_exposure if is_less else None, reason=reason, deadlines=deadlines)
+        answer, known = deadlines.strictest, "CISA lists it as exploited and"
+        days = answer.days
+    else:
+        answer, known = deadlines.if_not_exposed or deadlines.strictest, "it is not in KEV, and CISA"
+        days = answer.days_at_most
+    grounds = (*_grounds(listing, ssvc, epss, today), (GROUPS[days], f"{known} gives it {_if(deadlines, answer)}"))
+    when, reason = min(grounds, key=lambda ground: ORDER.index(ground[0]))
+    if_exposed = GROUPS[deadlines.strictest.days_at_most]
+    is_less = listing is None and ORDER.index(if_exposed) < ORDER.index(when)
+    return Urgency(when=when, when_if_exposed=if_exposed if is_less else None, reason=reason, deadlines=deadlines)
 
 
+@lru_cache(maxsize=4096)
 def in_words(deadlines: Deadlines) -> Deadlines:
     return replace(deadlines, in_words=deadlines.sentence)
 
@@ -263,7 +249,7 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
     if listing and listing.ransomware:
         yield "today", "ransomware campaigns use it"
     if listing and listing.due_date and listing.listed_by >= IN_FORCE_SINCE and listing.due_date <= today + timedelta(days=1):
-        yield "today", f"CISA lists it as exploited, and its due date in KEV {_passed((listing.due_date - today).days)}"
+        yield "today", f"CISA lists it as exploited, and its due date in KEV is {listing.due_date}"
     if listing:  # attacks are known: their probability says no more
         return
     if _word(ssvc.exploitation if ssvc else None) == "active":
@@ -274,45 +260,52 @@ def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, to
 
 def _if(deadlines: Deadlines, answer: Deadline) -> str:
     """The time of one of the answers, and if there is another, when it holds."""
-    if not (deadlines.if_exposed and deadlines.if_not_exposed) or deadlines.both:
+    first, second = deadlines.if_exposed, deadlines.if_not_exposed
+    if not (first and second) or first.time == second.time:
         return answer.time
-    return f"{answer.time} if it is {'' if answer is deadlines.if_exposed else 'not '}exposed"
+    return f"{answer.time} if it is {'' if answer is first else 'not '}exposed"
 
 
-def _most_urgent(grounds: Sequence[tuple[When, str]]) -> tuple[When, str]:
-    return min(grounds, key=lambda ground: ORDER.index(ground[0]))
+@lru_cache(maxsize=4096)
+def _deadlines(
+    listed: date | None, start: Start, by_kev: bool | None, automatable: bool | None, total: bool | None, exposed: Exposure, today: date
+) -> Deadlines:
+    answers = {
+        is_exposed: _deadline(
+            [row for row in ROWS if _fits(row, is_exposed, listed is not None, automatable, total)], listed, by_kev, today
+        )
+        for is_exposed in (True, False)
+        if exposed in ("unknown", "yes" if is_exposed else "no")
+    }
+    points: tuple[tuple[Point, bool | None], ...] = (("automatable", automatable), ("technical_impact", total))
+    return Deadlines(
+        if_exposed=answers.get(True),
+        if_not_exposed=answers.get(False),
+        unknown=tuple(point for point, answer in points if answer is None),
+        counts_from=listed,
+        start=start,
+    )
 
 
-def _deadline(rows: Sequence[Row], listing: KevEntry | None, today: date) -> Deadline:
+def _fits(row: Row, exposed: bool, kev: bool, automatable: bool | None, total: bool | None) -> bool:
+    return (row.exposed, row.kev) == (exposed, kev) and automatable in (None, row.automatable) and total in (None, row.total)
+
+
+def _deadline(rows: Sequence[Row], listed: date | None, by_kev: bool | None, today: date) -> Deadline:
     ordered = sorted(rows, key=lambda row: (row.days is None, row.days))
-    days, days_at_most = ordered[0].days, ordered[-1].days
-    due = listing.listed_by + timedelta(days=days) if listing and days is not None else None
+    days = ordered[0].days
+    due = listed + timedelta(days=days) if listed and days is not None else None
     said = {row.forensic_triage for row in rows}
     by_row = said.pop() if len(said) == 1 else None
-    by_kev = listing.forensic_triage if listing else None
     return Deadline(
         rows=tuple(row.number for row in rows),
         days=days,
-        days_at_most=days_at_most,
+        days_at_most=ordered[-1].days,
         due=due,
         days_left=(due - today).days if due else None,
         forensic_triage=by_row if by_kev is None else by_kev,
         row_forensic_triage=by_row if by_kev is not None and by_row is not by_kev else None,
     )
-
-
-@cache
-def _rows(exposed: bool, kev: bool, automatable: bool | None, total: bool | None) -> tuple[Row, ...]:
-    return tuple(
-        row
-        for row in ROWS
-        if (row.exposed, row.kev) == (exposed, kev) and automatable in (None, row.automatable) and total in (None, row.total)
-    )
-
-
-def _unknown(automatable: bool | None, total: bool | None) -> tuple[Point, ...]:
-    points: tuple[tuple[Point, bool | None], ...] = (("automatable", automatable), ("technical_impact", total))
-    return tuple(point for point, answer in points if answer is None)
 
 
 def _word(said: str | None) -> str:
@@ -321,11 +314,3 @@ def _word(said: str | None) -> str:
 
 def _time(days: int | None) -> str:
     return "until the next upgrade" if days is None else f"{days} days"
-
-
-def _passed(days_left: int) -> str:
-    return "has passed" if days_left < 0 else "is tomorrow" if days_left else "is today"
-
-
-def _group(when: When) -> str:
-    return {"today": "Fix today", "this_week": "Fix this week", "later": "Fix later"}[when]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
 
+import anyio
 import anyio.to_thread
 
 from buildings.cve.archive.editions import load_leading
@@ -22,7 +23,9 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
+from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
+from buildings.cve.reports.findings import Report
 from buildings.cve.sample import sample_description, sample_edition
 from buildings.cve.settings import CveSettings
 from buildings.cve.watches.alerts import Watching
@@ -34,6 +37,7 @@ CACHED_CHANGES = 8
 CACHED_BRIEFS = 32
 CACHED_FACTS = 256
 CACHED_RECORDS = 20_000  # With those of KEV's CVEs; 600 bytes each.
+SEARCHES_AT_ONCE = 2  # A search that reads all descriptions takes 0.3 s of a processor.
 VERDICTS_AT_ONCE = 50  # Verdicts take 20 µs each; more are made in a worker thread, so that no other call waits for them.
 
 
@@ -119,6 +123,7 @@ class Latest:
 
     def __init__(self, storage: Storage, watching: Watching) -> None:
         self.watching = watching
+        self.searches = anyio.CapacityLimiter(SEARCHES_AT_ONCE)
         self.edition: Edition | None = None
         self.nvd = NvdRecords()
         self._storage = storage
@@ -132,6 +137,7 @@ class Latest:
         self._facts: dict[tuple[str, date, str, Exposure], CveFacts] = {}
         self._forecast: ForecastList | None = None
         self._forecast_answers: ForecastAnswers | None = None
+        self._report_readers = anyio.CapacityLimiter(1)
         self._record: ForecastRecord | None = None
         self._record_version: str | None = None
         self.shorter = ShorterForms()
@@ -202,6 +208,10 @@ class Latest:
         if len(lines) == 1 and len(nvd.lines) < CACHED_RECORDS:
             nvd.lines.update(lines)
         return replace(edition, nvd=nvd.with_lines(lines))
+
+    async def read(self, report: bytes | str) -> Report:
+        """A scanner's report. Raises Problem 413, 422 and 503."""
+        return await read_apart(report, readers=self._report_readers)
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
         is_small = asked.size <= VERDICTS_AT_ONCE

@@ -1,13 +1,52 @@
-"""Reads reports where they delay no other call: small ones in a thread, large ones in a process of their own."""
+"""Reads reports where they delay no other call: small ones in a thread, large ones in a process of their own, one at a time.
 
+A document in memory is ten times its size, and the interpreter does nothing else while it is parsed, or freed.
+"""
+
+import subprocess
+import sys
+
+import anyio
 import anyio.to_thread
 
-from buildings.cve.reports.findings import Report
+from buildings.cve.reports.findings import Report, ReportRefused
 from buildings.cve.reports.reader import read_report
+from buildings.cve.reports.worker import joined
+from campus import Problem
 
 LARGEST_TEXT = 1 << 20
 """The bytes of a request with a report as an argument; a JSON text needs a backslash before each quotation mark."""
+LARGEST_REPORT = 20 * 1024 * 1024
+LARGE = 256 * 1024
+SECONDS = 60.0
+COMMAND = (sys.executable, "-m", "buildings.cve.reports.worker")
+STATUS = {"report_too_large": 413, "unreadable_report": 422}
 
 
-async def read_apart(sent: bytes | str) -> Report:
-    return await anyio.to_thread.run_sync(read_report, sent)
+async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Report:
+    """The report; `readers` limits how many large ones are read at once.
+
+    Raises Problem 413 and 422 for one that cannot be read, 503 if those before it take too long.
+    """
+    data = sent if isinstance(sent, bytes) else sent.encode("utf-8", "replace")
+    try:
+        if len(data) <= LARGE:
+            return await anyio.to_thread.run_sync(read_report, data)
+        with anyio.fail_after(SECONDS):
+            return await anyio.to_thread.run_sync(_in_process, data, limiter=readers)
+    except ReportRefused as refused:
+        raise Problem(STATUS[refused.code], refused.code, refused.detail) from None
+    except TimeoutError:
+        detail = "large reports of others are being read; try again soon, or send a smaller one"
+        raise Problem(503, "busy_with_reports", detail, headers={"Retry-After": "30"}) from None
+
+
+def _in_process(data: bytes) -> Report:
+    try:
+        read = subprocess.run(  # noqa: S603  # our own command
+            COMMAND, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS, check=True
+        )
+        return joined(read.stdout)
+    except (subprocess.SubprocessError, OSError):
+        detail = "reading the report takes more memory or time than there is; send it in parts, or only its identifiers in cve_ids"
+        raise ReportRefused("report_too_large", detail) from None

@@ -15,9 +15,8 @@ from xml.parsers import expat
 
 from pydantic_core import from_json
 
-from buildings.cve.reports.findings import Document, Unreadable
+from buildings.cve.reports.findings import Document, ReportRefused, Unreadable
 from buildings.cve.reports.rows import csv_rows, dialect_of, printed_rows
-from campus import Problem
 
 LARGEST = 20_000_000
 """Bytes of a document, unpacked: an ordinary image's report has one million, a large network scan's some ten."""
@@ -51,7 +50,7 @@ NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 
 
 def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
-    """The document in `data`. Raises Problem 413 if it is too large, 422 if it must not or cannot be decoded."""
+    """The document in `data`. Raises ReportRefused if it is too large, or must not or cannot be decoded."""
     notes: list[str] = []
     sent = data.encode("utf-8", "replace") if isinstance(data, str) else data
     if len(sent) > largest:
@@ -68,13 +67,13 @@ def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
     return Document("text", text, notes, (document,) if document else ())
 
 
-def _refused(detail: str) -> Problem:
-    return Problem(422, "unreadable_report", detail)
+def _refused(detail: str) -> ReportRefused:
+    return ReportRefused("unreadable_report", detail)
 
 
-def _too_large(largest: int) -> Problem:
-    return Problem(
-        413, "report_too_large", f"the report has over {largest:,} bytes, unpacked; send it in parts, or only its identifiers in cve_ids"
+def _too_large(largest: int) -> ReportRefused:
+    return ReportRefused(
+        "report_too_large", f"the report has over {largest:,} bytes, unpacked; send it in parts, or only its identifiers in cve_ids"
     )
 
 

@@ -7,6 +7,16 @@ from typing import Any, Literal
 Said = Literal["open", "fixed", "suppressed", "not_affected", "unknown"]
 """What a report says of a finding; unknown is a word that no list of ours knows."""
 
+
+class ReportRefused(Exception):
+    """A report is too large, must not be decoded or cannot be read at all; `code` is that of the problem which the caller receives."""
+
+    def __init__(self, code: Literal["report_too_large", "unreadable_report"], detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+
 Syntax = Literal["json", "xml", "csv", "text"]
 
 
@@ -42,7 +52,8 @@ class Unreadable:
 class Report:
     """A document as read: the form's name, its findings, what of it cannot be read, and the number that the tool itself reports, if any.
 
-    `notes` are sentences on how it was read, such as that no form was recognised and it was read as plain text.
+    `notes` are sentences on how it was read, such as that no form was recognised and it was read as plain text. `is_recognised` is
+    false if only its syntax is known: that it has no findings says nothing then.
     """
 
     form: str
@@ -50,6 +61,7 @@ class Report:
     unreadable: Sequence[Unreadable] = ()
     claimed: int | None = None
     notes: Sequence[str] = ()
+    is_recognised: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,13 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from buildings.cve.arguments import canonical
-from buildings.cve.reports.schemes import OTHER
+from buildings.cve.numbers import canonical
+from buildings.cve.reports.schemes import LONGEST_SHOWN, OTHER
 from campus import Problem
 
 MOST_IDS = 1_000
 SHOWN_MALFORMED = 20
 SHOWN_OTHERS = 100
-LONGEST_SHOWN = 40
-
-DASHES = "\\-_\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
-LOOKALIKE = re.compile(
-    rf"(?<![^\W_])[C\uff23\u0421][V\uff36][E\uff25\u0415][{DASHES}]\d[^\W_]{{0,19}}(?:[{DASHES}][^\W_]{{1,20}})?", re.IGNORECASE
-)
-"""What looks like an identifier to a person: with other dashes, digits or letters, or with a part missing."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """Reads a scanner's report: recognises its form by its content, and accounts for each of its findings. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
-from buildings.cve.reports.findings import Document, Finding, Form, Report
-from campus import Problem
+from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused, Unreadable
 
 MOST_FINDINGS = 100_000
 
@@ -16,7 +15,7 @@ MOST_FINDINGS = 100_000
 def read_report(sent: bytes | str) -> Report:
     """The findings of a report, whatever its form.
 
-    Raises Problem 413 if it is too large, 422 if it cannot be read at all.
+    Raises ReportRefused if it is too large, must not be decoded, or if nothing of it can be read.
     """
     document = decode(sent)
     form = form_of(document)
@@ -28,14 +27,24 @@ def read_report(sent: bytes | str) -> Report:
         else:
             unreadable.append(read)
         if len(findings) + len(unreadable) > MOST_FINDINGS:
-            raise Problem(413, "report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
-    return Report(
+            raise ReportRefused("report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
+    report = Report(
         form=form.name,
         findings=findings,
         unreadable=unreadable,
         claimed=form.claimed(document.value),
         notes=(*document.notes, *filter(None, (form.note,))),
+        is_recognised=not form.generic or document.value in ([], {}),
     )
+    if not findings and (unreadable or not report.is_recognised):
+        raise ReportRefused("unreadable_report", _reason(unreadable))
+    return report
+
+
+def _reason(unreadable: Sequence[Unreadable]) -> str:
+    if unreadable:
+        return f"none of the report's findings can be read: {unreadable[0].where}: {unreadable[0].why}"
+    return "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
 
 
 def form_of(document: Document) -> Form:

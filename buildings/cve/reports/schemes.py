@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from buildings.cve.arguments import canonical
+from buildings.cve.numbers import canonical
 
 LONGEST_ID = 80
 MOST_IDS_EACH = 200
@@ -18,6 +18,13 @@ OTHER = re.compile(
     r"|SNYK-[A-Z0-9]+-[A-Z0-9]+-[0-9]+|npm:[@0-9a-z._/-]+:[0-9]{8}(?:-[0-9]+)?|TEMP-[0-9]{7}-[0-9A-F]{6})(?![^\W_])",
     re.IGNORECASE,
 )
+LONGEST_SHOWN = 40
+
+DASHES = "\\-_\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
+LOOKALIKE = re.compile(
+    rf"(?<![^\W_])[C\uff23\u0421][V\uff36][E\uff25\u0415][{DASHES}]\d[^\W_]{{0,19}}(?:[{DASHES}][^\W_]{{1,20}})?", re.IGNORECASE
+)
+"""What looks like an identifier to a person: with other dashes, digits or letters, or with a part missing."""
 _WEAKNESS = re.compile(r"CWE-[0-9]+", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,;|]|://")
 

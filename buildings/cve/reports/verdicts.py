@@ -4,8 +4,9 @@ from datetime import date
 
 from pydantic import Field
 
-from buildings.cve.arguments import Exposure, number_of
+from buildings.cve.arguments import Exposure
 from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, MissReason, ResultPart
+from buildings.cve.numbers import number_of
 from buildings.cve.nvd.records import NvdRecordState
 from buildings.cve.ranking.deadlines import Deadlines, Urgency, When, urgency_of
 from buildings.cve.ranking.edition import Edition

@@ -4,53 +4,25 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AwareDatetime, Field
 
-from buildings.cve.arguments import CveId, Exposure
+from buildings.cve.arguments import Exposure
 from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Result, ResultPart
 from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import Severity
+from buildings.cve.search.criteria import CriterionName, Name
 from buildings.cve.text_tables import csv_of, document, markdown_table
-from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState, visible_name
+from campus.features.alerts import CHAT_SERVICES, KINDS, TargetState
 from campus.keys.makers import MadeBy
 
 MOST_WATCHES = 20
-MOST_NAMES = 50
-MOST_CVE_IDS = 1_000
-LONGEST_NAME = 100
 SHOWN_ENTRIES = 50  # CVEs in one message; the news that are polled have all.
 
-Line = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
 WatchName = Annotated[
-    Line, Field(description="Your name for the watch, shown in its news, such as 'edge routers'.", examples=["edge routers"])
+    Name, Field(description="Your name for the watch, shown in its news, such as 'edge routers'.", examples=["edge routers"])
 ]
-OptionalName = Annotated[Line | None, Field(description="New name of the watch.")]
-Vendors = Annotated[
-    list[Line] | None,
-    Field(
-        max_length=MOST_NAMES,
-        description="Vendors, as KEV or NVD spells them; case, blanks and punctuation do not matter. cve_verdict shows a CVE's vendor.",
-        examples=[["Cisco", "Fortinet"]],
-    ),
-]
-Products = Annotated[
-    list[Line] | None,
-    Field(
-        max_length=MOST_NAMES,
-        description="Products, as KEV or NVD spells them, of any vendor; or vendor:product.",
-        examples=[["Log4j2", "microsoft:exchange server"]],
-    ),
-]
-WatchedIds = Annotated[list[CveId] | None, Field(max_length=MOST_CVE_IDS, description="CVE identifiers, at most 1,000.")]
-LeastScore = Annotated[
-    float | None,
-    Field(
-        ge=1,
-        le=100,
-        description="Least score that a CVE must have, 1 to 100. Default: 25, which only CVEs in KEV reach. 5: others too, if their"
-        " probability of exploitation (EPSS) is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
-    ),
-]
+OptionalName = Annotated[Name | None, Field(description="New name of the watch.")]
+Removed = Annotated[list[CriterionName] | None, Field(description="Names of criteria to remove.")]
 WatchedExposure = Annotated[
     Exposure | None,
     Field(
@@ -105,6 +77,7 @@ class Watch(ResultPart):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float = Field(description="Least score that a CVE must have.")
+    criteria: tuple[str, ...] = Field(description="All its criteria, a sentence for each.")
     exposed: Exposure = Field(description="Whether the internet reaches what it watches, for the deadlines in its news.")
     state: Literal["active", "paused", "stopped"] = Field(
         description="paused: its key has ended, and nothing is told until the key is renewed. stopped: nothing is told, because `made_by`"
@@ -160,7 +133,7 @@ class NewsEntry(ResultPart):
     when: When = Field(description=f"When to fix it. {WHEN}")
     when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
     deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
-    fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty for the score alone.")
+    fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty if it names nothing.")
 
 
 class News(ResultPart):

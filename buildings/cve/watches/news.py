@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
-from buildings.cve.watches.matching import CRITERIA, NO_DIGEST, Matcher, known_digest, pack_known, unpack_known, with_digest
+from buildings.cve.watches.matching import Matcher, Watched, pack_known, unpack_known
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
@@ -26,13 +26,15 @@ NEWS_RETENTION = timedelta(days=90)
 ITEMS_PER_READ = 50
 WATCHES_PER_READ = 250
 OWNERS_PER_READ = 200
-PACKED_ANEW_AFTER = 100  # After so many CVEs that a watch was told of, all that it knows are packed as one again.
+MOST_NEWS = 1_000  # CVEs in the news of one watch about one list. What else fits is news with the next list.
 CHANGED = (WATCHES.c.known, WATCHES.c.nvd_complete, WATCHES.c.told, WATCHES.c.last_news_at)
 CHANGE = (
     update(WATCHES)
     .where(WATCHES.c.id == bindparam("key"))
     .values(needs_baseline=False, **{column.name: bindparam(column.name, type_=column.type) for column in CHANGED})
 )
+
+KNOW = update(WATCHES).where(WATCHES.c.id == bindparam("key")).values(known=bindparam("known"), nvd_complete=True)
 
 
 def read_news(connection: Connection, lineage: str, *, since: int, watch_id: str | None, limit: int) -> NewsList:
@@ -69,52 +71,48 @@ class WatchChange:
 
 @dataclass(frozen=True)
 class ListMatching:
-    """Tells the watches what is news to them on a list, in the transaction that stores the list."""
+    """Tells the watches what is news to them on a list, in the transaction that stores the list, once its rows are written."""
 
-    matcher: Matcher
+    edition: Edition
     now: datetime
 
     def __call__(self, connection: Connection) -> int:
         """Store the news and the messages that tell them; returns how many watches have news."""
         for table in (ALERTS, WATCH_NEWS):
             connection.execute(table.delete().where(table.c.at < self.now - NEWS_RETENTION))
-        return sum(self._tell(connection, rows) for rows in _active(connection, now=self.now))
+        matcher = matcher_of(connection, self.edition)
+        lasting = WATCHES.c.stopped_at.is_(None), WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > self.now
+        return sum(self._tell(connection, matcher, rows) for rows in _parts(connection, *lasting)) if matcher else 0
 
-    def _tell(self, connection: Connection, rows: Sequence[Row[Any]]) -> int:
-        changes = [change for row in rows if (change := self._change(connection, row))]
+    def _tell(self, connection: Connection, matcher: Matcher, rows: Sequence[Row[Any]]) -> int:
+        changes = [change for row in rows if (change := self._change(row, matcher))]
         if changes:
             connection.execute(CHANGE, [change.values for change in changes])
         self._store(connection, [change for change in changes if change.new])
         return sum(bool(change.new) for change in changes)
 
-    def _change(self, connection: Connection, row: Row[Any]) -> WatchChange | None:
-        criteria = CRITERIA.validate_json(row.criteria)
-        self.matcher.prepare(connection, criteria.least_score)
-        is_complete = self.matcher.edition.nvd.is_complete
-        # names that NVD's first reading brought late are no news of CVEs that reached the score before
-        needs_baseline = row.needs_baseline or (is_complete and not row.nvd_complete)
-        digest = self.matcher.digest(criteria)
-        if digest == known_digest(row.known) and not needs_baseline:
-            return None
+    def _change(self, row: Row[Any], matcher: Matcher) -> WatchChange | None:
+        criteria = Watched.model_validate_json(row.criteria)
         known = unpack_known(row.known)
-        new, is_all = self.matcher.news(criteria, known, needs_baseline=needs_baseline)
-        digest = digest if is_all else NO_DIGEST
-        told = row.told + len(new)
-        packs_anew = needs_baseline or told // PACKED_ANEW_AFTER > row.told // PACKED_ANEW_AFTER
+        unknown = matcher.fitting(criteria) - known
+        is_complete = self.edition.nvd.is_complete
+        if not unknown and not row.needs_baseline and row.nvd_complete == is_complete:
+            return None
+        new = [] if row.needs_baseline else sorted(unknown, key=matcher.places.__getitem__)[:MOST_NEWS]
         values = {
             "key": row.id,
-            "known": pack_known(known, digest) if packs_anew else with_digest(row.known, digest, new),
+            "known": pack_known(known | (unknown if row.needs_baseline else set(new))),
             "nvd_complete": is_complete,
-            "told": told,
+            "told": row.told + len(new),
             "last_news_at": self.now if new else row.last_news_at,
         }
-        entries = pack_entries(tuple(self.matcher.entries(connection, new, criteria))) if new else b""
+        entries = pack_entries(tuple(matcher.entries(new, criteria))) if new else b""
         return WatchChange(row=row, values=values, new=len(new), entries=entries)
 
     def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
         if not changes:
             return
-        about = {"day": self.matcher.edition.day, "at": self.now}
+        about = {"day": self.edition.day, "at": self.now}
         stored = insert(WATCH_NEWS).returning(WATCH_NEWS.c.watch_id, WATCH_NEWS.c.number)
         rows = [{"watch_id": change.row.id, "found": change.new, "entries": change.entries, **about} for change in changes]
         numbers = {row.watch_id: row.number for row in connection.execute(stored, rows)}
@@ -126,12 +124,31 @@ class ListMatching:
         OUTBOX.raise_alerts(connection, alerts, now=self.now)
 
 
+def matcher_of(connection: Connection, edition: Edition) -> Matcher | None:
+    """What matches watches with the rows that are stored, counting days from the list's; None if there are no watches."""
+    lowest = connection.scalar(select(func.min(WATCHES.c.least_score)))
+    return None if lowest is None else Matcher(connection, edition, lowest)
+
+
 async def list_matching(storage: Storage, edition: Edition, last: Edition | None, *, now: datetime) -> ListMatching:
-    lowest = await in_snapshot(storage, lambda connection: connection.scalar(select(func.min(WATCHES.c.least_score))))
-    matcher = Matcher(edition, last)
-    if lowest is not None:
-        await in_snapshot(storage, partial(matcher.prepare, least=lowest))
-    return ListMatching(matcher, now)
+    """What tells the watches of a list; `last` is the one before it, whose rows are still stored.
+
+    The names that NVD's first reading brought late are no news of CVEs that fitted by all else before: once all of NVD is read, what fits
+    the list before is known.
+    """
+    if last is not None and edition.nvd.is_complete:
+        await in_transaction(storage, partial(_know_late_names, edition=last))
+    return ListMatching(edition, now)
+
+
+def _know_late_names(connection: Connection, edition: Edition) -> None:
+    late = WATCHES.c.nvd_complete.is_(False), WATCHES.c.needs_baseline.is_(False)
+    if connection.scalar(select(exists().where(*late))) and (matcher := matcher_of(connection, edition)):
+        for rows in _parts(connection, *late):
+            fits = ((row, matcher.fitting(Watched.model_validate_json(row.criteria))) for row in rows)
+            known = [{"key": row.id, "known": pack_known(unpack_known(row.known) | numbers)} for row, numbers in fits]
+            if known:
+                connection.execute(KNOW, known)
 
 
 def owners_of(storage: Storage) -> AsyncIterator[Sequence[str]]:
@@ -202,11 +219,10 @@ def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datet
     return has_ended != (row.paused_at is not None)
 
 
-def _active(connection: Connection, *, now: datetime) -> Iterator[Sequence[Row[Any]]]:
+def _parts(connection: Connection, *conditions: ColumnElement[bool]) -> Iterator[Sequence[Row[Any]]]:
     last = ""
     while True:
-        lasting = WATCHES.c.stopped_at.is_(None), WATCH_OWNERS.c.paused_at.is_(None), WATCH_OWNERS.c.ends_at > now
-        chosen = watches_with_owner().where(WATCHES.c.id > last, *lasting)
+        chosen = watches_with_owner().where(WATCHES.c.id > last, *conditions)
         rows = connection.execute(chosen.order_by(WATCHES.c.id).limit(WATCHES_PER_READ)).all()
         yield rows
         if len(rows) < WATCHES_PER_READ:

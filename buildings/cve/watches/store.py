@@ -7,8 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
 
+from buildings.cve.search.criteria import Days
+from buildings.cve.search.queries import numbers_of
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
-from buildings.cve.watches.matching import CRITERIA, Criteria
+from buildings.cve.watches.matching import Watched, pack_known, unpack_known
 from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
 from campus import Problem
 from campus.caller import Key
@@ -23,14 +25,22 @@ class Wanted:
     """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
 
     name: str
-    criteria: Criteria
+    criteria: Watched
     webhook: Address | None
     email: Address | None
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
-        return sent == stored and (self.name, self.criteria) == (row.name, CRITERIA.validate_json(row.criteria))
+        return sent == stored and (self.name, self.criteria) == (row.name, Watched.model_validate_json(row.criteria))
+
+
+@dataclass(frozen=True)
+class Served:
+    """The list that is served when a watch is made, with the days that criteria count from: what fits it already is no news."""
+
+    days: Days
+    nvd_complete: bool
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,11 @@ class StoredWatch:
     email: ClaimedTarget | None
 
 
-def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> StoredWatch:
-    """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key."""
+def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, served: Served | None, now: datetime, entropy: Entropy) -> StoredWatch:
+    """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key.
+
+    Without a list, `served` None, what fits the first one is no news.
+    """
     key = by.key
     _note_owner(connection, key)
     mine = connection.execute(select(WATCHES).where(WATCHES.c.lineage == key.lineage)).all()
@@ -59,7 +72,11 @@ def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, now: dateti
     if len(mine) >= MOST_WATCHES:
         raise Problem(409, "watch_limit_reached", f"your key has {MOST_WATCHES} watches, the maximum; delete one with delete_watch")
     watch_id = random_id("watch", entropy)
-    fresh = {"known": b"", "needs_baseline": True, "nvd_complete": False, "told": 0}
+    fresh = {
+        **_baseline(connection, wanted.criteria, served, known=b""),
+        "nvd_complete": served is not None and served.nvd_complete,
+        "told": 0,
+    }
     values = {"id": watch_id, "lineage": key.lineage, "made_by": by.maker, "made_at": now, **_columns(wanted), **fresh}
     connection.execute(insert(WATCHES).values(**values))
     return _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
@@ -71,13 +88,15 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
     return Wanted(
         name=row.name,
-        criteria=CRITERIA.validate_json(row.criteria),
+        criteria=Watched.model_validate_json(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
     )
 
 
-def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, now: datetime, entropy: Entropy) -> StoredWatch:
+def change_watch(
+    connection: Connection, watch_id: str, wanted: Wanted, by: Owner, *, served: Served | None, now: datetime, entropy: Entropy
+) -> StoredWatch:
     """Change a watch. CVEs that fit the new criteria already are not reported as news. Problem 404 if the key has no such watch.
 
     Who changes it is its maker from then on: a stranger's webhook stops with the key that brought it.
@@ -86,7 +105,7 @@ def change_watch(connection: Connection, watch_id: str, wanted: Wanted, by: Owne
     before = targets_of(row)
     columns = _columns(wanted)
     if columns["criteria"] != row.criteria:
-        columns["needs_baseline"] = True
+        columns |= _baseline(connection, wanted.criteria, served, known=row.known)
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(made_by=by.maker, stopped_at=None, **columns))
     stored = _store_targets(connection, watch_id, wanted, by.key, now=now, entropy=entropy)
     _release(connection, before, of_watch=watch_id)
@@ -126,8 +145,14 @@ def owned_watch(connection: Connection, watch_id: str, lineage: str) -> Row[Any]
 
 
 def _columns(wanted: Wanted) -> dict[str, object]:
-    criteria = CRITERIA.dump_json(wanted.criteria)
+    criteria = wanted.criteria.model_dump_json(exclude_none=True).encode()
     return {"name": wanted.name, "criteria": criteria, "least_score": wanted.criteria.least_score}
+
+
+def _baseline(connection: Connection, criteria: Watched, served: Served | None, *, known: bytes) -> dict[str, object]:
+    if served is None:
+        return {"known": known, "needs_baseline": True}
+    return {"known": pack_known(unpack_known(known).union(numbers_of(connection, criteria, served.days))), "needs_baseline": False}
 
 
 def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, str]:
@@ -175,14 +200,15 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
-        criteria = CRITERIA.validate_json(row.criteria)
+        criteria = Watched.model_validate_json(row.criteria)
         yield Watch(
             watch_id=row.id,
             name=row.name,
-            vendors=criteria.vendors,
-            products=criteria.products,
-            cve_ids=criteria.cve_ids,
-            least_score=criteria.least_score,
+            vendors=tuple(criteria.vendors or ()),
+            products=tuple(criteria.products or ()),
+            cve_ids=tuple(criteria.cve_ids or ()),
+            least_score=row.least_score,
+            criteria=criteria.sentences(),
             exposed=criteria.exposed,
             state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
             made_at=row.made_at,

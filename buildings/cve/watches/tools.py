@@ -1,30 +1,31 @@
 """The tools for watches: create_watch, update_watch, list_watches, delete_watch and watch_news, on the server of the building."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from buildings.cve.pages.feed_urls import lineage_in, maker_of
-from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.latest import CveSite
-from buildings.cve.server import READ_ONLY, REVOKES, SETS, mcp
+from buildings.cve.search.criteria import CRITERIA, IN_KEV, Criteria, takes_criteria
+from buildings.cve.search.queries import days_of
+from buildings.cve.search.tools import mcp
+from buildings.cve.search.unknown import notes_on
+from buildings.cve.server import READ_ONLY, REVOKES, SETS
 from buildings.cve.watches import store as watches
-from buildings.cve.watches.matching import IN_KEV, Criteria, product_name
+from buildings.cve.watches.matching import Watched
 from buildings.cve.watches.models import (
     Email,
-    LeastScore,
     NewsLimit,
     NewsList,
     OptionalName,
-    Products,
+    Removed,
     Since,
     SomeWatchId,
-    Vendors,
     Watch,
     WatchDeleted,
     WatchedExposure,
-    WatchedIds,
     WatchId,
     WatchList,
     WatchMade,
@@ -32,89 +33,73 @@ from buildings.cve.watches.models import (
     Webhook,
 )
 from buildings.cve.watches.news import read_news
-from buildings.cve.watches.store import Owner, StoredWatch, Wanted
+from buildings.cve.watches.store import Owner, Served, StoredWatch, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, route
 from campus.features.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
 from campus.storage import in_snapshot, in_transaction
 
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
-MOST_SUGGESTIONS = 2
+LEAST_SCORE = 1.0  # Of a watch: 30,000 CVEs reach it.
 __all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news"]
 
 
-@mcp.tool(
-    title="Watch vendors, products or CVEs",
-    annotations=SETS,
-    meta=route("POST /v1/watches", any_of=("vendors", "products", "cve_ids", "least_score")) | access(),
-)
+@mcp.tool(title="Watch vendors, products or CVEs", annotations=SETS, meta=route("POST /v1/watches", any_of=tuple(CRITERIA)) | access())
+@takes_criteria
 async def create_watch(
     name: WatchName,
-    vendors: Vendors = None,
-    products: Products = None,
-    cve_ids: WatchedIds = None,
-    least_score: LeastScore = None,
     exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     site: CveSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
+    **criteria: Any,
 ) -> WatchMade:
     """Be told which CVEs newly matter to you, within a minute of each daily list, instead of comparing lists yourself.
 
-    A CVE fits if the watch names its vendor, its product or its identifier, and its score is at least least_score. A watch
-    with least_score alone takes every CVE with such a score. What fits today's list already is no news: you are told what
-    newly fits from the next list on, each CVE once. News is sent to a signed webhook, Discord or e-mail, at least once under
-    one id, and can be polled with watch_news for 90 days. Up to 20 watches per key; the same watch again returns the one you
-    have.
+    The criteria are those of search_cves: try them there first. Vendors, products, packages and cve_ids widen the watch, every
+    other one narrows it. least_score, at least 1, is 25 for a watch that only names CVEs, so that it tells of KEV alone, and else
+    1. What fits today's list already is no news: you are told what newly fits from the next list on, each CVE once. News is sent
+    to a signed webhook, Discord or e-mail, at least once under one id, and can be polled with watch_news for 90 days. Up to 20
+    watches per key; the same watch again returns the one you have.
     """
-    criteria = Criteria(
-        vendors=tuple(vendors or ()),
-        products=tuple(products or ()),
-        cve_ids=tuple(dict.fromkeys(cve_ids or ())),
-        least_score=IN_KEV if least_score is None else least_score,
-        exposed=exposed or "unknown",
-    )
-    if not criteria.names_cves and least_score is None:
+    wanted = _watched(Watched.model_validate({**criteria, "exposed": exposed or "unknown"}))
+    if not any(wanted.sent()):
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
-    return await _stored(Wanted(name=name, criteria=criteria, webhook=to.webhook, email=to.email), None, warning, site, caller)
+    return await _stored(Wanted(name=name, criteria=wanted, webhook=to.webhook, email=to.email), None, warning, site, caller)
 
 
 @mcp.tool(title="Change a watch", annotations=SETS, meta=route("PATCH /v1/watches/{watch_id}") | access())
+@takes_criteria
 async def update_watch(
     watch_id: WatchId,
     name: OptionalName = None,
-    vendors: Vendors = None,
-    products: Products = None,
-    cve_ids: WatchedIds = None,
-    least_score: LeastScore = None,
     exposed: WatchedExposure = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    remove: Removed = None,
     site: CveSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
+    **criteria: Any,
 ) -> WatchMade:
-    """Change a watch: send what changes and leave out the rest. An empty list or an empty text removes what was there.
+    """Change a watch: send what changes and leave out the rest. `remove` takes criteria away, an empty alert_webhook or
+    alert_email the address.
 
-    With other vendors, products, CVEs or another least_score, what fits already is no news. Send alert_webhook or
-    alert_email again to enable an address that was disabled. A watch that stopped because the client or key that made it
-    has ended goes on with any change, also with none: look first where it sends its news.
+    With other criteria, what fits already is no news. Send alert_webhook or alert_email again to enable an address that was
+    disabled. A watch that stopped because the client or key that made it has ended goes on with any change, also with none: look
+    first where it sends its news.
     """
     lineage = lineage_in(caller)
     channels = site.state.watching.dispatcher.channels
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
-    sent = {"vendors": vendors, "products": products, "cve_ids": None if cve_ids is None else list(dict.fromkeys(cve_ids))}
-    changed = {member: tuple(value) for member, value in sent.items() if value is not None}
-    criteria = replace(
-        before.criteria, **changed, least_score=least_score or before.criteria.least_score, exposed=exposed or before.criteria.exposed
-    )
-    if not criteria.names_cves and least_score is None and before.criteria.names_cves:
+    changed = {key: value for key, value in Criteria.model_validate(criteria) if value is not None} | dict.fromkeys(remove or ())
+    wanted = _watched(before.criteria.model_copy(update=changed | ({"exposed": exposed} if exposed else {})))
+    if "least_score" not in changed and _says_more(before.criteria) and not _says_more(wanted):
         raise _nothing_named()
     to, warning = await _checked(alert_webhook, alert_email, site, caller)
     webhook = before.webhook if alert_webhook is None else to.webhook
     email = before.email if alert_email is None else to.email
-    wanted = Wanted(name=name or before.name, criteria=criteria, webhook=webhook, email=email)
-    return await _stored(wanted, watch_id, warning, site, caller)
+    return await _stored(Wanted(name=name or before.name, criteria=wanted, webhook=webhook, email=email), watch_id, warning, site, caller)
 
 
 @mcp.tool(title="List your watches", annotations=READ_ONLY, meta=route("GET /v1/watches") | access())
@@ -151,10 +136,36 @@ async def _stored(wanted: Wanted, watch_id: str | None, warning: str | None, sit
     assert caller.key is not None, "the paywall admits keys only"
     work = partial(watches.make_watch if watch_id is None else partial(watches.change_watch, watch_id=watch_id), wanted=wanted)
     owner = Owner(caller.key, maker_of(caller))
-    stored = await in_transaction(site.storage, partial(work, by=owner, now=site.now(), entropy=secrets.token_bytes))
+    served = await _served(site)
+    stored = await in_transaction(site.storage, partial(work, by=owner, served=served, now=site.now(), entropy=secrets.token_bytes))
     site.state.watching.dispatcher.wake()
     (watch,) = await _with_makers([stored.watch], site)
-    return _made(replace(stored, watch=watch), wanted, [warning] if warning else [], site)
+    warnings = [warning] if warning else []
+    if served and (edition := site.state.real_edition):
+        explained = partial(notes_on, criteria=wanted.criteria, days=served.days, kev=edition.facts.kev)
+        warnings += await in_snapshot(site.storage, explained)
+    return _made(replace(stored, watch=watch), wanted, warnings)
+
+
+async def _served(site: CveSite) -> Served | None:
+    if (edition := site.state.real_edition) is None:
+        return None
+    days = await in_snapshot(site.storage, partial(days_of, edition=edition, today=edition.day))
+    return Served(days, edition.nvd.is_complete)
+
+
+def _watched(criteria: Watched) -> Watched:
+    """The criteria of a watch, which has a least score: that of KEV if it only names CVEs. Problem 422 for one below 1."""
+    if criteria.least_score is None:
+        least = None if not any(criteria.sent()) else LEAST_SCORE if any(criteria.beside_names().sent()) else IN_KEV
+        return criteria.model_copy(update={"least_score": least})
+    if criteria.least_score < LEAST_SCORE:
+        raise Problem(422, "invalid_request", f"least_score of a watch must be at least {LEAST_SCORE:g}")
+    return criteria
+
+
+def _says_more(criteria: Criteria) -> bool:
+    return criteria.names_cves or any(criteria.beside_names().sent())
 
 
 async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:
@@ -163,9 +174,9 @@ async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, .
     return tuple(one.model_copy(update={"made_by": by} | ({"state": "stopped"} if by.ended else {})) for one, by in shown)
 
 
-def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str], site: CveSite) -> WatchMade:
+def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str]) -> WatchMade:
     signs = wanted.webhook is not None and wanted.webhook.channel.signs
-    notes = [*warnings, *_unknown_names(wanted.criteria, site)]
+    notes = [*warnings]
     notes += [UNCONFIRMED.format(what="news", tool="list_watches")] if stored.email is not None and not stored.email.confirmed else []
     notes += [ONLY_POLLED] if stored.webhook is None and stored.email is None else []
     return WatchMade(
@@ -174,24 +185,6 @@ def _made(stored: StoredWatch, wanted: Wanted, warnings: Sequence[str], site: Cv
         notes=tuple(notes),
         **dict(stored.watch),
     )
-
-
-def _unknown_names(criteria: Criteria, site: CveSite) -> list[str]:
-    if (edition := site.state.edition) is None:
-        return []
-    listings = edition.facts.kev.values()
-    vendors = {plain_name(listing.vendor): listing.vendor for listing in listings}
-    products = {plain_name(listing.product): listing.product for listing in listings}
-    pairs = {product_name(pair): pair for pair in (f"{listing.vendor}:{listing.product}" for listing in listings)}
-    named = [("vendor", name, plain_name(name), vendors) for name in criteria.vendors]
-    named += [("product", name, plain, pairs if ":" in plain else products) for name in criteria.products if (plain := product_name(name))]
-    return [_note(kind, name, plain, known) for kind, name, plain, known in named if plain not in known]
-
-
-def _note(kind: str, name: str, plain: str, known: Mapping[str, str]) -> str:
-    alike = sorted((one for one in known if len(one) > 1 and (one in plain or plain in one)), key=lambda one: abs(len(one) - len(plain)))
-    hint = f" Did you mean {' or '.join(repr(known[one]) for one in alike[:MOST_SUGGESTIONS])}?" if alike else ""
-    return f"KEV has no {kind} {name!r} so far: a CVE fits if NVD names it, or once KEV does.{hint}"
 
 
 async def _checked(webhook: str | None, email: str | None, site: CveSite, caller: Caller) -> tuple[Addresses, str | None]:
@@ -208,4 +201,4 @@ async def _checked(webhook: str | None, email: str | None, site: CveSite, caller
 
 
 def _nothing_named() -> Problem:
-    return Problem(422, "invalid_request", "name vendors, products or cve_ids, or send least_score alone to watch every CVE that has it")
+    return Problem(422, "invalid_request", "send at least one criterion, such as vendors, products or cve_ids, or least_score alone")

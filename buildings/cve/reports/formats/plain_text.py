@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from buildings.cve.arguments import canonical
+from buildings.cve.numbers import canonical
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.identifiers import LONGEST_SHOWN, LOOKALIKE
-from buildings.cve.reports.schemes import ids_in
+from buildings.cve.reports.schemes import LONGEST_SHOWN, LOOKALIKE, ids_in
 
 
 def _read(text: str) -> Iterator[Finding | Unreadable]:

@@ -1,0 +1,281 @@
+"""Names of other schemes: OSV's records read whole and by what changed, believed or held, and resolved for a report."""
+
+import io
+import json
+import zipfile
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from buildings.cve.arguments import number_of
+from buildings.cve.feeds.errors import FeedError, FeedRefused
+from buildings.cve.names.osv import MEMBERS, Records
+from buildings.cve.names.reading import read_names
+from buildings.cve.names.store import ecosystem_states, names_in_words, resolve
+from buildings.cve.names.zips import Unzip
+from campus.testing import Clock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
+
+NOON = datetime(2026, 8, 21, 14, tzinfo=UTC)
+OSV = "/osv/PyPI"
+
+
+def record(name: str, *, modified: str = "2026-08-20T10:00:00Z", **more: Any) -> dict[str, Any]:
+    return {"schema_version": "1.7.4", "id": name, "modified": modified, "affected": [], **more}
+
+
+def zipped(records: list[dict[str, Any]], *, streamed: bool = True) -> bytes:
+    """A zip file as OSV writes it: with each checksum after its file, unless it is not `streamed`."""
+    whole = io.BytesIO()
+    target = Unseekable(whole) if streamed else whole
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        for one in sorted(records, key=lambda one: one["id"]):
+            file.writestr(f"{one['id']}.json", json.dumps(one))
+    return whole.getvalue()
+
+
+class Unseekable(io.RawIOBase):
+    def __init__(self, whole: io.BytesIO) -> None:
+        self._whole = whole
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Any) -> int:
+        return self._whole.write(part)
+
+
+def listed(records: list[dict[str, Any]]) -> bytes:
+    lines = sorted((f"{one['modified']},{one['id']}" for one in records), reverse=True)
+    return "\n".join([*lines, ""]).encode()
+
+
+class Osv:
+    """One ecosystem of OSV at the test's publisher."""
+
+    def __init__(self, publisher: Any) -> None:
+        self.publisher = publisher
+        self.records: dict[str, dict[str, Any]] = {}
+
+    def put(self, *records: dict[str, Any]) -> None:
+        self.records |= {one["id"]: one for one in records}
+        self.publish(list(self.records.values()))
+
+    def publish(self, records: list[dict[str, Any]]) -> None:
+        self.publisher.put(f"{OSV}/all.zip", zipped(records))
+        self.publisher.put(f"{OSV}/modified_id.csv", listed(records))
+        for one in records:
+            self.publisher.put(f"{OSV}/{one['id']}.json", json.dumps(one).encode())
+
+    def asked(self) -> list[str]:
+        targets = [target.removeprefix(f"{OSV}/") for target in self.publisher.targets(OSV)]
+        self.publisher.asked.clear()
+        return targets
+
+
+@pytest.fixture
+def osv(publisher) -> Osv:
+    return Osv(publisher)
+
+
+@pytest.fixture
+def opened(publisher, open_test_campus):
+    def with_pypi(clock: Clock | None = None, **more: Any):
+        return open_test_campus(
+            publisher.url, clock=clock or Clock(NOON), settings={"osv_ecosystems": ["PyPI"]} | more.pop("settings", {}), **more
+        )
+
+    return with_pypi
+
+
+def advisories(count: int) -> list[dict[str, Any]]:
+    return [record(f"PYSEC-2026-{n}", aliases=[f"CVE-2026-{1000 + n}"]) for n in range(count)]
+
+
+async def resolved(campus, *names: str) -> dict[str, tuple[str, ...]]:
+    found = await resolve(campus.site.storage, names)
+    return {name: tuple(f"CVE-2026-{number % 10**12}" for number in numbers) for name, numbers in found.items()}
+
+
+def test_a_zip_file_is_read_in_whatever_parts_it_arrives() -> None:
+    records = advisories(30)
+    for streamed in (True, False):
+        whole = zipped(records, streamed=streamed)
+        for step in (1, 7, 29, 4096, len(whole)):
+            unzip = Unzip("OSV PyPI")
+            parts = (whole[start : start + step] for start in range(0, len(whole), step))
+            files = {name: json.loads(content) for part in parts for name, content in unzip.take(part)}
+            unzip.finish()
+            assert list(files.values()) == sorted(records, key=lambda one: one["id"]), (streamed, step)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"<html>no zip file, but a page of some length</html>", "not a zip file"),
+        (b"", "ends early, after 0 files"),
+        (zipped(advisories(30))[:900], "ends early"),
+        (zipped(advisories(30)).replace(b"PK\x07\x08", b"PK\x07\x09", 1), "has no checksum"),
+        (zipped(advisories(3), streamed=False)[:50] + b"\xff\xff" + zipped(advisories(3), streamed=False)[52:], "damaged"),
+    ],
+    ids=["page", "empty", "short", "marks", "bits"],
+)
+def test_a_zip_file_that_is_damaged_is_refused(body: bytes, reason: str) -> None:
+    unzip = Unzip("OSV PyPI")
+    with pytest.raises(FeedRefused, match=reason):  # noqa: PT012 - it may be seen at either step
+        list(unzip.take(body))
+        unzip.finish()
+
+
+def test_a_record_stands_for_its_aliases_and_what_it_is_about_and_for_nothing_related() -> None:
+    records = Records()
+    for one in (
+        record("GHSA-2222-3333-4444", aliases=["CVE-2026-1001", "CVE-2026-1002", "SNYK-PYTHON-ACME-7"], related=["CVE-2026-1009"]),
+        record("USN-7000-1", upstream=["CVE-2026-1003", "UBUNTU-CVE-2026-1003", "CVE-2026-1004"], aliases=None),
+        record("PYSEC-2026-1"),
+    ):
+        records.add(one["id"], json.dumps(one).encode())
+    one, two, three, four = (number_of(f"CVE-2026-100{n}") for n in (1, 2, 3, 4))
+    assert records.pairs == {
+        "GHSA-2222-3333-4444": {(name, n) for name in ("GHSA-2222-3333-4444", "SNYK-PYTHON-ACME-7") for n in (one, two)},
+        "USN-7000-1": {("USN-7000-1", three), ("USN-7000-1", four)},
+        "PYSEC-2026-1": frozenset(),
+    }
+    assert (records.words.counts, records.unreadable) == ({}, [])
+
+
+def test_null_and_other_kinds_for_every_member_leave_a_record_out_at_worst() -> None:
+    whole = record("PYSEC-2026-1", aliases=["CVE-2026-1000"], upstream=[], related=[], withdrawn="2026-01-01T00:00:00Z")
+    for member in MEMBERS:
+        for value in (None, 7, "", [], {}, [None], [[]], True, "\x00", [7]):
+            records = Records()
+            records.add("PYSEC-2026-1", json.dumps(whole | {member: value}).encode())
+            assert len(records.pairs) + len(records.unreadable) == 1, (member, value)
+            if member not in ("id", "modified", "aliases", "upstream"):
+                assert records.pairs["PYSEC-2026-1"] == {("PYSEC-2026-1", number_of("CVE-2026-1000"))}, (member, value)
+
+
+async def test_all_records_are_read_once_then_only_what_changed(osv, opened, storage_url) -> None:
+    malicious = record("MAL-2026-5", aliases=["CVE-2026-9999"])
+    osv.put(*advisories(3), malicious, record("GHSA-2222-3333-4444", aliases=["CVE-2026-1001", "CVE-2026-1002"]))
+    clock = Clock(NOON)
+    async with opened(clock, storage=storage_url) as campus:
+        await campus.run("names")
+        assert osv.asked() == ["all.zip"]
+        names = ("PYSEC-2026-1", "ghsa-2222-3333-4444", "MAL-2026-5", "PYSEC-2026-77", "DEBIAN-CVE-2026-4711")
+        assert await resolved(campus, *names) == {
+            "PYSEC-2026-1": ("CVE-2026-1001",),
+            "ghsa-2222-3333-4444": ("CVE-2026-1001", "CVE-2026-1002"),
+            "DEBIAN-CVE-2026-4711": ("CVE-2026-4711",),
+        }
+        clock.move(timedelta(hours=6))
+        await campus.run("names")
+        assert osv.asked() == ["modified_id.csv"], "nothing changed"
+        await campus.run("names")
+        assert osv.asked() == ["modified_id.csv"], "and the list itself has not"
+        # A change is shown hours after its own time, one of the future day is the newest.
+        osv.put(
+            record("PYSEC-2026-1", modified="2026-08-20T11:00:00Z", aliases=["CVE-2026-1077"]),
+            record("PYSEC-2026-50", modified="2026-08-19T23:00:00Z", aliases=["CVE-2026-1050"]),
+            record("PYSEC-2026-51", modified="2026-08-21T19:00:00Z", aliases=["CVE-2026-1051"]),
+        )
+        await campus.run("names")
+        assert sorted(osv.asked()) == ["PYSEC-2026-1.json", "PYSEC-2026-50.json", "PYSEC-2026-51.json", "modified_id.csv"]
+        assert await resolved(campus, "PYSEC-2026-1", "PYSEC-2026-50", "PYSEC-2026-0") == {
+            "PYSEC-2026-1": ("CVE-2026-1077",),
+            "PYSEC-2026-50": ("CVE-2026-1050",),
+            "PYSEC-2026-0": ("CVE-2026-1000",),
+        }
+        del osv.records["PYSEC-2026-0"]
+        osv.put()
+        clock.move(timedelta(days=30))
+        await campus.run("names")
+        assert osv.asked() == ["all.zip"]
+        assert await resolved(campus, "PYSEC-2026-0") == {}
+        assert (await campus.service.ask("check"))["cve"] == []
+
+
+async def test_more_changes_than_can_be_asked_for_singly_are_read_at_once(osv, opened, storage_url) -> None:
+    osv.put(*advisories(1100))
+    async with opened(storage=storage_url) as campus:
+        await campus.run("names")
+        osv.put(*(one | {"modified": "2026-08-21T10:00:00Z"} for one in advisories(1100)))
+        osv.asked()
+        await campus.run("names")
+        assert osv.asked() == ["modified_id.csv", "all.zip"]
+        found = await resolve(campus.site.storage, [f"pysec-2026-{n}" for n in range(6000)])
+        assert len(found) == 1100
+
+
+SHRUNKEN = [one | ({"aliases": []} if place >= 50 else {}) for place, one in enumerate(advisories(100))]
+RENAMED = [{name if name != "aliases" else "sameAs": value for name, value in one.items()} for one in advisories(100)]
+FUTURE = [*advisories(100), record("PYSEC-2026-900", modified="2027-08-20T10:00:00Z", aliases=["CVE-2026-1900"])]
+OLDER = [one | {"modified": "2026-08-01T10:00:00Z"} for one in advisories(100)]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "changes"])
+@pytest.mark.parametrize(
+    ("records", "reason", "may_be_accepted"),
+    [
+        (SHRUNKEN, "lacks 50 of the 100 entries", True),
+        (RENAMED, "lacks 100 of the 100 entries", True),
+        (FUTURE, "dated in the future", False),
+        ([one | {"modified": 7} for one in advisories(100)], "records cannot be read|has the line b'7,PYSEC", False),
+    ],
+    ids=["shrunken", "renamed", "future", "garbled"],
+)
+async def test_records_that_look_false_are_held_and_told(osv, opened, records, reason: str, may_be_accepted: bool, whole: bool) -> None:
+    osv.put(*advisories(100))
+    clock = Clock(NOON)
+    async with opened(clock) as campus:
+        await campus.run("names")
+        clock.move(timedelta(days=30 if whole else 0, hours=1))
+        later = [one | ({"modified": "2026-08-21T11:00:00Z"} if one["modified"] == "2026-08-20T10:00:00Z" else {}) for one in records]
+        osv.publish([one if records is FUTURE and not whole else changed for one, changed in zip(records, later, strict=True)])
+        with pytest.raises(FeedError, match=reason):
+            await campus.run("names")
+        assert (await resolved(campus, "PYSEC-2026-77")) == {"PYSEC-2026-77": ("CVE-2026-1077",)}, "held"
+        (failed,) = [sentence for sentence in (await campus.service.ask("ready"))["cve"] if "OSV PyPI failed" in sentence]
+        held = names_in_words(await ecosystem_states(campus.site.storage))
+        assert held.endswith("as of 2026-08-20: PyPI; those of PyPI are of 2026-08-20, since newer ones cannot be used")
+        if may_be_accepted:
+            assert "run the job cve.names with --accept" in failed
+            await campus.run("names", accept=True)
+            assert (await resolved(campus, "PYSEC-2026-77")) == {}
+        osv.put(*(one | {"modified": "2026-08-21T12:00:00Z"} for one in advisories(100)))
+        await campus.run("names")
+        assert (await resolved(campus, "PYSEC-2026-77")) == {"PYSEC-2026-77": ("CVE-2026-1077",)}
+        assert not [sentence for sentence in (await campus.service.ask("ready"))["cve"] if "OSV" in sentence]
+
+
+async def test_older_records_and_those_that_cannot_be_had_are_held(publisher, osv, opened, limits) -> None:
+    osv.put(*advisories(100))
+    clock = Clock(NOON)
+    async with opened(clock) as campus:
+        await campus.run("names")
+        clock.move(timedelta(days=30))
+        for put, reason in (
+            (lambda: osv.publish(OLDER), "is older than"),
+            (lambda: publisher.put(f"{OSV}/all.zip", b"", status=404), "answered 404"),
+            (lambda: publisher.put(f"{OSV}/all.zip", zipped(advisories(100))[:2000]), "ends early"),
+            (lambda: publisher.put(f"{OSV}/all.zip", zipped(advisories(100)), promised=10**6), "complete answer"),
+            (lambda: publisher.put(f"{OSV}/all.zip", zipped([])), "without any records"),
+        ):
+            put()
+            with pytest.raises(FeedError, match=reason):
+                await read_names(campus.site, limits=limits())
+            assert (await resolved(campus, "PYSEC-2026-77")) == {"PYSEC-2026-77": ("CVE-2026-1077",)}
+        (stale,) = [sentence for sentence in (await campus.service.ask("check"))["cve"] if "was last read" in sentence]
+        assert "OSV's PyPI was last read on 2026-08-21; run the job cve.names" in stale
+
+
+async def test_one_line_turns_names_off_and_what_was_read_is_deleted(publisher, osv, opened, storage_url) -> None:
+    osv.put(*advisories(3))
+    async with opened(storage=storage_url) as campus:
+        await campus.run("names")
+        publisher.asked.clear()
+    async with opened(storage=storage_url, settings={"osv_ecosystems": []}) as campus:
+        await campus.run("names")
+        assert (publisher.targets("/osv"), await resolved(campus, "PYSEC-2026-1")) == ([], {})
