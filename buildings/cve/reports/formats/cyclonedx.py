@@ -49,7 +49,7 @@ def _read(bom: Node, *, components: tuple[str, ...], vulnerabilities: str) -> It
         component = _component(node)
         by_ref[component.ref] = component
         listed += [(each, component) for each in nodes(node, vulnerabilities)]
-    author = first_text(bom, AUTHORS) or "analysis"
+    author = first_text(bom, AUTHORS)
     for place, (node, within) in enumerate(listed, start=1):
         if ids := tuple(own_ids([*texts(node, "id"), *texts(node, "references.id"), *texts(node, "references.reference.id")])):
             for affected in list(nodes(node, "affects.target")) or list(nodes(node, "affects")) or [node]:
@@ -61,17 +61,16 @@ def _read(bom: Node, *, components: tuple[str, ...], vulnerabilities: str) -> It
 def _finding(ids: tuple[str, ...], node: Node, affected: Node, component: Component, author: str) -> Finding:
     state = first_text(node, ("analysis.state",))
     said = STATES.get(folded(state), "unknown") if state else "open"
-    if unaffected := said == "open" and _is_unaffected(affected):
+    if said == "open" and _is_unaffected(affected):
         said, state = "not_affected", "unaffected"
     return Finding(
         ids=ids,
         said=said,
         state=state,
-        by="affects" if unaffected else author if said not in ("open", "unknown") else "",
+        by="" if said in ("open", "unknown") else author or first_text(node, ("analysis.justification",)),
         package=component.package,
         version=component.version or first_text(affected, VERSIONS),
         fixed=first_text(node, ("recommendation", "recommendations.recommendation")),
-        place=component.ref,
         severity=max((each for path in RATINGS for each in texts(node, path)), key=_weight, default=""),
     )
 
@@ -80,7 +79,7 @@ def _affected(affected: Node, by_ref: Mapping[str, Component]) -> Component:
     """The component that a reference names; of another document (a BOM link) what the reference says itself."""
     ref = first_text(affected, ("ref", "@ref"))
     own = unquote(ref.rpartition("#")[2]) if ref.startswith("urn:cdx:") else ref
-    return by_ref.get(ref) or by_ref.get(own) or Component(*package_of(own), ref if own.startswith("pkg:") else "")
+    return by_ref.get(ref) or by_ref.get(own) or Component(*package_of(own))
 
 
 def _weight(severity: str) -> int:
@@ -107,7 +106,8 @@ def _components(bom: Node, paths: tuple[str, ...]) -> Iterator[Node]:
 
 def _component(node: Node) -> Component:
     group, name, version = (first_text(node, (path,)) for path in ("group", "name", "version"))
-    return Component(f"{group}/{name}" if group else name, version, first_text(node, ("bom-ref", "@bom-ref", "purl")))
+    joint = ":" if first_text(node, ("purl",)).startswith("pkg:maven/") else "/"
+    return Component(f"{group}{joint}{name}" if group else name, version, first_text(node, ("bom-ref", "@bom-ref", "purl")))
 
 
 FORMS = (

@@ -21,11 +21,11 @@ SOLUTION = r"\A(?!n/a)((?:.|\n)+)"
 NESSUS = Items(
     at="NessusClientData_v2.Report.ReportHost.ReportItem",
     ids=("@pluginID", "cve"),
-    scheme="NESSUS",
+    scheme="Nessus",
     package=(match("cpe", FIRST_LINE), "@pluginName"),
     version=INSTALLED,
     fixed=(*FIXED, match("solution", SOLUTION)),
-    place="^@name : @port",
+    place="^@name : @port : @protocol",
     severity=("risk_factor", "@severity"),
 )
 STATES = State(
@@ -36,12 +36,12 @@ RULES = State("modification", words(open="none recasted", suppressed="accepted")
 ROWS = Items(
     at=".",
     ids=("plugin", "pluginid", "definitionid", *CVES),
-    scheme="NESSUS",
+    scheme="Nessus",
     states=(STATES, State("state", STATES.words), RULES, State("riskmodified", RULES.words)),
     package=(match("cpe", FIRST_LINE), match("definitioncpe", FIRST_LINE), "pluginname", "name", "definitionname"),
     version=INSTALLED,
     fixed=(*FIXED, *(match(name, SOLUTION) for name in ("solution", "stepstoremediate", "definitionsolution"))),
-    place="host : port",
+    place="host : port : protocol",
     severity=("risk", "riskfactor", "severity"),
 )
 HOSTS = ("host", "ipaddress", "dnsname", "assetname", "assetdisplayipv4address", "assetdisplayfqdn", "fqdn")
