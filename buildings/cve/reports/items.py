@@ -42,7 +42,7 @@ class Items:
     """One kind of finding in a form. Paths begin at the finding.
 
     `ids` are read all, the tool's own first: members that hold identifiers and nothing else; a bare number gets `scheme` before it, such
-    as QID 105971. Where they have no CVE, the identifiers in the texts at `named_in` are added; where there is none at all, `or_else`
+    as QID-105971. Where they have no CVE, the identifiers in the texts at `named_in` are added; where there is none at all, `or_else`
     is what the tool calls the finding. `said` is what this kind is where no state says otherwise, and `by` whose word that is. What
     `counts` denies is no finding.
     """
@@ -69,7 +69,7 @@ class Items:
 
     def finding(self, node: Node, place: int = 1) -> Finding | Unreadable:
         named = (text for path in _each(self.ids) for text in texts(node, str(path)))
-        ids = own_ids(f"{self.scheme} {text}" if self.scheme and text.isdecimal() else text for text in named)
+        ids = own_ids(f"{self.scheme}-{text}" if self.scheme and text.isdecimal() else text for text in named)
         if self.named_in and not any(True for each in ids for _ in cves_in(each)):
             ids |= dict.fromkeys(found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_in(text))
         ids = ids or own_ids([first_text(node, _each(self.or_else))])

@@ -37,7 +37,7 @@ def _components(at: str) -> Items:
 
 REPORT = replace(
     ROW,
-    scheme="Black Duck",
+    scheme="BLACKDUCK",
     states=(State("remediationstatus", REMEDIATION, by="remediationcomment"),),
     package=("componentoriginid", "channelversionoriginid", "componentname", "projectname"),
     version=("componentoriginversionname", "channelversionoriginname", "componentversionname", "version"),

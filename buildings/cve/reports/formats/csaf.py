@@ -29,7 +29,7 @@ class Product(NamedTuple):
 def _read(value: Any) -> Iterator[Finding | Unreadable]:
     products = _products(value.get("product_tree"))
     groups = {first_text(group, ("group_id",)): texts(group, "product_ids") for group in nodes(Node(value), "product_tree.product_groups")}
-    author = first_text(Node(value), ("document.publisher.name",))
+    author = first_text(Node(value), ("document.publisher.name",)) or "the publisher of the document"
     severity = first_text(Node(value), ("document.aggregate_severity.text",))
     for place, node in enumerate(nodes(Node(value), "vulnerabilities"), start=1):
         ids = tuple(own_ids([*texts(node, "cve"), *texts(node, "ids.text")]))
@@ -45,7 +45,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
                 ids=ids,
                 said=said,
                 state=state,
-                by=author,
+                by="" if said in ("open", "unknown") else author,
                 package=product.package,
                 version=product.version,
                 fixed=fixes.get(product_id, ""),

@@ -49,7 +49,7 @@ def _read(bom: Node, *, components: tuple[str, ...], vulnerabilities: str) -> It
         component = _component(node)
         by_ref[component.ref] = component
         listed += [(each, component) for each in nodes(node, vulnerabilities)]
-    author = first_text(bom, AUTHORS)
+    author = first_text(bom, AUTHORS) or "analysis"
     for place, (node, within) in enumerate(listed, start=1):
         if ids := tuple(own_ids([*texts(node, "id"), *texts(node, "references.id"), *texts(node, "references.reference.id")])):
             for affected in list(nodes(node, "affects.target")) or list(nodes(node, "affects")) or [node]:
@@ -67,10 +67,11 @@ def _finding(ids: tuple[str, ...], node: Node, affected: Node, component: Compon
         ids=ids,
         said=said,
         state=state,
-        by="" if said in ("open", "unknown") else author or first_text(node, ("analysis.justification",)),
+        by="" if said in ("open", "unknown") else author,
         package=component.package,
         version=component.version or first_text(affected, VERSIONS),
         fixed=first_text(node, ("recommendation", "recommendations.recommendation")),
+        place=component.ref,
         severity=max((each for path in RATINGS for each in texts(node, path)), key=_weight, default=""),
     )
 
@@ -79,7 +80,7 @@ def _affected(affected: Node, by_ref: Mapping[str, Component]) -> Component:
     """The component that a reference names; of another document (a BOM link) what the reference says itself."""
     ref = first_text(affected, ("ref", "@ref"))
     own = unquote(ref.rpartition("#")[2]) if ref.startswith("urn:cdx:") else ref
-    return by_ref.get(ref) or by_ref.get(own) or Component(*package_of(own))
+    return by_ref.get(ref) or by_ref.get(own) or Component(*package_of(own), ref if own.startswith("pkg:") else "")
 
 
 def _weight(severity: str) -> int:

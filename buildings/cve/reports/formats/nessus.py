@@ -21,7 +21,7 @@ SOLUTION = r"\A(?!n/a)((?:.|\n)+)"
 NESSUS = Items(
     at="NessusClientData_v2.Report.ReportHost.ReportItem",
     ids=("@pluginID", "cve"),
-    scheme="Nessus",
+    scheme="NESSUS",
     package=(match("cpe", FIRST_LINE), "@pluginName"),
     version=INSTALLED,
     fixed=(*FIXED, match("solution", SOLUTION)),
@@ -36,7 +36,7 @@ RULES = State("modification", words(open="none recasted", suppressed="accepted")
 ROWS = Items(
     at=".",
     ids=("plugin", "pluginid", "definitionid", *CVES),
-    scheme="Nessus",
+    scheme="NESSUS",
     states=(STATES, State("state", STATES.words), RULES, State("riskmodified", RULES.words)),
     package=(match("cpe", FIRST_LINE), match("definitioncpe", FIRST_LINE), "pluginname", "name", "definitionname"),
     version=INSTALLED,

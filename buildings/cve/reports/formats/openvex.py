@@ -27,7 +27,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
 def _statements(document: Mapping[str, Any], statement: Mapping[str, Any], ids: tuple[str, ...]) -> Iterator[Statement]:
     word = first_text(Node(statement), ("status",))
     said = STATUSES.get(folded(word), "unknown")
-    author = first_text(Node(document), ("author",))
+    author = first_text(Node(document), ("author",)) or "the author of the document"
     at = first_text(Node(statement), ("timestamp", "last_updated")) or first_text(Node(document), ("timestamp",))
     for product, component in _products(statement):
         package, version = package_of(component or product)
@@ -35,7 +35,7 @@ def _statements(document: Mapping[str, Any], statement: Mapping[str, Any], ids: 
             ids=ids,
             said=said,
             state=word,
-            by=author,
+            by="" if said in ("open", "unknown") else author,
             package=package,
             version=version,
             place=product if component else "",

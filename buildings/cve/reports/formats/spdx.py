@@ -65,7 +65,7 @@ def _statements(node: Node, elements: Mapping[str, Node], vulnerabilities: Mappi
     if not about or word.lower() in ("hasassessmentfor", "publishedby", "foundby", "reportedby", "republishedby", "coordinatedby"):
         return
     at = first_text(node, ("security_modifiedTime", "security_publishedTime"))
-    author = first_text(elements.get(first_text(node, ("suppliedBy",)), node), ("name", "suppliedBy"))
+    author = first_text(elements.get(first_text(node, ("suppliedBy",)), node), ("name", "suppliedBy")) or "the author of the document"
     for product in [each for each in ends if each not in vulnerabilities] or [""]:
         package = elements.get(product)
         for vulnerability in about:
