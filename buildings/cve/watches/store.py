@@ -231,7 +231,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     pair = (ALERTS.c.watch_id, ALERTS.c.target_id)
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
     lines = select(WATCH_LINES.c.watch_id, func.count()).where(among(connection, WATCH_LINES.c.watch_id, [row.id for row in rows]))
-    counts: dict[str, int] = dict(connection.execute(lines.group_by(WATCH_LINES.c.watch_id)).tuples().all())
+    counts = {row.watch_id: row[1] for row in connection.execute(lines.group_by(WATCH_LINES.c.watch_id))}
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
         criteria = read_criteria(row.criteria)
