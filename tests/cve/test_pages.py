@@ -476,3 +476,8 @@ async def test_vendors_have_pages_of_what_cisa_says_with_ranks_for_who_may_searc
         csv = await http.get("/v1/feeds/kev.csv")
         assert csv.text.splitlines()[1].startswith("CVE-2026-7001,Palo Alto Networks,PAN-OS,")
         assert len(csv.text.splitlines()) == 42
+
+
+async def test_a_group_of_a_report_says_of_how_many_the_deadline_may_be_less(campus: TestCampus) -> None:
+    sample = (await campus.http.get("/cve/report", headers=HTML)).text
+    assert (harm_in(sample), "CISA has not published what the deadline depends on: it may be less." in sample) == ([], True)
