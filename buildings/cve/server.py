@@ -189,8 +189,6 @@ async def cve_verdicts(
     """
     listed = listed_ids(cve_ids)
     read = await site.state.read(report) if report else None
-    if read is None and not listed.ids:
-        raise no_ids(listed)
     asked = Asked(
         listed=listed,
         report=read,
@@ -200,7 +198,10 @@ async def cve_verdicts(
         limit=limit,
         media_type=media_type,
     )
-    return await site.state.verdicts(asked, now=site.now())
+    answer = await site.state.verdicts(asked, now=site.now())
+    if read is None and not answer.count:
+        raise no_ids(listed)
+    return answer
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

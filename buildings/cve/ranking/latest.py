@@ -18,6 +18,7 @@ from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
 from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
+from buildings.cve.names.store import about_names, ecosystem_states, resolve
 from buildings.cve.nvd.reading import lines_in, load_description, load_state, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
@@ -215,6 +216,9 @@ class Latest:
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
         is_small = asked.size <= VERDICTS_AT_ONCE
+        if unnamed := asked.unnamed() if is_small else await anyio.to_thread.run_sync(asked.unnamed):
+            numbers = await resolve(self._storage, unnamed)
+            asked = asked.named(numbers, about_names(await ecosystem_states(self._storage)))
         edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
         made = partial(verdicts_of, edition, asked, today=now.date())
         return made() if is_small else await anyio.to_thread.run_sync(made)

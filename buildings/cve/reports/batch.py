@@ -1,7 +1,7 @@
 """Verdicts on many CVEs at once: those of a list in rank order, the findings of a report in the order in which to fix them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cache
 from itertools import chain
@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from pydantic import Field
 from pydantic_core import to_json
 
-from buildings.cve.arguments import Exposure
+from buildings.cve.arguments import Exposure, spelled
 from buildings.cve.models import Answer
 from buildings.cve.ranking.deadlines import exposure_at
 from buildings.cve.ranking.edition import Edition
@@ -160,15 +160,32 @@ class Verdicts(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer."""
+    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer.
+
+    `about_names` says where the names come from, and how old they are, if any were looked up.
+    """
 
     listed: Listed
     report: Report | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    about_names: str = ""
     exposed: Exposure = "unknown"
     exposed_places: Sequence[str] = ()
     limit: int = DEFAULT_LIMIT
     media_type: str = "application/json"
+
+    def unnamed(self) -> Sequence[str]:
+        """The identifiers of other schemes to look up: those of which neither the list nor the report says the CVE."""
+        found = {each: None for each in self.listed.others if each.upper() not in self.names}
+        for finding in self.report.findings if self.report else ():
+            if not cves_of(finding, self.names):
+                found |= dict.fromkeys(finding.ids)
+        return tuple(found)
+
+    def named(self, numbers: Mapping[str, Sequence[int]], about_names: str) -> "Asked":
+        """With the CVEs of further identifiers, by number."""
+        names = {name.upper(): tuple(map(spelled, found)) for name, found in numbers.items()}
+        return replace(self, names={**self.names, **names}, about_names=about_names)
 
     def cve_ids(self) -> Sequence[str]:
         """All CVEs to look up. Raises Problem 422 if there are more than a call takes."""
@@ -215,7 +232,7 @@ def verdicts_of(edition: Edition, asked: Asked, *, today: date) -> Verdicts:
         not_looked_up_count=len(unresolved),
         not_looked_up=tuple(unresolved[:SHOWN_OTHERS]),
         resolved=resolved,
-        notices=NOTICES,
+        notices=(*NOTICES, *filter(None, (asked.about_names,))),
     )
     return answer if asked.report is None else _as_document(answer, findings, asked.media_type)
 
