@@ -3,7 +3,7 @@
 A name leads to the member of that name, of a list to that of each of its members. `{}` leads to every member of an object, `~` to
 the name or the place under which a value stands, `^` at the beginning to the object that the value stands in, `.` to the value itself,
 `[type=cve]` to those objects of a list whose `type` is `cve`. A name with dots or signs is written in single quotes: `'Vuln. Status'`.
-` + ` joins the texts of two paths, ` : ` those of a host, its port and its protocol, if there is a host.
+` + ` joins the texts of several paths, of those that have any; ` : ` those of a host, its port and its protocol, if there is a host.
 """
 
 import re
