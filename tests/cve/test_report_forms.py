@@ -10,13 +10,13 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from buildings.cve.reports.findings import Finding, Report
+from buildings.cve.reports.findings import Finding, Report, ReportRefused
 from buildings.cve.reports.reader import read_report
-from campus import Problem
 
 FOLDER = Path(__file__).parent / "reports"
 MEMBERS = ("said", "state", "by", "package", "version", "fixed", "place", "severity")
@@ -52,13 +52,10 @@ def test_each_finding_of_a_report_becomes_what_its_tool_says_of_it(name: str) ->
     assert report.claimed in (None, count)
 
 
-def test_xml_that_declares_entities_is_refused() -> None:
-    refused = [name for name, (count, _) in EXPECTED.items() if count == REFUSED]
-    assert refused
-    for name in refused:
-        with pytest.raises(Problem) as problem:
-            read(name)
-        assert problem.value.status == 422
+@pytest.mark.parametrize("name", [name for name, (count, _) in EXPECTED.items() if count == REFUSED])
+def test_what_declares_entities_or_has_nothing_to_say_is_refused(name: str) -> None:
+    with pytest.raises(ReportRefused):
+        read(name)
 
 
 STRUCTURE = {"ignored", "suppressed", "called", "advisory", "fix"}
@@ -139,11 +136,12 @@ def test_a_list_may_be_sent_as_lines(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, findings in READ.items() if findings and not name.endswith((".csv", ".txt", ".jsonl"))])
-def test_a_report_that_is_cut_off_says_so(name: str) -> None:
+def test_a_report_that_is_cut_off_is_refused_or_says_so(name: str) -> None:
     data = (FOLDER / name).read_bytes()
     for end in (len(data) // 3, 2 * len(data) // 3):
-        report = read_report(data[:end])
-        assert report.unreadable or report.notes, f"{end} of {len(data)} bytes"
+        with suppress(ReportRefused):
+            report = read_report(data[:end])
+            assert report.unreadable or report.notes, f"{end} of {len(data)} bytes"
 
 
 def test_what_is_no_text_where_a_text_is_documented_is_no_error() -> None:
@@ -152,7 +150,8 @@ def test_what_is_no_text_where_a_text_is_documented_is_no_error() -> None:
             continue
         text = (FOLDER / name).read_text("utf-8")
         for odd in ("7", "null", "[]", "{}", '["x"]', '{"x": 1}', "true"):
-            read_report(re.sub(r'(?<=: )"[^"\\]*"', odd, text))
+            with suppress(ReportRefused):
+                read_report(re.sub(r'(?<=: )"[^"\\]*"', odd, text))
 
 
 def test_the_table_names_every_document_once() -> None:
