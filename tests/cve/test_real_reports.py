@@ -118,11 +118,11 @@ def own_number(data: bytes) -> int | None:
         text = data.decode("utf-8-sig")
     except ValueError:
         return None
-    identity = next((names for head, names in CSV.items() if text.startswith(head)), None)
-    if identity is None:
+    one_each = next((name for head, name in CSV.items() if text.startswith(head)), None)
+    if one_each is None:
         return None
-    rows = [row for row in csv.DictReader(io.StringIO(text, newline="")) if any(row.values())]
-    return len({tuple(row.get(name) for name in identity) for row in rows}) if identity else len(rows)
+    rows = [{**row, one_each: ""} for row in csv.DictReader(io.StringIO(text, newline="")) if any(row.values())]
+    return len({tuple(row.values()) for row in rows}) if one_each else len(rows)
 
 
 def json_of(data: bytes) -> Any:
@@ -211,7 +211,12 @@ JSON: list[tuple[Callable[[Any], bool], Callable[[Any], int]]] = [
     (holds("vulnerabilities/count", "vulnerabilities/list"), lambda value: value["vulnerabilities"]["count"]),
     (holds("gem", "advisory"), number("advisory")),
     (holds("projects/frameworks"), number("projects/frameworks/*/vulnerabilities")),
-    (holds("kind", "report/vulnerabilities", "report/scanner"), number("report/vulnerabilities")),
+    (
+        holds("kind", "report/scanner"),
+        lambda value: (
+            number("report/vulnerabilities", "report/secrets")(value) + sum(not each for each in deep(value, "report", "checks", "success"))
+        ),
+    ),
 ]
 XML = {
     "NessusClientData_v2": ["ReportItem"],
@@ -221,9 +226,5 @@ XML = {
     "projectInfo": ["vulnerability", "suppressedVulnerability"],
 }
 """The names of the elements that are findings, by that of an element which only this form has."""
-CSV = {
-    "Plugin ID,CVE,": ("Plugin ID", "Host", "Port", "Protocol"),
-    "Component id,Version id,": (),
-    "Component,Version,Latest version,CVE,": (),
-}
-"""The beginnings of heads, and the columns that tell one finding from another where it has several rows, one for each CVE."""
+CSV = {"Plugin ID,CVE,": "CVE", "Component id,Version id,": "", "Component,Version,Latest version,CVE,": ""}
+"""The beginnings of heads, and the column for whose values a finding is repeated."""
