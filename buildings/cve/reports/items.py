@@ -74,7 +74,8 @@ class Items:
             ids |= dict.fromkeys(found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_in(text))
         ids = ids or own_ids([first_text(node, _each(self.or_else))])
         if not ids:
-            return Unreadable(f"{self.at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
+            at = "item" if self.at == "." else self.at
+            return Unreadable(f"{at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
         judged = judge(node, self.states, otherwise=Judged(self.said, "", self.by))
         return Finding(
             ids=tuple(ids)[:MOST_IDS_EACH],
