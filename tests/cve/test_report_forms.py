@@ -9,9 +9,11 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +154,53 @@ def test_what_is_no_text_where_a_text_is_documented_is_no_error() -> None:
         for odd in ("7", "null", "[]", "{}", '["x"]', '{"x": 1}', "true"):
             with suppress(ReportRefused):
                 read_report(re.sub(r'(?<=: )"[^"\\]*"', odd, text))
+
+
+THROUGH_BOTH_DOORS = (
+    *("trivy-2-modified.json", "grype-0.80-ignored.json", "grype-empty.json", "govulncheck-1-stream.json", "dependency-track-fpf.json"),
+    *(
+        "nessus-2.nessus",
+        "openvex-0.2.json",
+        "qualys-vm.csv",
+        "any-semicolon.csv",
+        "text-ids.txt",
+        "unknown-form.xml",
+        "unknown-lines.jsonl",
+    ),
+)
+ROW = ("package", "installed_version", "fixed_version", "place", "tool_severity", "state", "said_by")
+
+
+@pytest.mark.anyio
+async def test_both_front_doors_answer_with_what_the_table_says(publisher, open_test_campus, make) -> None:
+    async with open_test_campus(publisher.url, frame="mcp") as campus:
+        await campus.run("refresh", accept=True)
+        key = await campus.key("cve")
+        for name in THROUGH_BOTH_DOORS:
+            text = (FOLDER / name).read_text("utf-8")
+            answer = (await campus.call("cve_verdicts", key=key, report=text, limit=100)).data
+            rows = answer.get("findings", ())
+            assert Counter(map(told, rows)) == Counter(map(expected_row, READ[name])), name
+            assert answer["accounting"]["findings"] == sum(answer["accounting"]["counts"].values()) == len(rows), name
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/octet-stream"}
+            as_body = await campus.http.post(
+                "/v1/cve/verdicts", params={"limit": 100}, content=zipped(text.encode("utf-16")), headers=headers
+            )
+            assert as_body.json()["findings" if rows else "misses"] == (answer["findings"] if rows else []), name
+        refused = await campus.call("cve_verdicts", key=key, report=(FOLDER / "entities.xml").read_text("utf-8"))
+        assert (refused.status, refused.code) == (422, "unreadable_report")
+
+
+def told(row: Mapping[str, Any]) -> tuple[object, ...]:
+    ids = sorted({row["id"], *row.get("other_ids", ()), *filter(None, [row.get("cve_id")])})
+    settled = row["bucket"] if row["bucket"] in ("suppressed", "not_affected", "fixed") else ""
+    return *ids, settled, row["bucket"] == "state_unknown", *(row.get(name, "") for name in ROW)
+
+
+def expected_row(finding: Finding) -> tuple[object, ...]:
+    settled = "" if finding.said in ("open", "unknown") else finding.said
+    texts = (finding.package, finding.version, finding.fixed, finding.place, finding.severity, finding.state, finding.by)
+    return *sorted(finding.ids), settled, finding.said == "unknown", *texts
 
 
 def test_the_table_names_every_document_once() -> None:
