@@ -315,7 +315,7 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
         page = await uploaded(file)
         assert (page.status_code, harm_in(page.text), len(page.content) < 60_000) == (200, [], True)
         assert page.text.index("Fix today") < page.text.index("CVE-2021-44228</a>") < page.text.index("CVE-2024-6387</a>")
-        assert ("CVE-1999-99999: unknown" in page.text, "<code>GHSA-jfh8-c2jp-5v3q</code>" in page.text) == (True, True)
+        assert page.text.index("Not ranked") < page.text.index("CVE-1999-99999") < page.text.index("GHSA-jfh8-c2jp-5v3q")
     assert (await uploaded(b"nothing")).status_code == 422
     broken = await campus.http.post("/cve/report", content=b"--x", headers=headers | {"Content-Type": "multipart/form-data; boundary=y"})
     assert broken.status_code in (403, 422)
@@ -343,7 +343,7 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
     assert "products" not in (await taken("vex")).json()["statements"][0]
     assert (await taken("vex", "my app")).status_code == 422
     bomb = b64encode(zlib.compress(b" " * 50_000_000)).decode()
-    assert [(await taken("csv", sent=sent)).status_code for sent in ("x", "eJw=", bomb)] == [422, 422, 413]
+    assert [(await taken("csv", sent=sent)).status_code for sent in ("x", "eJw=", bomb)] == [422] * 3
 
 
 async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_address(campus: TestCampus) -> None:
@@ -393,8 +393,8 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
 
         found = await pasted("fixed: no\nCVE-2026-7001, cve-2026-1003 and CVE-1999-0001; CVE-2021")
         assert found.status_code == 200
-        assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003"]
-        assert "CVE-1999-0001: unknown" in found.text
+        assert re.findall(r'href="/cve/(CVE-\d+-\d+)"', found.text) == ["CVE-2026-7001", "CVE-2026-1003", "CVE-1999-0001"]
+        assert found.text.index("Not ranked") < found.text.index('href="/cve/CVE-1999-0001"')
         assert "overdue" in found.text
         assert re.search(r">3 CVEs by the list of [0-9-]+: <strong>\d</strong> to fix today, <strong>\d</strong> this week, ", found.text)
         assert ">1 CVE by the list of " in (await pasted("CVE-2026-7001")).text
