@@ -99,7 +99,7 @@ def judge(node: Node, states: Iterable[State], *, otherwise: Judged = Judged()) 
                 continue
             meaning = state.words.get(folded(word)) or state.words.get("*", "unknown")
             by = (first_text(node, _each(state.by)) or state.at.lstrip("^")) if meaning not in ("open", "unknown") else ""
-            said.append(Judged(meaning, state.at.rpartition(".")[2] if word == "true" else one_line(word), by))
+            said.append(Judged(meaning, state.at.rpartition(".")[2] if word in ("true", "1") else one_line(word), by))
     closed = next((each for each in said if each.said not in ("open", "unknown")), None)
     unknown = next((each for each in said if each.said == "unknown"), None)
     if otherwise.said != "open":
