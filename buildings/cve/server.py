@@ -184,13 +184,14 @@ async def cve_verdicts(
     """
     listed = listed_ids(cve_ids)
     read = await site.state.read(report) if report else None
-    names = await site.state.names_of(listed.others, read) if read or listed.others else {}
+    names, about = await site.state.names_of(listed.others, read) if read or listed.others else ({}, "")
     if read is None and not (listed.ids or any(names.get(each.upper()) for each in listed.others)):
         raise no_ids(listed)
     asked = Asked(
         listed=listed,
         report=read,
         names=names,
+        about_names=about,
         exposed=exposed,
         exposed_places=exposed_places,
         limit=limit,

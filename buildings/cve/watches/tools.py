@@ -105,7 +105,8 @@ async def watch_report(
     read = await site.state.read(report)
     followed = followed_in(read.findings)
     following = Following(exposed=exposed, exposed_places=tuple(exposed_places), least_epss=least_epss)
-    lines = await anyio.to_thread.run_sync(lines_of, followed, following, await site.state.names_of((), read))
+    names, _ = await site.state.names_of((), read)
+    lines = await anyio.to_thread.run_sync(lines_of, followed, following, names)
     if len(lines) > MOST_LINES:
         raise Problem(422, "too_many_lines", f"the report has {len(lines):,} different lines, and a watch follows up to {MOST_LINES:,}")
     if not lines:
