@@ -343,7 +343,7 @@ async def test_a_report_is_uploaded_grouped_and_taken_along_as_csv_markdown_and_
     assert "products" not in (await taken("vex")).json()["statements"][0]
     assert (await taken("vex", "my app")).status_code == 422
     bomb = b64encode(zlib.compress(b" " * 50_000_000)).decode()
-    assert [(await taken("csv", sent=sent)).status_code for sent in ("x", "eJw=", bomb)] == [422, 422, 413]
+    assert [(await taken("csv", sent=sent)).status_code for sent in ("x", "eJw=", bomb)] == [422] * 3
 
 
 async def test_the_deadline_comes_first_and_the_choice_of_exposure_stays_in_the_address(campus: TestCampus) -> None:
@@ -403,7 +403,7 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         assert ">1 finding of text by the list of " in (await pasted("CVE-2026-7001")).text
         many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
         assert ("These are the first 60." in many.text, many.status_code) == (True, 200)
-        for text, status in (("nothing", 422), ("", 422), (" ".join(f"CVE-2026-{1000 + n}" for n in range(1001)), 422)):
+        for text, status in (("nothing", 422), ("", 422)):
             refused = await pasted(text)
             assert (refused.status_code, "<textarea" in refused.text) == (status, True)
         without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)
