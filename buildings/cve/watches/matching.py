@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate
 from operator import sub
 
+import orjson
 from sqlalchemy import Connection, select
 
 from buildings.cve.arguments import Exposure, number_of, spelled
@@ -26,13 +27,18 @@ from buildings.cve.watches.models import NewsEntry
 
 CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
-NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", *URGENCY_MEMBERS))
+NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages", *URGENCY_MEMBERS))
 
 
 class Watched(Criteria):
     """The criteria of a watch, which have a least score, and whether the internet reaches what it watches."""
 
     exposed: Exposure = "unknown"
+
+
+def read_criteria(block: bytes) -> Watched:
+    """The criteria of a watch as they are stored. They were checked before: one watch cannot keep a list from being made."""
+    return Watched.model_construct(**orjson.loads(block))
 
 
 def pack_known(numbers: Collection[int]) -> bytes:
