@@ -41,6 +41,30 @@ CveId = Annotated[
 ]
 
 
+OTHER_SCHEMES = r"(?:GHSA|PYSEC|RUSTSEC|GO|OSV|HSEC|DSA|DLA|USN|RHSA|ALSA|RLSA|SUSE-SU|SNYK)-[0-9A-Za-z:.-]{1,70}"
+_OTHER_NAME = re.compile(OTHER_SCHEMES)
+
+
+def read_name(value: Any) -> str:
+    """A CVE identifier in upper case, or a name of another scheme as it is."""
+    return value if isinstance(value, str) and _OTHER_NAME.fullmatch(value) else read_cve_id(value)
+
+
+CveName = Annotated[
+    str,
+    BeforeValidator(read_name),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"{PATTERN[:-1]}$|^{OTHER_SCHEMES}$",
+            "description": "CVE identifier in the form CVE-<year>-<number>, upper or lower case; or what another scheme calls it, such as "
+            "a GHSA, PYSEC, RUSTSEC, GO, DSA, USN or RHSA identifier.",
+            "examples": ["CVE-2021-44228", "GHSA-jfh8-c2jp-5v3q"],
+        }
+    ),
+]
+
+
 def read_day(value: Any, name: str = "date") -> date:
     """The day; raises Problem 400, which names the argument, for anything but YYYY-MM-DD."""
     if type(value) is date:
@@ -115,16 +139,14 @@ CveIds = Annotated[
         examples=[["CVE-2021-44228", "CVE-2024-3094"]],
     ),
 ]
-Report = Annotated[
-    str | bytes | None,
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
-    Field(
-        description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
-        "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
-        "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
-        "20 MB."
-    ),
-]
+_REPORT = Field(
+    description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
+    "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
+    "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
+    "20 MB."
+)
+Report = Annotated[str | bytes | None, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}), _REPORT]
+RequiredReport = Annotated[str | bytes, WithJsonSchema({"type": "string"}), _REPORT]
 ExposedPlaces = Annotated[
     list[str],
     Field(
@@ -145,6 +167,8 @@ FindingsLimit = Annotated[
 PROBLEMS: Mapping[str, str] = {
     "invalid_date": "A date is not a calendar day written YYYY-MM-DD.",
     "invalid_cve_id": "A CVE identifier is not of the form CVE-<year>-<number>.",
+    "no_cve_for_name": "OSV's records say no CVE, or several, that the name of another scheme stands for; `detail` says which. Nothing was"
+    " charged.",
     "invalid_cve_ids": "An item of cve_ids contains characters other than ASCII; `detail` says which. Nothing was looked up.",
     "no_cve_ids": "cve_ids contains no CVE identifier, and there is no report.",
     "too_many_ids": "cve_ids takes up to 1,000 identifiers, and a report up to 20,000 different CVEs. Split them into several calls.",
@@ -158,6 +182,8 @@ PROBLEMS: Mapping[str, str] = {
     "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or the key or client that made it has ended.",
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
+    "too_many_lines": "A stored report has up to 5,000 different lines. Split it by image or host into several watches.",
+    "nothing_to_follow": "The report has no open finding with an identifier, so that a watch would never have news of it.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "no_such_vendor": "KEV has no vendor with that name. /cve/vendors lists those that it has.",

@@ -41,7 +41,6 @@ from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, 
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
-from buildings.cve.reports.accounting import names_within
 from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
 from buildings.cve.reports.identifiers import listed_ids, no_ids
@@ -185,12 +184,14 @@ async def cve_verdicts(
     """
     listed = listed_ids(cve_ids)
     read = await site.state.read(report) if report else None
-    if read is None and not listed.ids:
+    names, about = await site.state.names_of(listed.others, read) if read or listed.others else ({}, "")
+    if read is None and not (listed.ids or any(names.get(each.upper()) for each in listed.others)):
         raise no_ids(listed)
     asked = Asked(
         listed=listed,
         report=read,
-        names=names_within(read) if read else {},
+        names=names,
+        about_names=about,
         exposed=exposed,
         exposed_places=exposed_places,
         limit=limit,

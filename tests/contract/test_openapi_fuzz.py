@@ -25,7 +25,7 @@ PAID = (
     *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", HISTORY, "/v1/archive/{date}", "/v1/next"),
     *("/v1/cve/verdicts", CHANGES),
 )
-OWN_REFUSALS = {"no_data_for_date", "invalid_window", "no_cve_ids", "invalid_cve_ids", "no_history"}
+OWN_REFUSALS = {"no_data_for_date", "invalid_window", "no_cve_ids", "invalid_cve_ids", "no_history", "no_cve_for_name"}
 EXAMPLES = 15
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 

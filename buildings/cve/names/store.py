@@ -12,12 +12,15 @@ from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from buildings.cve.archive.lists import failures, read_state
+from buildings.cve.arguments import spelled
 from buildings.cve.feeds.download import Copy
 from buildings.cve.names.osv import FEED, OVERLAP, Records, cve_in
 from buildings.cve.tables import ALIASES, Alias, AliasSource, FeedState
+from campus import Problem
 from campus.storage import Storage, among, in_snapshot, insert_columns
 
 MOST_RECENT = 20_000
+SHOWN_CVES = 50
 STALE_NAMES = timedelta(days=3)
 
 
@@ -27,15 +30,29 @@ async def resolve(storage: Storage, names: Iterable[str]) -> dict[str, tuple[int
     One query for all names. Nobody else is asked.
     """
     found: dict[str, tuple[int, ...]] = {}
-    spelled: dict[str, list[str]] = {}
+    written: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if number := cve_in(name):
             found[name] = (number,)
         else:
-            spelled.setdefault(name.upper(), []).append(name)
-    for key, numbers in (await in_snapshot(storage, partial(_numbers_of, names=spelled)) if spelled else {}).items():
-        found |= dict.fromkeys(spelled[key], tuple(sorted(numbers)))
+            written.setdefault(name.upper(), []).append(name)
+    for key, numbers in (await in_snapshot(storage, partial(_numbers_of, names=written)) if written else {}).items():
+        found |= dict.fromkeys(written[key], tuple(sorted(numbers)))
     return found
+
+
+async def the_cve(storage: Storage, name: str) -> str:
+    """The CVE that a name stands for; that of a CVE is itself. Raises Problem 404 if there is none, or not only one."""
+    if name.startswith("CVE-"):
+        return name
+    cve_ids = [spelled(number) for number in (await resolve(storage, [name])).get(name, ())]
+    if len(cve_ids) == 1:
+        return cve_ids[0]
+    if cve_ids:
+        shown = ", ".join(cve_ids[:SHOWN_CVES])
+        raise Problem(404, "no_cve_for_name", f"{name} stands for {len(cve_ids):,} CVEs, ask for one of them: {shown}")
+    known = names_in_words(await ecosystem_states(storage))
+    raise Problem(404, "no_cve_for_name", f"no CVE is known that {name} stands for; {known}")
 
 
 def _numbers_of(connection: Connection, *, names: Iterable[str]) -> dict[str, set[int]]:
@@ -80,6 +97,12 @@ def names_in_words(states: Sequence[EcosystemState]) -> str:
     count, newest = sum(state.entries for state in states), max(state.newest for state in states)
     known = f"{count:,} records of OSV name a CVE, as of {newest:%Y-%m-%d}: {', '.join(state.ecosystem for state in states)}"
     return "; ".join([known, *held])
+
+
+def about_names(states: Sequence[EcosystemState]) -> str:
+    """What an answer says of the names in it, with the credit that their licenses ask for."""
+    credit = "Identifiers of other schemes are resolved with OSV.dev's records, of the GitHub Advisory Database and others (CC-BY 4.0)"
+    return f"{credit}: {names_in_words(states)}."
 
 
 def feed_of(ecosystem: str) -> str:

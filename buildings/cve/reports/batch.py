@@ -28,6 +28,7 @@ from buildings.cve.reports.accounting import (
     markdown_of_rows,
     placed,
 )
+from buildings.cve.reports.code_scanning import sarif_of
 from buildings.cve.reports.findings import Report
 from buildings.cve.reports.identifiers import SHOWN_MALFORMED, SHOWN_OTHERS, Listed
 from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict, verdict_on
@@ -52,7 +53,7 @@ MARKDOWN_COLUMNS = (
 class Verdicts(Answer):
     """The verdicts on many CVEs, in rank order; of a report its findings, the first to fix first."""
 
-    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown", "application/sarif+json": "as_sarif"}
 
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     of: int = Field(description="Number of ranked CVEs.")
@@ -85,7 +86,7 @@ class Verdicts(Answer):
     document: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="All findings of a report as text, where Accept asks for text/csv or text/markdown. Left out otherwise.",
+        description="All findings of a report as text, where Accept asks for another format than JSON. Left out otherwise.",
     )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
@@ -114,6 +115,11 @@ class Verdicts(Answer):
         if absent := list(self._absent()):
             lines += ["", "## Without a verdict", "", *(f"- {plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
         return document(*lines, notices=self.notices)
+
+    def as_sarif(self) -> str:
+        """Of a report a result for each finding; of a list one for each CVE with a verdict."""
+        rows = [FindingRow(bucket=one.when, cve_id=one.cve_id, rank=one.rank, epss=one.epss, kev=one.kev) for one in self.verdicts]
+        return self.document or sarif_of(self.findings or rows, day=str(self.day))
 
     def report_as_markdown(self, rows: Iterable[FindingRow]) -> str:
         """A summary of a report, and a table of its findings."""
@@ -160,11 +166,15 @@ class Verdicts(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer."""
+    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer.
+
+    `about_names` says where the names come from, and how old they are, if any were looked up.
+    """
 
     listed: Listed
     report: Report | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    about_names: str = ""
     exposed: Exposure = "unknown"
     exposed_places: Sequence[str] = ()
     limit: int = DEFAULT_LIMIT
@@ -215,7 +225,7 @@ def verdicts_of(edition: Edition, asked: Asked, *, today: date) -> Verdicts:
         not_looked_up_count=len(unresolved),
         not_looked_up=tuple(unresolved[:SHOWN_OTHERS]),
         resolved=resolved,
-        notices=NOTICES,
+        notices=(*NOTICES, *filter(None, (asked.about_names,))),
     )
     return answer if asked.report is None else _as_document(answer, findings, asked.media_type)
 
@@ -243,6 +253,8 @@ def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) 
     rows = (one.row() for one in findings)
     if media_type == "text/csv":
         return answer.model_copy(update={"document": csv_of_rows(rows)})
+    if media_type == "application/sarif+json":
+        return answer.model_copy(update={"document": sarif_of(rows, day=str(answer.day))})
     return answer.model_copy(update={"document": answer.report_as_markdown(rows)}) if media_type == "text/markdown" else answer
 
 

@@ -257,9 +257,11 @@ class Criteria(BaseModel):
         """Whether it names vendors, products, packages or CVEs; otherwise every CVE fits that the other criteria let through."""
         return any(getattr(self, name) for name in NAMING)
 
-    def beside_names(self) -> "Criteria":
-        """The criteria beside names and the least score."""
-        return self.model_copy(update=dict.fromkeys((*NAMING, "least_score")))
+    @property
+    def beside_names(self) -> "Criteria | None":
+        """The criteria beside names and the least score; None if there are none."""
+        sent = {name: value for name in self.model_fields_set & BESIDE_NAMES if (value := getattr(self, name)) not in (None, [])}
+        return Criteria.model_construct(**sent) if sent else None
 
     def sent(self) -> Iterator[tuple[str, Any]]:
         """The criteria that say something, with their values; an empty list says nothing."""
@@ -314,6 +316,7 @@ _ARGUMENTS = {name: hint for name, hint in get_type_hints(Criteria, include_extr
 CRITERIA = {name: next(one for one in get_args(hint) if isinstance(one, Criterion)) for name, hint in _ARGUMENTS.items()}
 IN_KEV_ONLY = ("kev", "kev_days", "due_days", "ransomware")
 NAMING = ("vendors", "products", "packages", "cve_ids")
+BESIDE_NAMES = frozenset(CRITERIA.keys() - {*NAMING, "least_score"})
 
 
 def _criterion(name: str) -> str:
