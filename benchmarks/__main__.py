@@ -24,6 +24,7 @@ from benchmarks.mcp_calls import mcp_lines
 from benchmarks.outages import outage_lines
 from benchmarks.outages_in_postgres import postgres_outage_lines
 from benchmarks.payments import payment_lines
+from benchmarks.search import search_lines
 from benchmarks.sizing import sizing_lines
 from benchmarks.stalls import stall_lines
 from benchmarks.traces import trace_lines
@@ -59,10 +60,10 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, watches, start, payments, recorder, alerts, keys, stalls, fairness, traces, or a part of the name
-        of a comparison, such as "MCP" or "teaser". Four are measured only when they are named: uvicorn, what campus's own parts over
-        uvicorn's protocol save, postgres, beats of several processes in PostgreSQL, outage, a million monitors in it after ten minutes,
-        and sizing, the figures of docs/sizing.md.
+        What to measure: refresh, nvd, search, watches, start, payments, recorder, alerts, keys, stalls, fairness, traces, or a part of
+        the name of a comparison, such as "MCP" or "teaser". Four are measured only when they are named: uvicorn, what campus's own parts
+        over uvicorn's protocol save, postgres, beats of several processes in PostgreSQL, outage, a million monitors in it after ten
+        minutes, and sizing, the figures of docs/sizing.md.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """
@@ -101,6 +102,7 @@ def parts_of(folder: Path, feeds: Feeds, *, rounds: Rounds, seconds: float) -> M
     return {
         "refresh": lambda: refresh_lines(folder, feeds, times=rounds.costs),
         "nvd": lambda: nvd_lines(folder / "nvd", feeds, times=rounds.costs),
+        "search": lambda: search_lines(folder / "search", feeds, times=rounds.costs),
         "watches": lambda: watch_lines(folder / "watches", feeds, times=rounds.costs),
         "start": lambda: start_lines(folder / "start", feeds, times=rounds.starts),
         "payments": lambda: payment_lines(folder / "payments", feeds, rounds=rounds.comparisons, seconds=seconds, times=rounds.costs),

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import cycle, groupby
+from itertools import cycle
 from pathlib import Path
 
 import anyio
-from sqlalchemy import insert
 
 from benchmarks.costs import BUILDINGS, CPU_GOAL, PEAK_GOAL, refresh_alone
 from benchmarks.feeds import DAY, FILES, Feeds
@@ -23,10 +22,10 @@ from benchmarks.wire import get
 from buildings.cve.archive.lists import load_latest
 from buildings.cve.arguments import spelled
 from buildings.cve.feeds.nvd import parse_nvd
-from buildings.cve.nvd.records import PAGE_BITS, merged
+from buildings.cve.feeds.nvd_pages import PAGE
+from buildings.cve.nvd.reading import load_progress, store_records
 from buildings.cve.ranking.enrichment import NvdRecord
-from buildings.cve.tables import NvdRecordPage, NvdState, Tables
-from campus.storage import Storage
+from buildings.cve.tables import Tables
 from campus.storage.databases import Databases
 
 MANY = 1_000
@@ -74,20 +73,10 @@ async def fill(folder: Path, real: Sequence[NvdRecord]) -> int:
         stored = await load_latest(storage)
         assert stored is not None, "the first list was made"
         numbers = stored.edition.ranked.numbers
-        for page, group in groupby(numbers, key=lambda number: number >> PAGE_BITS):
-            records = [replace(next(texts), cve_id=spelled(number)) for number in group]
-            await _store(storage, page, merged({}, records)[0][page])
-        async with storage.write() as session:
-            await session.merge(NvdState(id=1, version=2, entries=len(numbers), read_at=datetime.now(UTC)))
+        for start in range(0, len(numbers), PAGE):
+            records = [replace(next(texts), cve_id=spelled(number)) for number in numbers[start : start + PAGE]]
+            await store_records(storage, records, last=await load_progress(storage), position=None, read_at=datetime.now(UTC))
     return len(numbers)
-
-
-async def _store(storage: Storage, page: int, records: bytes) -> None:
-    async with storage.write() as session:
-        if row := await session.get(NvdRecordPage, page):
-            await session.delete(row)
-            await session.flush()
-        await (await session.connection()).execute(insert(NvdRecordPage), [{"page": page, "version": 2, "records": records}])
 
 
 def _verdict_costs(folder: Path, config: Path, folder_of_feeds: Path, times: int) -> Iterator[float]:
@@ -108,7 +97,7 @@ def _verdict_costs(folder: Path, config: Path, folder_of_feeds: Path, times: int
 
 
 def lags_of_a_reload(folder: Path, config: Path) -> tuple[Sequence[float], Sequence[float]]:
-    """The lags of a server while it loads the list and all of NVD's pages, as if all had changed; and when it is idle."""
+    """The lags of a server while it loads the list and what it keeps of NVD's records, as if all had changed; and when it is idle."""
     text = config.read_text().partition("\n")[2].partition("\n")[2]
 
     async def run(server: Watched) -> tuple[Sequence[float], Sequence[float]]:
@@ -123,6 +112,5 @@ def lags_of_a_reload(folder: Path, config: Path) -> tuple[Sequence[float], Seque
 
 def _mark_all_as_changed(file: Path) -> None:
     with closing(sqlite3.connect(file)) as database, database:
-        database.execute("UPDATE nvd_page SET version = (SELECT version + 1 FROM nvd_state)")
         database.execute("UPDATE nvd_state SET version = version + 1")
         database.execute("UPDATE latest_list SET version = version || '+'")

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
-from buildings.cve.arguments import canonical, spelled
+from buildings.cve.arguments import canonical, number_of, spelled
 from buildings.cve.ranking.deadlines import Deadlines, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import patch_of
@@ -99,7 +99,7 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "patch_evidence": {"url": patch.url, "date": patch.said_on} if patch.url and patch.said_on else None,
         "vendor": (listing and listing.vendor) or (record and record.vendor) or None,
         "product": (listing and listing.product) or (record and record.product) or None,
-        "nvd_record": edition.nvd.state_of(record),
+        "nvd_record": edition.nvd.state_of(number_of(cve_id)),
         "exploit_reference": record.exploit_url if record else None,
         "nvd": details_of(record).model_dump() if record else None,
         "factors": {"kev": points.kev, "epss": round(points.epss, 3), "recency": round(points.recency, 3)},

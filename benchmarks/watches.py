@@ -2,30 +2,29 @@
 
 import random
 import secrets
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import anyio
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Row, bindparam, func, insert, select
 
 from benchmarks.costs import BUILDINGS
 from benchmarks.feeds import DAY, FILES, Feeds
 from benchmarks.figures import Line, line_of_costs, line_of_skipped
 from benchmarks.processes import run_campus
-from buildings.cve.archive.lists import load_latest
-from buildings.cve.arguments import number_of, spelled
+from buildings.cve.archive.lists import load_latest, product_row
+from buildings.cve.arguments import number_of
 from buildings.cve.feeds.kev import KevEntry
-from buildings.cve.nvd.records import packed
+from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.enrichment import Affected, NvdRecord
-from buildings.cve.ranking.formula import UNSCORED
-from buildings.cve.tables import ALERTS, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
-from buildings.cve.watches.matching import CRITERIA, Criteria, scores_of
-from buildings.cve.watches.news import follow_owners, list_matching, owners_of
+from buildings.cve.ranking.formula import EPSS_POINTS
+from buildings.cve.tables import ALERTS, CVES, PRODUCTS, RANKED, WATCH_NEWS, WATCH_OWNERS, WATCHES, Tables
+from buildings.cve.watches.matching import Watched
+from buildings.cve.watches.news import ListMatching, follow_owners, owners_of
 from campus.storage import Storage, in_snapshot, in_transaction
 from campus.storage.databases import Databases
 
@@ -84,30 +83,55 @@ async def measured(data: Path, count: int) -> Costs:
     """Match a list without the last half year's additions to KEV, the whole one, and a usual one after it; then follow the keys."""
     async with Databases.open(f"sqlite:{data}") as databases:
         storage = await databases.storage_of("cve", Tables)
-        whole = await edition_in(storage)
-        kev = {cve_id: entry for cve_id, entry in whole.facts.kev.items() if entry.listed_by <= HALF_A_YEAR_BEFORE}
-        earlier = replace(whole, facts=replace(whole.facts, kev=kev))
-        later = drifted(whole)
-        await in_transaction(storage, lambda connection: fill(connection, whole, count))
-        first, _ = await match(storage, earlier, None)
-        at_once, told = await match(storage, whole, earlier)
-        usual, told_usual = await match(storage, later, whole)
-        again, _ = await match(storage, later, later)
-        await in_transaction(storage, lambda connection: fill(connection, whole, count, per_owner=1))
+        stored = await load_latest(storage)
+        assert stored is not None, "a list was made before"
+        edition = replace(stored.edition, nvd=replace(stored.edition.nvd, is_complete=True))
+        newest = await in_transaction(storage, lambda connection: prepare(connection, edition, count))
+        first, _ = await match(storage, edition)
+        await in_transaction(storage, lambda connection: list_again(connection, newest))
+        at_once, told = await match(storage, edition)
+        await in_transaction(storage, drift)
+        usual, told_usual = await match(storage, edition)
+        again, _ = await match(storage, edition)
+        await in_transaction(storage, lambda connection: fill(connection, edition, count, per_owner=1))
         return Costs(first, at_once, usual, again, told, told_usual, await lag_of_following(storage))
 
 
-def drifted(edition: Edition) -> Edition:
-    """The edition a day later. The ranks stay: only news are told in their order."""
+def prepare(connection: Connection, edition: Edition, count: int) -> Sequence[Row[Any]]:
+    """Insert watches, a product of KEV's for each CVE that one may be about, and a list without the last half year's additions.
+
+    Returns the rows of these.
+    """
+    fill(connection, edition, count)
+    chance = random.Random(1)
+    names = [(one.vendor.lower(), one.product.lower()) for one in edition.facts.kev.values()]
+    connection.execute(PRODUCTS.delete().where(PRODUCTS.c.of_kev.is_(False)))
+    scored = connection.scalars(select(RANKED.c.number).where(RANKED.c.score >= 1)).all()
+    connection.execute(PRODUCTS.insert(), [product_row(number, *chance.choice(names), of_kev=False) for number in scored])
+    columns = CVES.c.number, CVES.c.kev_added, RANKED.c.score
+    chosen = select(*columns).join(RANKED, RANKED.c.number == CVES.c.number).where(CVES.c.kev_added > HALF_A_YEAR_BEFORE)
+    newest = list[Row[Any]](connection.execute(chosen))
+    hidden = [{"key": row.number} for row in newest]
+    connection.execute(CVES.update().where(CVES.c.number == bindparam("key")).values(kev_added=None), hidden)
+    likely = EPSS_POINTS * func.coalesce(RANKED.c.epss, 0)
+    connection.execute(RANKED.update().where(RANKED.c.number == bindparam("key")).values(score=likely), hidden)
+    return newest
+
+
+def list_again(connection: Connection, newest: Sequence[Row[Any]]) -> None:
+    rows = [{"key": row.number, "added": row.kev_added, "points": row.score} for row in newest]
+    connection.execute(CVES.update().where(CVES.c.number == bindparam("key")).values(kev_added=bindparam("added")), rows)
+    connection.execute(RANKED.update().where(RANKED.c.number == bindparam("key")).values(score=bindparam("points")), rows)
+
+
+def drift(connection: Connection) -> None:
+    """Make the list that of a day later. The ranks stay: only news are told in their order."""
     chance = random.Random(3)
-    epss = array("d", (_next_day(one, chance) for one in edition.ranked.epss))
-    return replace(edition, ranked=replace(edition.ranked, epss=epss))
-
-
-def _next_day(epss: float, chance: random.Random) -> float:
-    if epss == UNSCORED or chance.random() > DRIFTING:
-        return epss
-    return min(epss * chance.uniform(1 - DRIFT, 1 + DRIFT), HIGHEST_EPSS)
+    rows = connection.execute(select(RANKED.c.number, RANKED.c.epss).where(RANKED.c.epss.is_not(None))).all()
+    drifting = [(row, min(row.epss * chance.uniform(1 - DRIFT, 1 + DRIFT), HIGHEST_EPSS)) for row in rows if chance.random() < DRIFTING]
+    changed = [{"key": row.number, "later": epss, "more": EPSS_POINTS * (epss - row.epss)} for row, epss in drifting]
+    values = {"epss": bindparam("later"), "score": RANKED.c.score + bindparam("more")}
+    connection.execute(RANKED.update().where(RANKED.c.number == bindparam("key")).values(**values), changed)
 
 
 async def lag_of_following(storage: Storage) -> float:
@@ -142,20 +166,6 @@ def made(folder: Path, feeds: Feeds) -> Path:
     return folder / "data"
 
 
-async def edition_in(storage: Storage) -> Edition:
-    """The stored list, with a record of NVD's for each CVE that a watch may be about: every one names a product of KEV's."""
-    stored = await load_latest(storage)
-    assert stored is not None, "a list was made before"
-    edition = stored.edition
-    chance = random.Random(1)
-    names = [(one.vendor.lower(), one.product.lower()) for one in edition.facts.kev.values()]
-    records = [
-        NvdRecord(spelled(number), "Analyzed", edition.day, affected=(Affected(*chance.choice(names), "*"),))
-        for number in scores_of(edition, 1)
-    ]
-    return replace(edition, nvd=packed(records, issue=edition.facts.issues.kev))
-
-
 def fill(connection: Connection, edition: Edition, count: int, *, per_owner: int = PER_OWNER) -> None:
     """Insert watches as users make them: a few vendors and products of KEV, and some CVEs."""
     chance = random.Random(2)
@@ -172,20 +182,19 @@ def fill(connection: Connection, edition: Edition, count: int, *, per_owner: int
 
 def _watch(owner: str, listings: Sequence[KevEntry], ids: Sequence[str], chance: random.Random) -> dict[str, object]:
     one, other, third, fourth = listings
-    criteria = Criteria(
-        vendors=(one.vendor, other.vendor),
-        products=(third.product, f"{fourth.vendor}:{fourth.product}"),
-        cve_ids=tuple(ids),
+    criteria = Watched(
+        vendors=[plain_name(one.vendor), plain_name(other.vendor)],
+        products=[plain_name(third.product), f"{plain_name(fourth.vendor)}:{plain_name(fourth.product)}"],
+        cve_ids=list(ids),
         least_score=5.0 if chance.random() < LOW_SCORES else 25.0,
     )
-    fresh = {"known": b"", "needs_baseline": True, "nvd_complete": False, "told": 0}
+    fresh = {"known": b"", "needs_baseline": True, "nvd_complete": True, "told": 0}
     about = {"id": f"watch_{secrets.token_hex(8)}", "lineage": owner, "name": "routers", "made_at": datetime.now(UTC)}
-    return {**about, "criteria": CRITERIA.dump_json(criteria), "least_score": criteria.least_score, **fresh}
+    return {**about, "criteria": criteria.model_dump_json(exclude_none=True).encode(), "least_score": criteria.least_score, **fresh}
 
 
-async def match(storage: Storage, edition: Edition, last: Edition | None) -> tuple[float, int]:
-    """CPU seconds of matching a list, and how many watches have news."""
+async def match(storage: Storage, edition: Edition) -> tuple[float, int]:
+    """CPU seconds of matching the rows that are stored, and how many watches have news."""
     began = process_time()
-    matching = await list_matching(storage, edition, last, now=datetime.now(UTC))
-    told = await in_transaction(storage, matching)
+    told = await in_transaction(storage, ListMatching(edition, datetime.now(UTC)))
     return process_time() - began, told

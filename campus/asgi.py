@@ -71,6 +71,12 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                     public_url=plan.config.url,
                     more_urls=[url for feature in endpoints.features for url in feature.more_urls],
                     port=server.port,
+                    whole_bodies=[
+                        operation.path
+                        for opened in plan.opened
+                        for operation in opened.operations.values()
+                        if operation.route.whole_limit is not None
+                    ],
                     probes=campus.health.probes,
                     problem_page=campus.layout.problem_page,
                     trusted_proxies=server.trusted_proxies,

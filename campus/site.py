@@ -119,6 +119,11 @@ class Site(GivenByCampus, Generic[SettingsT, StateT]):
         """
         return await self._visitors.call(self.name, request, tool, arguments)
 
+    async def written(self, request: Request, tool: str, media_type: str, /, **arguments: Any) -> bytes:
+        """As `call`, with the answer as it is sent to who accepts `media_type`: one of the formats that the tool's answers have."""
+        body: bytes = await self._visitors.written(self.name, request, tool, media_type, arguments)
+        return body
+
     async def highlights(self, request: Request) -> Mapping[str, Markup]:
         """What the buildings show of themselves on the start page, by their names; those that show nothing are left out."""
         highlights: Mapping[str, Markup] = await self._visitors.highlights()

@@ -82,17 +82,21 @@ class Visitors:
 
     async def call(self, building: str, request: Request, tool: str, arguments: Mapping[str, Any]) -> Any:
         """The answer of a building's tool for the visitor. Raises the Problem that a caller would receive."""
+        return json.loads(await self.written(building, request, tool, "application/json", arguments))
+
+    async def written(self, building: str, request: Request, tool: str, media_type: str, arguments: Mapping[str, Any]) -> bytes:
+        """As `call`, in one of the formats that the tool's answers have."""
         operation = self.buildings[building].operations.get(tool)
         if operation is None:
             raise Problem(404, "not_found", f"the tool {tool} is not available here")
-        status, body, headers = await self.respond(call_of(operation, arguments), request)
-        answer = json.loads(body)
+        status, body, headers = await self.respond(call_of(operation, arguments), request, media_type=media_type)
         if status < 400:
-            return answer
+            return body
+        answer = json.loads(body)
         more = {name: value for name, value in answer.items() if name not in STANDARD_MEMBERS}
         raise Problem(status, str(answer.get("code")), str(answer.get("detail")), headers=passed_on(headers), **more)
 
-    async def respond(self, call: ToolRequest, request: Request) -> Answer:
+    async def respond(self, call: ToolRequest, request: Request, *, media_type: str = "application/json") -> Answer:
         credential = await self.credential(request)
         path, _, query = call.target.partition("?")
         body = b"" if call.body is None else json.dumps(call.body).encode()
@@ -102,6 +106,7 @@ class Visitors:
             CONTEXT: Context(credential=credential),
         }
         scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))] if body else []
+        scope["headers"].append((b"accept", media_type.encode()))
         found = self.table().find(scope["path"])
         if found is None:
             raise Problem(404, "not_found", "this call has no address; check the arguments")

@@ -25,7 +25,11 @@ from campus.testing import open_campus
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = {path: path.read_text() for folder in ("", "docs", "integrations/campus-beat") for path in sorted((ROOT / folder).glob("*.md"))}
+DOCUMENTS = {
+    path: path.read_text()
+    for folder in ("", "docs", "integrations/campus-beat", "integrations/campus-report")
+    for path in sorted((ROOT / folder).glob("*.md"))
+}
 README = DOCUMENTS[ROOT / "README.md"]
 SHOWN = "\n".join(text for path, text in DOCUMENTS.items() if path.name == "README.md" or path.parent == ROOT / "docs")
 CAMPUS_TOML = (ROOT / "campus.toml").read_text()

@@ -139,16 +139,14 @@ CveIds = Annotated[
         examples=[["CVE-2021-44228", "CVE-2024-3094"]],
     ),
 ]
-Report = Annotated[
-    str | bytes | None,
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
-    Field(
-        description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
-        "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
-        "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
-        "20 MB."
-    ),
-]
+_REPORT = Field(
+    description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
+    "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
+    "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
+    "20 MB."
+)
+Report = Annotated[str | bytes | None, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}), _REPORT]
+RequiredReport = Annotated[str | bytes, WithJsonSchema({"type": "string"}), _REPORT]
 ExposedPlaces = Annotated[
     list[str],
     Field(
@@ -184,6 +182,8 @@ PROBLEMS: Mapping[str, str] = {
     "feed_limit_reached": "A key may have 20 feed addresses. Revoke one before you make another.",
     "no_such_feed": "There is no feed at this address; or the feed's address was revoked, or the key or client that made it has ended.",
     "watch_limit_reached": "A key may have 20 watches. Delete one before you make another.",
+    "too_many_lines": "A stored report has up to 5,000 different lines. Split it by image or host into several watches.",
+    "nothing_to_follow": "The report has no open finding with an identifier, so that a watch would never have news of it.",
     "no_such_watch": "Your key has no watch with this id. list_watches lists those that it has.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "no_such_vendor": "KEV has no vendor with that name. /cve/vendors lists those that it has.",

@@ -18,7 +18,6 @@ from buildings.cve.arguments import (
     ChangesTo,
     CveId,
     CveIds,
-    CveName,
     Day,
     Exposed,
     ExposedPlaces,
@@ -37,13 +36,11 @@ from buildings.cve.arguments import (
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.store import forecast_days, load_forecast
 from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
-from buildings.cve.names.store import the_cve
 from buildings.cve.pages import feed_urls
 from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.ranking.changes import ChangeCounts, Changes
 from buildings.cve.ranking.latest import CveSite, DayResults, ForecastAnswers
 from buildings.cve.ranking.results import verdict_of
-from buildings.cve.reports.accounting import names_within
 from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.reports.batch import DEFAULT_LIMIT, Asked, Verdicts
 from buildings.cve.reports.identifiers import listed_ids, no_ids
@@ -66,9 +63,9 @@ mcp = FastMCP(
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
     "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
     "cve_facts what a CVE is, cve_verdict its rank and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of "
-    "CVEs or on a scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added "
-    "to KEV within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
-    "fit your vendors, products or least score.",
+    "CVEs or on a scanner's report, search_cves the CVEs of a vendor, weakness or due date, and archived_brief the list of a past day. "
+    "next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past lists fared. "
+    "create_watch tells you after each list which CVEs newly fit the criteria of a search.",
     version="0.2.0",
 )
 LIST_APP = add_app(mcp, "ui://cve/list.html", title="CVEs to fix first", body=(TEMPLATES / "list_app.html").read_text())
@@ -116,7 +113,7 @@ async def kev_fresh(limit: FreshLimit = None, site: CveSite = CurrentSite()) -> 
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
-async def cve_verdict(cve_id: CveName, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
+async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
     Use it to decide on a CVE that you already know. With `found: true` the answer has `when` to fix it and `why`, with the
@@ -124,14 +121,13 @@ async def cve_verdict(cve_id: CveName, exposed: Exposed = "unknown", site: CveSi
     get one of them), then rank, `of` (how many are ranked), score and its factors, KEV status and dates, EPSS, severity,
     patch status with evidence, vendor and product, and what CISA says of it. With `found: false` it has `miss`: removed
     from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs the same, though cve_facts says it for
-    free; a malformed identifier, or a name such as a GHSA for which no CVE is known, is refused and costs nothing.
+    free; a malformed identifier is refused and costs nothing.
     """
-    cve_id = await the_cve(site.storage, cve_id)
     return verdict_of(await site.state.knowing([cve_id]), cve_id, exposed=exposed, today=site.now().date())
 
 
 @mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())
-async def cve_facts(cve_id: CveName, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
+async def cve_facts(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
     """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
 
     Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `deadlines` follow from CISA's
@@ -140,7 +136,6 @@ async def cve_facts(cve_id: CveName, exposed: Exposed = "unknown", site: CveSite
     vendor. For how urgent it is among all others, with its score and reasons, call cve_verdict; not if `miss` is set, which says why it
     has no rank: rejected, not yet scored, removed from KEV, or unknown.
     """
-    cve_id = await the_cve(site.storage, cve_id)
     verdict = _ways_to(site, "cve_verdict", what="Rank and score")
     return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict, exposed=exposed)
 
@@ -189,19 +184,20 @@ async def cve_verdicts(
     """
     listed = listed_ids(cve_ids)
     read = await site.state.read(report) if report else None
+    names, about = await site.state.names_of(listed.others, read) if read or listed.others else ({}, "")
+    if read is None and not (listed.ids or any(names.get(each.upper()) for each in listed.others)):
+        raise no_ids(listed)
     asked = Asked(
         listed=listed,
         report=read,
-        names=names_within(read) if read else {},
+        names=names,
+        about_names=about,
         exposed=exposed,
         exposed_places=exposed_places,
         limit=limit,
         media_type=media_type,
     )
-    answer = await site.state.verdicts(asked, now=site.now())
-    if read is None and not answer.count:
-        raise no_ids(listed)
-    return answer
+    return await site.state.verdicts(asked, now=site.now())
 
 
 @mcp.tool(title="The 25 CVEs of a past day", annotations=READ_ONLY, meta=route("GET /v1/archive/{date}") | access(price="0.05"))

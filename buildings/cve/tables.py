@@ -251,7 +251,8 @@ class WatchRow(Tables, table=True):
     """One watch: its criteria as JSON, and the CVEs that it knows, packed: those that it reported, and those that are no news to it,
     with a digest of those that matched when a list last changed them.
 
-    With `needs_baseline` the CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
+    One with `following` follows a report instead, whose lines are in `watch_line`; its criteria are not asked. With `needs_baseline` the
+    CVEs of the served list that match are no news: the watch is new, or its criteria were changed.
     `nvd_complete` is whether all of NVD's records were read when it was last matched. `told` counts the CVEs that it reported.
     `made_by` is who made or last changed it; `stopped_at` is when it stopped because that key or client had ended.
     """
@@ -264,6 +265,7 @@ class WatchRow(Tables, table=True):
     name: str
     criteria: bytes
     least_score: float = Field(index=True)
+    following: str | None = None
     made_at: datetime = Field(sa_type=Moment)
     webhook_id: str | None = Field(default=None, foreign_key="target.id", index=True)
     email_id: str | None = Field(default=None, foreign_key="target.id", index=True)
@@ -273,6 +275,28 @@ class WatchRow(Tables, table=True):
     told: int = 0
     last_news_at: datetime | None = Field(default=None, sa_type=Moment)
     stopped_at: datetime | None = Field(default=None, sa_type=Moment)
+
+
+class WatchLine(Tables, table=True):
+    """A line of the report that a watch follows: a CVE, or another id that nobody resolves yet, with its package and version.
+
+    Nothing else of the report is stored. `exposed` is what was said of its place; the others are what was last known of its CVE.
+    """
+
+    __tablename__ = "watch_line"
+
+    watch_id: str = Field(primary_key=True, foreign_key="watch.id", ondelete="CASCADE")
+    place: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    id: str
+    package: str
+    version: str
+    exposed: str
+    kev: bool
+    ransomware: bool
+    due: date | None = None
+    likely: bool
+    fix: bool
+    urgency: str | None = None
 
 
 class WatchNews(Tables, table=True):
@@ -368,7 +392,7 @@ class GradedRecord(Tables, table=True):
 # the tables for SQL: WATCHES.c.lineage is typed as a column, which WatchRow.lineage is not
 _BY_NAME = Tables.metadata.tables
 WATCH_OWNERS, WATCHES, WATCH_NEWS, TARGETS, ALERTS = (_BY_NAME[name] for name in ("watch_owner", "watch", "watch_news", "target", "alert"))
-ALIASES = _BY_NAME["alias"]
+WATCH_LINES, ALIASES = (_BY_NAME[name] for name in ("watch_line", "alias"))
 RANKED, CVES, DETAILS, PRODUCTS, WEAKNESSES = (_BY_NAME[name] for name in ("ranked", "cve", "cve_detail", "cve_product", "cve_weakness"))
 BRIEFS, EDITION_CVES, KEV_CHANGES, EPSS_CHANGES, EPSS_DAYS = (
     _BY_NAME[name] for name in ("brief_edition", "edition_cve", "kev_change", "epss_change", "epss_day")

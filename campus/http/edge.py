@@ -65,6 +65,7 @@ class Edge:
         more_urls: Collection[str] = (),
         probes: Mapping[str, ASGIApp] | None = None,
         body_bytes: int = LARGEST_BODY,
+        whole_bodies: Collection[str] = (),
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
         cross_origin: bool = True,
@@ -72,7 +73,9 @@ class Edge:
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         requests: RequestMetrics | None = None,
     ) -> None:
-        """`calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
+        """`whole_bodies` are paths at which a gate may let a caller send a larger body.
+
+        `calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
 
         `more_urls` are addresses of further hosts that are served.
 
@@ -89,6 +92,7 @@ class Edge:
         self._cors_headers = SecurityHeaders(public_url, any_origin=True) if cross_origin else self._headers
         self._probes = probes or {}
         self._body_bytes = body_bytes
+        self._whole_bodies = frozenset(whole_bodies)
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
@@ -118,12 +122,12 @@ class Edge:
                 await probe(scope, receive, response.send)
             elif self._requests.running > self._calls_limit:
                 await response.refuse(TOO_MANY_CALLS)
-            elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and body_problem(headers, LARGEST_WHOLE_BODY)):
+            elif problem := self._hosts.problem(scope, headers) or refusal or (with_body and self._body_problem(scope, headers)):
                 await response.refuse(problem)
             else:
                 if with_body and not is_small(scope, headers):
                     held = HeldBody(self._held, caller_of(scope.get("client")))
-                    body = self._limited(receive, response, scope, held, announced=int(headers.get(b"content-length", b"0")))
+                    body = self._limited(receive, response, scope, held, announced=body_problem(headers, self._body_bytes))
                     receive, context.allow_body = body.receive, body.allow
                 app = self._cors_app if b"origin" in headers else self._app
                 await app(scope, receive, response.send)
@@ -148,7 +152,12 @@ class Edge:
             return PageResponse(send, security, request_id, page=self._problem_page, form=form, scope=scope)
         return OutgoingResponse(send, security, request_id, context_of(scope))
 
-    def _limited(self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody, *, announced: int) -> LimitedBody:
+    def _body_problem(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
+        return body_problem(headers, LARGEST_WHOLE_BODY if scope["path"] in self._whole_bodies else self._body_bytes)
+
+    def _limited(
+        self, receive: Receive, response: OutgoingResponse, scope: Scope, held: HeldBody, *, announced: Problem | None
+    ) -> LimitedBody:
         return LimitedBody(
             receive,
             response,

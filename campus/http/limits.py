@@ -143,7 +143,7 @@ class LimitedBody:
         receive: Receive,
         response: OutgoingResponse,
         *,
-        announced: int,
+        announced: Problem | None,
         limit: int,
         seconds: float,
         waiting: WaitingCalls,
@@ -151,8 +151,11 @@ class LimitedBody:
         held_whole: Counts[str],
         client: tuple[str, int] | None,
     ) -> None:
-        """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`."""
-        self._announced = announced
+        """`waiting` counts the bodies that have not arrived, this one as one of the address of `client`.
+
+        `announced` is the problem of a body that is too large by its own head: it is sent when somebody wants to read it.
+        """
+        self._announced: Problem | None = announced
         self._held_whole = held_whole
         self._receive = receive
         self._response = response
@@ -167,13 +170,14 @@ class LimitedBody:
         """Let the body have this many bytes, and more time. For a caller who may send them, before the body is read."""
         if self._left == self._limit < limit:
             self._limit = self._left = limit
+            self._announced = None
             self._seconds = max(self._seconds, WHOLE_BODY_SECONDS)
             self._held.count_in(self._held_whole)
 
     async def receive(self) -> Message:
         """The next message; a disconnect when the body is too large or too slow."""
-        if self._announced > self._limit:
-            return await self._refuse(too_large(self._limit))
+        if self._announced is not None:
+            return await self._refuse(self._announced)
         begun = Begun(self._receive())  # what has arrived needs no time limit
         message = begun.result if begun.is_over else await self._in_time(begun)
         if message is None:

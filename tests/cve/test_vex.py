@@ -39,16 +39,16 @@ def openvex(*statements: dict[str, Any], author: str = "Example") -> dict[str, A
 )
 def test_the_last_statement_of_an_author_on_a_product_counts(statements: list[dict[str, Any]], state: str) -> None:
     (finding,) = findings_of(openvex(*statements))
-    assert (finding.ids, finding.state, finding.package, finding.version) == ((LOG4J,), state, "org.example/shop", "1.2")
+    assert (finding.ids, finding.state, finding.package, finding.version) == ((LOG4J,), state, "org.example:shop", "1.2")
 
 
 def test_statements_of_other_authors_and_on_other_products_stand_beside_each_other() -> None:
     other = {"status": "not_affected", "products": [{"@id": "pkg:npm/shop@2"}]}
     found = findings_of([openvex({"status": "affected"}, other), openvex({"status": "NOT_AFFECTED"}, author="Someone else")])
     assert [(each.said, each.by, each.package) for each in found] == [
-        ("open", "", "org.example/shop"),
+        ("open", "", "org.example:shop"),
         ("not_affected", "Example", "shop"),
-        ("not_affected", "Someone else", "org.example/shop"),
+        ("not_affected", "Someone else", "org.example:shop"),
     ]
 
 
@@ -144,7 +144,7 @@ def test_spdx_3_reads_relationships_and_the_later_one_counts() -> None:
     ("purl", "package"),
     [
         ("pkg:npm/%40angular/core@12.0.0?x=1#src/main", ("@angular/core", "12.0.0")),
-        ("pkg:deb/debian/tar@1.30%2Bdfsg-6", ("debian/tar", "1.30+dfsg-6")),
+        ("pkg:deb/debian/tar@1.30%2Bdfsg-6", ("tar", "1.30+dfsg-6")),
         ("pkg:pypi/django", ("django", "")),
         ("log4j-core", ("log4j-core", "")),
         ("pkg:", ("", "")),

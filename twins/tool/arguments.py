@@ -174,10 +174,14 @@ class ArgumentChecker:
             return True
 
     def _as_judged(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Numbers and the like without the quotes that pydantic accepts around them, where pydantic judges in the end."""
+        """Numbers and the like without the quotes that pydantic accepts around them, where pydantic judges in the end.
+
+        A body that is no text stands for one: JSON has no bytes.
+        """
         known = self.operation.by_name if self._reads_texts else {}
         texts = {name: value for name, value in arguments.items() if type(value) is str and name in known}
-        return {**arguments, **{name: known[name].decoder.decode_one(text) for name, text in texts.items()}}
+        whole = {name: "" for name, value in arguments.items() if type(value) is bytes}
+        return {**arguments, **whole, **{name: known[name].decoder.decode_one(text) for name, text in texts.items()}}
 
     def check(self, arguments: dict[str, Any], method: str | None = None) -> dict[str, Any]:
         """The arguments, validated; unchanged when only the tool's server may validate them. Raises Problem 422."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date
+from itertools import repeat
 
 import anyio.to_thread
 from pydantic import TypeAdapter
@@ -11,7 +12,7 @@ from buildings.cve.archive.steps import steps_between
 from buildings.cve.arguments import number_of, spelled
 from buildings.cve.feeds.kev import KevEntry
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.formula import UNSCORED, RankedCve
+from buildings.cve.ranking.formula import RankedCve
 from buildings.cve.tables import BRIEFS, EDITION_CVES, KEV_CHANGES
 from campus.storage import Storage, in_snapshot, insert_columns
 
@@ -39,9 +40,9 @@ def archive(connection: Connection, edition: Edition, number: int) -> None:
     """Store what belongs to an edition; KEV in the editions after it stays what it is."""
     place = edition.day, number
     leading = edition.ranked.only({*map(number_of, edition.facts.kev), *map(number_of, edition.facts.removed)})
-    count = len(leading.numbers)
-    scores = (None if epss == UNSCORED else epss for epss in leading.epss)
-    insert_columns(connection, EDITION_CVES, [place[0]] * count, [place[1]] * count, leading.numbers, leading.ranks, scores)
+    insert_columns(
+        connection, EDITION_CVES, repeat(place[0]), repeat(place[1]), leading.numbers, leading.ranks, leading.shown(leading.epss)
+    )
     before = _texts(connection, _before(place))
     steps = steps_between(before, written(edition.facts.kev))
     _insert(connection, place, steps)
@@ -51,7 +52,7 @@ def archive(connection: Connection, edition: Edition, number: int) -> None:
 
 
 def _insert(connection: Connection, place: Place, steps: Mapping[int, str | None]) -> None:
-    insert_columns(connection, KEV_CHANGES, steps, [place[0]] * len(steps), [place[1]] * len(steps), steps.values())
+    insert_columns(connection, KEV_CHANGES, steps, repeat(place[0]), repeat(place[1]), steps.values())
 
 
 def _before(place: Place) -> Place:

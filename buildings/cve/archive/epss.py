@@ -4,16 +4,16 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, repeat
 
-from sqlalchemy import ColumnElement, Connection, Select, func, insert, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, exists, insert, literal, select
 
-from buildings.cve.archive.steps import steps_between
 from buildings.cve.forecast.formula import EarlierScores
 from buildings.cve.ranking.edition import Edition
-from buildings.cve.ranking.formula import UNSCORED
+from buildings.cve.ranking.formula import UNSCORED, unscored_rows
 from buildings.cve.ranking.formula import Scores as RankingScores
-from buildings.cve.tables import EPSS_CHANGES, EPSS_DAYS
+from buildings.cve.tables import EPSS_CHANGES, EPSS_DAYS, RANKED
 from campus.storage import Storage, among, column_pages, in_snapshot, insert_columns
 
 WEEK = timedelta(days=7)
@@ -47,7 +47,16 @@ class DayScores:
         return cls(issue.issued.date(), issue.version, edition.ranked.numbers, edition.ranked.epss)
 
     def by_number(self) -> dict[int, float | None]:
-        return {number: epss for number, epss in zip(self.numbers, self.epss, strict=True) if epss != UNSCORED}
+        scores = dict[int, float | None](zip(self.numbers, self.epss, strict=True))
+        for row in unscored_rows(self.epss):
+            del scores[self.numbers[row]]
+        return scores
+
+    def steps_from(self, before: dict[int, float | None]) -> dict[int, float | None]:
+        """The scores that are others than before, by number; None for those that are gone. Empties `before`: a copy takes 40 MB."""
+        pairs = zip(self.numbers, self.epss, strict=True)
+        changed = {number: None if epss == UNSCORED else epss for number, epss in pairs if before.pop(number, UNSCORED) != epss}
+        return changed | dict.fromkeys(before)
 
 
 @dataclass(frozen=True)
@@ -63,11 +72,12 @@ class HistoryChange:
         if self.withdraws:
             _withdraw(connection, self.withdraws)
         if self.brings:
-            _store_day(connection, self.brings, known=self.known)
+            _store_day(connection, self.brings, self)
 
-    def differing(self) -> Collection[int]:
-        """The CVEs whose score is another than in the last list."""
-        return steps_between(self.known.by_number(), self.brings.by_number()) if self.brings and self.known else ()
+    @cached_property
+    def steps(self) -> Mapping[int, float | None]:
+        """The scores that are others than in the last list, by number."""
+        return self.brings.steps_from(self.known.by_number()) if self.brings and self.known else {}
 
 
 async def history_after(storage: Storage, edition: Edition, last: Edition | None) -> HistoryChange:
@@ -91,23 +101,28 @@ def history_corrected(edition: Edition, *, published: Edition, served: Edition) 
     return HistoryChange(withdraws=old.day, brings=new if published.day == served.day else None)
 
 
-def _store_day(connection: Connection, new: DayScores, *, known: DayScores | None) -> None:
+def _store_day(connection: Connection, new: DayScores, change: HistoryChange) -> None:
     """Store a day's scores; those of the days after it stay what they are."""
     models = _models(connection)
+    known = change.known
+    if known and known.day == new.day in models and not change.steps:
+        return
     before = max((day for day in models if day < new.day), default=None)
     following = min((day for day in models if day > new.day), default=None)
-    earlier = known.by_number() if known and known.day == before else _scores_on(connection, before) if before else {}
-    now = new.by_number()
     if following:
-        replaced = _scores_on(connection, new.day) if new.day in models else earlier
+        replaced = _scores_on(connection, new.day if new.day in models else before)
         kept = set(connection.scalars(select(CHANGE.number).where(CHANGE.day == following)))
-        later = {number: replaced.get(number) for number in steps_between(replaced, now) if number not in kept}
-        insert_columns(connection, EPSS_CHANGES, later, [following] * len(later), later.values())
+        later = {number: replaced.get(number) for number in new.steps_from(replaced.copy()) if number not in kept}
+        insert_columns(connection, EPSS_CHANGES, later, repeat(following), later.values())
     if new.day in models:
         connection.execute(EPSS_CHANGES.delete().where(CHANGE.day == new.day))
         connection.execute(EPSS_DAYS.delete().where(DAY.day == new.day))
-    steps = steps_between(earlier, now)
-    insert_columns(connection, EPSS_CHANGES, steps, [new.day] * len(steps), steps.values())
+    if models:
+        steps = change.steps if known and known.day == before else new.steps_from(_scores_on(connection, before))
+        insert_columns(connection, EPSS_CHANGES, steps, repeat(new.day), steps.values())
+    else:  # of the first list, which has been stored
+        scored = select(RANKED.c.number, literal(new.day), RANKED.c.epss).where(RANKED.c.epss.is_not(None))
+        connection.execute(insert(EPSS_CHANGES).from_select(["number", "day", "epss"], scored))
     connection.execute(EPSS_DAYS.insert(), {"day": new.day, "model": new.model})
 
 
@@ -129,15 +144,16 @@ def _models(connection: Connection) -> dict[date, str]:
 
 def _last_changes(until: date, *wanted: ColumnElement[bool]) -> Select[int, float | None]:
     """Of each CVE that is wanted the last change until a day, with the columns number and epss."""
-    later = func.lead(CHANGE.day).over(partition_by=CHANGE.number, order_by=CHANGE.day).label("later")
-    changes = select(CHANGE.number, CHANGE.epss, later).where(CHANGE.day <= until, *wanted).subquery()
-    return select(changes.c.number, changes.c.epss).where(changes.c.later.is_(None))
+    later = EPSS_CHANGES.alias().c
+    is_followed = exists().where(later.number == CHANGE.number, later.day > CHANGE.day, later.day <= until)
+    return select(CHANGE.number, CHANGE.epss).where(CHANGE.day <= until, ~is_followed, *wanted)
 
 
-def _scores_on(connection: Connection, day: date) -> dict[int, float | None]:
-    """Every score of a known day."""
-    chosen = _last_changes(day)
-    pages = column_pages(connection, chosen, chosen.selected_columns.number)
+def _scores_on(connection: Connection, day: date | None) -> dict[int, float | None]:
+    """Every score of a known day; none before the first."""
+    if day is None:
+        return {}
+    pages = column_pages(connection, _last_changes(day), CHANGE.number)
     return {number: epss for page in pages for number, epss in zip(*page, strict=True) if epss is not None}
 
 

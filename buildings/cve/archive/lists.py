@@ -83,7 +83,7 @@ def _ranked(connection: Connection) -> RankedSet:
         stored.numbers.extend(numbers)
         stored.ranks.extend(ranks)
         for column, values in ((stored.epss, epss), (stored.percentiles, percentiles)):
-            column.extend(UNSCORED if value is None else value for value in values)
+            column.extend([UNSCORED if value is None else value for value in values] if None in values else values)
     return stored
 
 
@@ -92,8 +92,8 @@ def _store_ranked(connection: Connection, edition: Edition) -> None:
     ranked = edition.ranked
     scores = scores_of(ranked.numbers, ranked.epss, listing_days(edition.facts.kev), day=edition.day)
     connection.execute(RANKED.delete())
-    unscored = ((None if value == UNSCORED else value for value in column) for column in (ranked.epss, ranked.percentiles))
-    insert_columns(connection, RANKED, ranked.numbers, ranked.ranks, scores, *unscored)
+    shown = map(ranked.shown, (ranked.epss, ranked.percentiles))
+    insert_columns(connection, RANKED, ranked.numbers, ranked.ranks, scores, *shown)
 
 
 def _store_kev(connection: Connection, kev: Mapping[str, KevEntry]) -> None:
@@ -150,16 +150,18 @@ async def save(
         brief = await _publish(session, edition, made)
         if withdraw:
             await withdraw(session)
-        if history:
-            await connection.run_sync(history.store)
         served = await session.get(LatestList, LATEST)
         if served and served.day > edition.day and not is_ahead(served.day, today=edition.made_at.date()):
             served.version = version
+            if history:
+                await connection.run_sync(history.store)
             for row in if_archived:
                 await session.merge(row)
             return None
         await session.merge(LatestList(id=LATEST, version=version, day=edition.day, made_at=edition.made_at, facts=facts))
         await connection.run_sync(_store_ranked, edition)
+        if history:
+            await connection.run_sync(history.store)
         await connection.run_sync(_store_kev, edition.facts.kev)
         for row in if_served:
             await session.merge(row)

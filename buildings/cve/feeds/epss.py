@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, pairwise
+from operator import add
 
 from buildings.cve.arguments import SEQUENCES, spelled
 from buildings.cve.feeds.download import MAX_UNPACKED_BYTES, unpacked
@@ -133,9 +134,10 @@ def _scores(blocks: Iterable[bytes], row: re.Pattern[bytes], unreadable: list[st
         found = row.findall(block)
         if len(found) != block.count(b"\n") + (not block.endswith(b"\n") and block != b""):
             _name(block, row, unreadable)
-        numbers.extend(int(year) * SEQUENCES + int(sequence) for year, sequence, _, _ in found)
-        epss.extend(float(likely) for _, _, likely, _ in found)
-        percentiles.extend(float(share) for _, _, _, share in found)
+        years, sequences, scores, shares = zip(*found, strict=True) if found else ((), (), (), ())
+        numbers.extend(map(add, map(SEQUENCES.__mul__, map(int, years)), map(int, sequences)))
+        epss.extend(map(float, scores))
+        percentiles.extend(map(float, shares))
     if not numbers:
         raise FeedRefused(FEED, "the file has no rows")
     return _plausible(sorted_scores(numbers, epss, percentiles), unreadable)

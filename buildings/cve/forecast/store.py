@@ -50,9 +50,7 @@ async def make_outlook(
 ) -> Outlook:
     """The forecast of an edition, and what to store with it; `last` is the edition before it. With `corrects` it replaces the day's."""
     epss = edition.facts.issues.epss
-    earlier = await earlier_scores(
-        storage, day=epss.issued.date(), model=epss.version, differing=history.differing(), without=history.withdraws
-    )
+    earlier = await earlier_scores(storage, day=epss.issued.date(), model=epss.version, differing=history.steps, without=history.withdraws)
     precision = precision_at(await load_grades(storage))
     published = await load_forecast(storage, edition.day)
     forecaster = await anyio.to_thread.run_sync(Forecaster, edition, earlier)

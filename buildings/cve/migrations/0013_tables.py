@@ -307,6 +307,7 @@ def _create_watches() -> None:
         sa.Column("last_news_at", sa.BigInteger(), nullable=True),
         sa.Column("made_by", sa.String(), server_default="", nullable=False),
         sa.Column("stopped_at", sa.BigInteger(), nullable=True),
+        sa.Column("following", sa.String(), nullable=True),
         sa.ForeignKeyConstraint(["lineage"], ["watch_owner.lineage"], name=op.f("fk_watch_lineage")),
         sa.ForeignKeyConstraint(["webhook_id"], ["target.id"], name=op.f("fk_watch_webhook_id")),
         sa.ForeignKeyConstraint(["email_id"], ["target.id"], name=op.f("fk_watch_email_id")),
@@ -314,6 +315,23 @@ def _create_watches() -> None:
     )
     for column in ("lineage", "least_score", "webhook_id", "email_id", "made_by"):
         op.create_index(op.f(f"ix_watch_{column}"), "watch", [column])
+    op.create_table(
+        "watch_line",
+        sa.Column("watch_id", sa.String(), nullable=False),
+        sa.Column("place", sa.Integer(), nullable=False),
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("package", sa.String(), nullable=False),
+        sa.Column("version", sa.String(), nullable=False),
+        sa.Column("exposed", sa.String(), nullable=False),
+        sa.Column("kev", sa.Boolean(), nullable=False),
+        sa.Column("ransomware", sa.Boolean(), nullable=False),
+        sa.Column("due", sa.Date(), nullable=True),
+        sa.Column("likely", sa.Boolean(), nullable=False),
+        sa.Column("fix", sa.Boolean(), nullable=False),
+        sa.Column("urgency", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_watch_line_watch_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("watch_id", "place", name=op.f("pk_watch_line")),
+    )
     op.create_table(
         "watch_news",
         sa.Column("number", sa.Integer(), nullable=False),

@@ -39,6 +39,7 @@ VENDORS = f"{LIST}/vendors"
 ROWS_SHOWN, LONGEST_SEARCH = 60, 60
 LONGEST_UNPACKED = 4 * LARGEST_TEXT + 1  # Bytes: the tool refuses what has more characters than a report may have.
 PACKED_FAST = 1  # zlib's level.
+FILES = {"csv": "text/csv", "md": "text/markdown"}
 PACKAGE_URL = re.compile(r"pkg:[A-Za-z0-9.+-]+/[!-;=?-~]{1,500}")
 SAMPLE_REPORT = """package,installed version,fixed version,vulnerability,severity,status
 log4j-core,2.14.1,2.17.1,CVE-2021-44228,CRITICAL,open
@@ -228,18 +229,23 @@ async def report(request: Request, site: CveSite) -> Response:
     given = await request.form() if request.method == "POST" else {}
     text = str(given.get("file") or given.get("report") or "")
     sent_again = str(given.get("packed") or "")
+    download = str(given.get("download") or "")
     exposed = exposed_in(request)
     found, refusal = None, None
     try:
         await site.admit(request, "cve_verdicts")
         if request.method == "POST":
             text = await anyio.to_thread.run_sync(unpacked, sent_again) if sent_again and not text else text
-            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", report=text or " ", exposed=exposed, limit=MOST_SHOWN))
+            asked = {"report": text or " ", "exposed": exposed}
+            if media_type := FILES.get(download):
+                body = await site.written(request, "cve_verdicts", media_type, **asked)
+                return _file(body, f"{media_type}; charset=utf-8", f"{site.now().date()}.{download}")
+            found = Verdicts.model_validate(await site.call(request, "cve_verdicts", **asked, limit=MOST_SHOWN))
     except Problem as problem:
         refusal = problem
     is_open = refusal is None or refusal.status not in NOT_ADMITTED
-    if found and (download := str(given.get("download") or "")):
-        return _download(found, download, product=str(given.get("product") or "").strip(), site=site)
+    if found and download == "vex":
+        return _vex(found, product=str(given.get("product") or "").strip(), site=site)
     shown = found if is_open else await anyio.to_thread.run_sync(sample_verdicts, exposed)
     return site.page(
         "report.html",
@@ -279,14 +285,10 @@ def unpacked(field: str) -> str:
         raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None
 
 
-def _download(found: Verdicts, kind: str, *, product: str, site: CveSite) -> Response:
-    if kind == "vex":
-        if product and not PACKAGE_URL.fullmatch(product):
-            raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
-        return _file(found.as_vex(author=site.url, product=product, at=site.now()), "application/json", f"{found.day}.openvex.json")
-    if kind == "md":
-        return _file(found.as_markdown().encode(), "text/markdown; charset=utf-8", f"{found.day}.md")
-    return _file(found.as_csv().encode(), "text/csv; charset=utf-8", f"{found.day}.csv")
+def _vex(found: Verdicts, *, product: str, site: CveSite) -> Response:
+    if product and not PACKAGE_URL.fullmatch(product):
+        raise Problem(422, "invalid_request", "product is no package URL; write one such as pkg:oci/app@sha256:…, or leave it out")
+    return _file(found.as_vex(author=site.url, product=product, at=site.now()), "application/json", f"{found.day}.openvex.json")
 
 
 def _file(body: bytes, media_type: str, name: str) -> Response:

@@ -59,7 +59,9 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
     of one sort by tuples.
     """
     scores = scores_of(numbers, epss, added, day=day)
-    listed = array("l", (added[number].toordinal() if number in added else 0 for number in numbers))
+    listed = array("l", bytes(array("l").itemsize * len(numbers)))
+    for position in _positions(numbers, added):
+        listed[position] = added[numbers[position]].toordinal()
     ranking = sorted(range(len(numbers)), key=numbers.__getitem__, reverse=True)
     for column in (listed, epss, scores):
         ranking.sort(key=column.__getitem__, reverse=True)
@@ -67,13 +69,16 @@ def order(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, dat
 
 
 def scores_of(numbers: Sequence[int], epss: Sequence[float], added: Mapping[int, date], *, day: date) -> "array[float]":
-    """The scores of the columns' rows, see `order`."""
-    scores = array("d", (EPSS_POINTS * max(likely, 0.0) for likely in epss))
-    for position, number in enumerate(numbers):
-        if number in added:
-            likely = epss[position]
-            scores[position] = factors_of(epss=None if likely == UNSCORED else likely, added=added[number], day=day).score
+    """The scores of the columns' rows, see `order`: only CVEs in KEV may be UNSCORED."""
+    scores = array("d", map(EPSS_POINTS.__mul__, epss))
+    for position in _positions(numbers, added):
+        likely = epss[position]
+        scores[position] = factors_of(epss=None if likely == UNSCORED else likely, added=added[numbers[position]], day=day).score
     return scores
+
+
+def _positions(numbers: Sequence[int], among: Container[int]) -> list[int]:
+    return [position for position, number in enumerate(numbers) if number in among]
 
 
 def logit(epss: float) -> float:
@@ -140,6 +145,13 @@ class RankedSet:
         rows = [row for number in sorted(listed) if (row := row_of(number, self.numbers)) is not None]
         return RankedSet(*(picked(column, rows) for column in (self.numbers, self.epss, self.percentiles, self.ranks)))
 
+    def shown(self, column: "array[float]") -> list[float | None]:
+        """A column of EPSS or percentiles with None in place of UNSCORED."""
+        values: list[float | None] = [*column]
+        for row in unscored_rows(self.epss):
+            values[row] = None
+        return values
+
     def _cve_at(self, row: int) -> RankedCve:
         if self.epss[row] == UNSCORED:
             return RankedCve(self.ranks[row], None, None)
@@ -166,6 +178,10 @@ def _with_unscored(scores: Scores, added: Mapping[int, date]) -> Scores:
         return scores
     missing = array("d", [UNSCORED]) * len(unscored)
     return sorted_scores(scores.numbers + unscored, scores.epss + missing, scores.percentiles + missing)
+
+
+def unscored_rows(epss: "array[float]") -> list[int]:
+    return [row for row, likely in enumerate(epss) if likely == UNSCORED] if UNSCORED in epss else []
 
 
 def row_of(number: int, numbers: "array[int]") -> int | None:

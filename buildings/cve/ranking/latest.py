@@ -12,7 +12,7 @@ import anyio.to_thread
 from buildings.cve.archive.editions import load_leading
 from buildings.cve.archive.histories import Histories
 from buildings.cve.archive.lists import StoredList, all_days, load_brief, load_latest, newest_version
-from buildings.cve.arguments import Exposure, no_list_yet, number_of
+from buildings.cve.arguments import Exposure, no_list_yet, number_of, spelled
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample_forecast
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
@@ -24,6 +24,7 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
+from buildings.cve.reports.accounting import names_within, unnamed
 from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
@@ -214,11 +215,22 @@ class Latest:
         """A scanner's report. Raises Problem 413, 422 and 503."""
         return await read_apart(report, readers=self._report_readers)
 
+    async def names_of(self, listed: Sequence[str], report: Report | None) -> tuple[dict[str, tuple[str, ...]], str]:
+        """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records.
+
+        With what an answer says of these records, empty if none was used.
+        """
+        within = await anyio.to_thread.run_sync(names_within, report) if report else {}
+        unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
+        try:
+            numbers = await resolve(self._storage, {*unknown, *(each.upper() for each in listed)} - within.keys())
+            about = about_names(await ecosystem_states(self._storage)) if numbers else ""
+        except StorageUnavailable:  # all else is in memory
+            return within, ""
+        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}, about
+
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
         is_small = asked.size <= VERDICTS_AT_ONCE
-        if unnamed := asked.unnamed() if is_small else await anyio.to_thread.run_sync(asked.unnamed):
-            numbers = await resolve(self._storage, unnamed)
-            asked = asked.named(numbers, about_names(await ecosystem_states(self._storage)))
         edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
         made = partial(verdicts_of, edition, asked, today=now.date())
         return made() if is_small else await anyio.to_thread.run_sync(made)

@@ -154,6 +154,11 @@ def names_within(report: Report) -> dict[str, tuple[str, ...]]:
     return {name: tuple(cves) for name, cves in names.items()}
 
 
+def unnamed(report: Report, names: Names) -> set[str]:
+    """The identifiers of findings for which the report itself has no CVE."""
+    return {each.upper() for finding in report.findings if not cves_of(finding, names) for each in finding.ids}
+
+
 def cves_of(finding: Finding, names: Names) -> tuple[str, ...]:
     """The CVEs of a finding: its own, else those that its other identifiers stand for."""
     own = dict.fromkeys(cve_id for each in finding.ids for cve_id in cves_in(each))

@@ -1,7 +1,7 @@
 """Verdicts on many CVEs at once: those of a list in rank order, the findings of a report in the order in which to fix them. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache
 from itertools import chain
@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from pydantic import Field
 from pydantic_core import to_json
 
-from buildings.cve.arguments import Exposure, spelled
+from buildings.cve.arguments import Exposure
 from buildings.cve.models import Answer
 from buildings.cve.ranking.deadlines import exposure_at
 from buildings.cve.ranking.edition import Edition
@@ -28,6 +28,7 @@ from buildings.cve.reports.accounting import (
     markdown_of_rows,
     placed,
 )
+from buildings.cve.reports.code_scanning import sarif_of
 from buildings.cve.reports.findings import Report
 from buildings.cve.reports.identifiers import SHOWN_MALFORMED, SHOWN_OTHERS, Listed
 from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict, verdict_on
@@ -52,7 +53,7 @@ MARKDOWN_COLUMNS = (
 class Verdicts(Answer):
     """The verdicts on many CVEs, in rank order; of a report its findings, the first to fix first."""
 
-    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown"}
+    other_formats: ClassVar = {"text/csv": "as_csv", "text/markdown": "as_markdown", "application/sarif+json": "as_sarif"}
 
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     of: int = Field(description="Number of ranked CVEs.")
@@ -85,7 +86,7 @@ class Verdicts(Answer):
     document: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="All findings of a report as text, where Accept asks for text/csv or text/markdown. Left out otherwise.",
+        description="All findings of a report as text, where Accept asks for another format than JSON. Left out otherwise.",
     )
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
@@ -114,6 +115,11 @@ class Verdicts(Answer):
         if absent := list(self._absent()):
             lines += ["", "## Without a verdict", "", *(f"- {plain(cve_id)}: {reason.replace('_', ' ')}" for cve_id, reason in absent)]
         return document(*lines, notices=self.notices)
+
+    def as_sarif(self) -> str:
+        """Of a report a result for each finding; of a list one for each CVE with a verdict."""
+        rows = [FindingRow(bucket=one.when, cve_id=one.cve_id, rank=one.rank, epss=one.epss, kev=one.kev) for one in self.verdicts]
+        return self.document or sarif_of(self.findings or rows, day=str(self.day))
 
     def report_as_markdown(self, rows: Iterable[FindingRow]) -> str:
         """A summary of a report, and a table of its findings."""
@@ -173,19 +179,6 @@ class Asked:
     exposed_places: Sequence[str] = ()
     limit: int = DEFAULT_LIMIT
     media_type: str = "application/json"
-
-    def unnamed(self) -> Sequence[str]:
-        """The identifiers of other schemes to look up: those of which neither the list nor the report says the CVE."""
-        found = {each: None for each in self.listed.others if each.upper() not in self.names}
-        for finding in self.report.findings if self.report else ():
-            if not cves_of(finding, self.names):
-                found |= dict.fromkeys(finding.ids)
-        return tuple(found)
-
-    def named(self, numbers: Mapping[str, Sequence[int]], about_names: str) -> "Asked":
-        """With the CVEs of further identifiers, by number."""
-        names = {name.upper(): tuple(map(spelled, found)) for name, found in numbers.items()}
-        return replace(self, names={**self.names, **names}, about_names=about_names)
 
     def cve_ids(self) -> Sequence[str]:
         """All CVEs to look up. Raises Problem 422 if there are more than a call takes."""
@@ -260,6 +253,8 @@ def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) 
     rows = (one.row() for one in findings)
     if media_type == "text/csv":
         return answer.model_copy(update={"document": csv_of_rows(rows)})
+    if media_type == "application/sarif+json":
+        return answer.model_copy(update={"document": sarif_of(rows, day=str(answer.day))})
     return answer.model_copy(update={"document": answer.report_as_markdown(rows)}) if media_type == "text/markdown" else answer
 
 

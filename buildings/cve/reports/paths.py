@@ -3,7 +3,7 @@
 A name leads to the member of that name, of a list to that of each of its members. `{}` leads to every member of an object, `~` to
 the name or the place under which a value stands, `^` at the beginning to the object that the value stands in, `.` to the value itself,
 `[type=cve]` to those objects of a list whose `type` is `cve`. A name with dots or signs is written in single quotes: `'Vuln. Status'`.
-` + ` joins the texts of two paths, ` : ` those of a host and a port, if there is a host.
+` + ` joins the texts of several paths, of those that have any; ` : ` those of a host, its port and its protocol, if there is a host.
 """
 
 import re
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 LONGEST_TEXT = 300
+NO_PORT = re.compile(r"^:(?:(?:0|general)?(?:/.*)?)$")
 EACH, OWN_NAME = "{}", "~"
 
 _STEP = re.compile(r"'([^']*)'|(\{\})|(~)|(\[[^\]]*\])|([^.'{}~\[\]]+)")
@@ -51,8 +52,8 @@ def texts(start: Node, path: str) -> list[str]:
         joined = " ".join(filter(None, (", ".join(texts(start, part)) for part in path.split(" + "))))
         return [joined[:LONGEST_TEXT]] if joined else []
     if " : " in path:
-        host, port = (", ".join(texts(start, part)) for part in path.split(" : "))
-        return [f"{host}:{port}" if port else host] if host else []
+        host, port, protocol = (*(", ".join(texts(start, part)) for part in path.split(" : ")), "")[:3]
+        return [host + NO_PORT.sub("", f":{port}/{protocol.lower()}".rstrip("/"))] if host else []
     ups, steps = _parsed(path)
     node = _up(start, ups)
     if not steps or steps[-1] in (OWN_NAME, EACH) or EACH in steps:

@@ -34,7 +34,7 @@ def read_report(sent: bytes | str) -> Report:
         unreadable=unreadable,
         claimed=form.claimed(document.value),
         notes=(*document.notes, *filter(None, (form.note,))),
-        is_recognised=not form.generic or document.value in ([], {}),
+        is_recognised=not form.generic or document.value == [],
     )
     if not findings and (unreadable or not report.is_recognised):
         raise ReportRefused("unreadable_report", _reason(unreadable))

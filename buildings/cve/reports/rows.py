@@ -22,7 +22,7 @@ LONGEST_CELL = 1 << 30
 ID_COLUMNS = frozenset(
     {"cve", "cves", "cveid", "cveids", "cvelist", "cvenumber", "cvename", "cvecode", "vulnerabilityid", "vulnerabilityids", "vulnid"}
     | {"vulnerability", "vulnerabilities", "advisory", "advisoryid", "ghsa", "ghsaid", "qid", "plugin", "pluginid", "nvtoid"}
-    | {"definitioncve", "identifiers"}
+    | {"definitioncve", "identifiers", "otheridentifiers", "aliases", "bdsa"}
 )
 """Names of columns, without spaces and signs, that tell the head of a table of vulnerabilities."""
 

@@ -7,6 +7,9 @@ from urllib.parse import unquote
 
 from buildings.cve.reports.findings import Finding
 
+DISTRIBUTIONS = ("apk", "deb", "rpm", "alpm")
+"""Package URLs whose namespace is the distribution, and no part of the package's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -39,9 +42,11 @@ def moment_of(text: str) -> datetime:
 
 
 def package_of(purl: str) -> tuple[str, str]:
-    """The package that a package URL names, with its namespace, and its version; what is no package URL is the name itself."""
+    """The package that a package URL names, as its ecosystem writes it, and its version; what is no package URL is the name itself."""
     if not purl.startswith("pkg:"):
         return purl, ""
-    path = purl.partition("#")[0].partition("?")[0].removeprefix("pkg:").strip("/")
-    name, _, version = path.partition("/")[2].rpartition("@") if "@" in path.rpartition("/")[2] else (path.partition("/")[2], "", "")
-    return unquote(name), unquote(version)
+    kind, _, path = purl.removeprefix("pkg:").partition("#")[0].partition("?")[0].partition("/")
+    namespace, _, name = path.strip("/").rpartition("/")
+    name, _, version = name.partition("@")
+    joined = name if not namespace or kind in DISTRIBUTIONS else f"{namespace}:{name}" if kind == "maven" else f"{namespace}/{name}"
+    return unquote(joined), unquote(version)

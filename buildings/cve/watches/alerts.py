@@ -116,7 +116,7 @@ def event_of(row: Row[Any], *, url: str) -> NewsEvent | PausedEvent:
 def _notice(ended_at: datetime) -> str:
     return (
         f"Your key ended at {utc_text(ended_at)}, and its watches are paused. Renew it to resume them: the next list then also tells what"
-        " began to fit meanwhile."
+        " began to fit meanwhile. Its stored reports are deleted: store them again with the renewed key."
     )
 
 

@@ -55,6 +55,19 @@ NEWS_COLUMNS = (
 )
 
 
+LeastEpss = Annotated[
+    float,
+    Field(gt=0, le=1, description="EPSS from which a CVE of the report is news, 0 to 1: the probability that it is exploited in 30 days."),
+]
+
+
+class FollowedReport(ResultPart):
+    """How a watch follows a stored report."""
+
+    lines: int = Field(description="Number of its different lines: CVE, or id that nobody resolves yet, package and version.")
+    least_epss: float = Field(description="EPSS from which a CVE is news.")
+
+
 class WatchTarget(ResultPart):
     """Where the news of a watch is sent."""
 
@@ -76,7 +89,10 @@ class Watch(ResultPart):
     vendors: tuple[str, ...] = Field(description="Vendors that it names.")
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
-    least_score: float = Field(description="Least score that a CVE must have.")
+    least_score: float | None = Field(description="Least score that a CVE must have; null if it follows a report.")
+    report: FollowedReport | None = Field(
+        default=None, exclude_if=lambda report: report is None, description="The stored report that it follows. Left out if none."
+    )
     criteria: tuple[str, ...] = Field(description="All its criteria, a sentence for each.")
     exposed: Exposure = Field(description="Whether the internet reaches what it watches, for the deadlines in its news.")
     state: Literal["active", "paused", "stopped"] = Field(
@@ -133,7 +149,14 @@ class NewsEntry(ResultPart):
     when: When = Field(description=f"When to fix it. {WHEN}")
     when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
     deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
-    fits: tuple[str, ...] = Field(description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty if it names nothing.")
+    fits: tuple[str, ...] = Field(
+        description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty if it names nothing. Of a stored report: what"
+        " is news, such as 'newly in KEV', 'used for ransomware', 'due 2026-12-01 by KEV', 'EPSS of 0.1 or more', 'a fix or advisory' or"
+        " 'to fix today'."
+    )
+    packages: tuple[str, ...] = Field(
+        default=(), exclude_if=lambda names: not names, description="Of a stored report: the packages in which it was found, with versions."
+    )
 
 
 class News(ResultPart):

@@ -17,9 +17,10 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
-from buildings.cve.watches.matching import Matcher, Watched, pack_known, unpack_known
+from buildings.cve.watches.lines import judge_again
+from buildings.cve.watches.matching import NO_DIGEST, Matcher, digest_of, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import News, NewsList
-from buildings.cve.watches.store import owned_watch, targets_of, watches_with_owner
+from buildings.cve.watches.store import delete_watch, owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
 
 NEWS_RETENTION = timedelta(days=90)
@@ -85,29 +86,38 @@ class ListMatching:
         return sum(self._tell(connection, matcher, rows) for rows in _parts(connection, *lasting)) if matcher else 0
 
     def _tell(self, connection: Connection, matcher: Matcher, rows: Sequence[Row[Any]]) -> int:
-        changes = [change for row in rows if (change := self._change(row, matcher))]
+        changes = [change for row in rows if (change := self._change(connection, row, matcher))]
         if changes:
             connection.execute(CHANGE, [change.values for change in changes])
         self._store(connection, [change for change in changes if change.new])
         return sum(bool(change.new) for change in changes)
 
-    def _change(self, row: Row[Any], matcher: Matcher) -> WatchChange | None:
-        criteria = Watched.model_validate_json(row.criteria)
-        known = unpack_known(row.known)
-        unknown = matcher.fitting(criteria) - known
+    def _change(self, connection: Connection, row: Row[Any], matcher: Matcher) -> WatchChange | None:
+        if row.following is not None:
+            entries = judge_again(connection, row, self.edition, matcher)
+            return self._told(row, row.known, len(entries), pack_entries(entries)) if entries else None
+        criteria = read_criteria(row.criteria)
+        fitting = matcher.fitting(criteria)
+        digest = digest_of(fitting)
         is_complete = self.edition.nvd.is_complete
-        if not unknown and not row.needs_baseline and row.nvd_complete == is_complete:
+        if row.known.startswith(digest) and not row.needs_baseline and row.nvd_complete == is_complete:
             return None
+        known = unpack_known(row.known)
+        unknown = fitting - known
         new = [] if row.needs_baseline else sorted(unknown, key=matcher.places.__getitem__)[:MOST_NEWS]
+        known |= unknown if row.needs_baseline else set(new)
+        packed = pack_known(known, digest if fitting <= known else NO_DIGEST)
+        return self._told(row, packed, len(new), pack_entries(tuple(matcher.entries(new, criteria))) if new else b"")
+
+    def _told(self, row: Row[Any], known: bytes, new: int, entries: bytes) -> WatchChange:
         values = {
             "key": row.id,
-            "known": pack_known(known | (unknown if row.needs_baseline else set(new))),
-            "nvd_complete": is_complete,
-            "told": row.told + len(new),
+            "known": known,
+            "nvd_complete": self.edition.nvd.is_complete,
+            "told": row.told + new,
             "last_news_at": self.now if new else row.last_news_at,
         }
-        entries = pack_entries(tuple(matcher.entries(new, criteria))) if new else b""
-        return WatchChange(row=row, values=values, new=len(new), entries=entries)
+        return WatchChange(row=row, values=values, new=new, entries=entries)
 
     def _store(self, connection: Connection, changes: Sequence[WatchChange]) -> None:
         if not changes:
@@ -145,7 +155,7 @@ def _know_late_names(connection: Connection, edition: Edition) -> None:
     late = WATCHES.c.nvd_complete.is_(False), WATCHES.c.needs_baseline.is_(False)
     if connection.scalar(select(exists().where(*late))) and (matcher := matcher_of(connection, edition)):
         for rows in _parts(connection, *late):
-            fits = ((row, matcher.fitting(Watched.model_validate_json(row.criteria))) for row in rows)
+            fits = ((row, matcher.fitting(read_criteria(row.criteria))) for row in rows)
             known = [{"key": row.id, "known": pack_known(unpack_known(row.known) | numbers)} for row, numbers in fits]
             if known:
                 connection.execute(KNOW, known)
@@ -214,6 +224,9 @@ def _follow(connection: Connection, row: Row[Any], ends_at: datetime, now: datet
     if has_ended and row.paused_at is None:
         targets = connection.scalars(select(TARGETS.c.id).where(mine, used, TARGETS.c.verified_at.is_not(None))).all()
         OUTBOX.raise_alerts(connection, [{"target_id": target, "kind": PAUSED, "at": now} for target in targets], now=now)
+        reports = select(WATCHES.c.id).where(WATCHES.c.lineage == row.lineage, WATCHES.c.following.is_not(None))
+        for watch_id in connection.scalars(reports).all():
+            delete_watch(connection, watch_id, row.lineage)
     elif not has_ended:
         connection.execute(ALERTS.delete().where(ALERTS.c.kind == PAUSED, ALERTS.c.target_id.in_(select(TARGETS.c.id).where(mine))))
     return has_ended != (row.paused_at is not None)

@@ -9,9 +9,11 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 
 from buildings.cve.search.criteria import Days
 from buildings.cve.search.queries import numbers_of
-from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
-from buildings.cve.watches.matching import Watched, pack_known, unpack_known
-from buildings.cve.watches.models import MOST_WATCHES, Watch, WatchList, WatchTarget
+from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_LINES, WATCH_NEWS, WATCH_OWNERS, WATCHES
+from buildings.cve.watches.lines import Judge, store_lines
+from buildings.cve.watches.matching import Watched, pack_known, read_criteria, unpack_known
+from buildings.cve.watches.models import MOST_WATCHES, FollowedReport, Watch, WatchList, WatchTarget
+from buildings.cve.watches.reports import FOLLOWING, Line
 from campus import Problem
 from campus.caller import Key
 from campus.features.alerts import Address, Channel, ClaimedTarget, Registrant, address_of, masked_address, sender_of, target_state
@@ -20,19 +22,34 @@ from campus.secrets import Entropy, random_id
 from campus.storage import among
 
 
+@dataclass(frozen=True)
+class ReportToFollow:
+    """The lines of a report that a watch is to follow, and what says what is known of them."""
+
+    lines: Sequence[Line]
+    judge: Judge
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address."""
+    """What a watch should be: the name, the criteria and the addresses, which are checked; None for no address.
+
+    `report` is the one to follow from now on, `follows` whether it follows one that is stored.
+    """
 
     name: str
     criteria: Watched
     webhook: Address | None
     email: Address | None
+    report: ReportToFollow | None = None
+    follows: bool = False
 
     def is_stored_in(self, row: Row[Any], addresses: Mapping[str | None, str]) -> bool:
+        if self.report or row.following is not None:
+            return self.report is not None and row.following is not None and self.name == row.name
         sent = tuple(one.text if one else None for one in (self.webhook, self.email))
         stored = (addresses.get(row.webhook_id), addresses.get(row.email_id))
-        return sent == stored and (self.name, self.criteria) == (row.name, Watched.model_validate_json(row.criteria))
+        return sent == stored and (self.name, self.criteria) == (row.name, read_criteria(row.criteria))
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,8 @@ class StoredWatch:
 def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, served: Served | None, now: datetime, entropy: Entropy) -> StoredWatch:
     """Make a watch; the same one again returns the one that there is, and goes on. Problem 409 beyond the limit of the key.
 
+    One that follows a report is the same if its name is: the new report replaces the one before.
+
     Without a list, `served` None, what fits the first one is no news.
     """
     key = by.key
@@ -66,6 +85,8 @@ def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, served: Ser
     mine = connection.execute(select(WATCHES).where(WATCHES.c.lineage == key.lineage)).all()
     for row in mine:
         if wanted.is_stored_in(row, _addresses(connection, targets_of(row))):
+            if wanted.report:
+                return change_watch(connection, row.id, wanted, by, served=served, now=now, entropy=entropy)
             if row.stopped_at is not None:
                 connection.execute(update(WATCHES).where(WATCHES.c.id == row.id).values(made_by=by.maker, stopped_at=None))
             return _store_targets(connection, row.id, wanted, key, now=now, entropy=entropy)
@@ -79,6 +100,7 @@ def make_watch(connection: Connection, wanted: Wanted, by: Owner, *, served: Ser
     }
     values = {"id": watch_id, "lineage": key.lineage, "made_by": by.maker, "made_at": now, **_columns(wanted), **fresh}
     connection.execute(insert(WATCHES).values(**values))
+    _store_report(connection, watch_id, wanted)
     return _store_targets(connection, watch_id, wanted, key, now=now, entropy=entropy)
 
 
@@ -88,9 +110,10 @@ def stored_wanted(connection: Connection, watch_id: str, lineage: str, channels:
     addresses = {target_id: address_of(text, channels) for target_id, text in _addresses(connection, targets_of(row)).items()}
     return Wanted(
         name=row.name,
-        criteria=Watched.model_validate_json(row.criteria),
+        criteria=read_criteria(row.criteria),
         webhook=addresses.get(row.webhook_id),
         email=addresses.get(row.email_id),
+        follows=row.following is not None,
     )
 
 
@@ -107,6 +130,7 @@ def change_watch(
     if columns["criteria"] != row.criteria:
         columns |= _baseline(connection, wanted.criteria, served, known=row.known)
     connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(made_by=by.maker, stopped_at=None, **columns))
+    _store_report(connection, watch_id, wanted)
     stored = _store_targets(connection, watch_id, wanted, by.key, now=now, entropy=entropy)
     _release(connection, before, of_watch=watch_id)
     return stored
@@ -117,6 +141,7 @@ def delete_watch(connection: Connection, watch_id: str, lineage: str) -> None:
     row = owned_watch(connection, watch_id, lineage)
     connection.execute(ALERTS.delete().where(ALERTS.c.watch_id == watch_id))
     connection.execute(WATCH_NEWS.delete().where(WATCH_NEWS.c.watch_id == watch_id))
+    connection.execute(WATCH_LINES.delete().where(WATCH_LINES.c.watch_id == watch_id))
     connection.execute(WATCHES.delete().where(WATCHES.c.id == watch_id))
     _release(connection, targets_of(row))
 
@@ -153,6 +178,13 @@ def _baseline(connection: Connection, criteria: Watched, served: Served | None, 
     if served is None:
         return {"known": known, "needs_baseline": True}
     return {"known": pack_known(unpack_known(known).union(numbers_of(connection, criteria, served.days))), "needs_baseline": False}
+
+
+def _store_report(connection: Connection, watch_id: str, wanted: Wanted) -> None:
+    if wanted.report is not None:
+        following = FOLLOWING.dump_json(wanted.report.judge.following).decode()
+        connection.execute(update(WATCHES).where(WATCHES.c.id == watch_id).values(following=following))
+        store_lines(connection, watch_id, wanted.report.lines, wanted.report.judge)
 
 
 def _addresses(connection: Connection, target_ids: Sequence[str]) -> dict[str | None, str]:
@@ -198,16 +230,19 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
     targets = {target.id: target for target in found}
     pair = (ALERTS.c.watch_id, ALERTS.c.target_id)
     counted = connection.execute(select(*pair, func.count()).where(among(connection, pair[1], ids)).group_by(*pair))
+    lines = select(WATCH_LINES.c.watch_id, func.count()).where(among(connection, WATCH_LINES.c.watch_id, [row.id for row in rows]))
+    counts = {row.watch_id: row[1] for row in connection.execute(lines.group_by(WATCH_LINES.c.watch_id))}
     waiting = {(watch_id, target_id): count for watch_id, target_id, count in counted}
     for row in rows:
-        criteria = Watched.model_validate_json(row.criteria)
+        criteria = read_criteria(row.criteria)
         yield Watch(
             watch_id=row.id,
             name=row.name,
             vendors=tuple(criteria.vendors or ()),
             products=tuple(criteria.products or ()),
             cve_ids=tuple(criteria.cve_ids or ()),
-            least_score=row.least_score,
+            least_score=row.least_score if row.following is None else None,
+            report=_report_view(row.following, counts.get(row.id, 0)),
             criteria=criteria.sentences(),
             exposed=criteria.exposed,
             state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
@@ -217,6 +252,10 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             last_news_at=row.last_news_at,
             targets=tuple(_target_view(targets[one], waiting.get((row.id, one), 0)) for one in targets_of(row)),
         )
+
+
+def _report_view(following: str | None, lines: int) -> FollowedReport | None:
+    return None if following is None else FollowedReport(lines=lines, least_epss=FOLLOWING.validate_json(following).least_epss)
 
 
 def _target_view(row: Row[Any], undelivered: int) -> WatchTarget:

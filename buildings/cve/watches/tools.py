@@ -1,4 +1,4 @@
-"""The tools for watches: create_watch, update_watch, list_watches, delete_watch and watch_news, on the server of the building."""
+"""The tools for watches, those of criteria and those that follow a report, and for their news, on the server of the building."""
 
 import secrets
 from collections.abc import Sequence
@@ -6,17 +6,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import anyio.to_thread
+
+from buildings.cve.arguments import Exposed, ExposedPlaces, RequiredReport
 from buildings.cve.pages.feed_urls import lineage_in, maker_of
 from buildings.cve.ranking.latest import CveSite
+from buildings.cve.reports.apart import LARGEST_REPORT, LARGEST_TEXT
 from buildings.cve.search.criteria import CRITERIA, IN_KEV, Criteria, takes_criteria
 from buildings.cve.search.queries import days_of
 from buildings.cve.search.tools import mcp
 from buildings.cve.search.unknown import notes_on
 from buildings.cve.server import READ_ONLY, REVOKES, SETS
 from buildings.cve.watches import store as watches
+from buildings.cve.watches.lines import Judge
 from buildings.cve.watches.matching import Watched
 from buildings.cve.watches.models import (
     Email,
+    LeastEpss,
     NewsLimit,
     NewsList,
     OptionalName,
@@ -33,14 +39,17 @@ from buildings.cve.watches.models import (
     Webhook,
 )
 from buildings.cve.watches.news import read_news
-from buildings.cve.watches.store import Owner, Served, StoredWatch, Wanted
+from buildings.cve.watches.reports import MOST_LINES, Following, followed_in, lines_of
+from buildings.cve.watches.store import Owner, ReportToFollow, Served, StoredWatch, Wanted
 from campus import Caller, CurrentCaller, CurrentSite, Problem, access, route
 from campus.features.alerts import UNCONFIRMED, Addresses, sender_of, signing_secret
 from campus.storage import in_snapshot, in_transaction
 
 ONLY_POLLED = "This watch has neither webhook nor e-mail address: poll its news with watch_news."
 LEAST_SCORE = 1.0  # Of a watch: 30,000 CVEs reach it.
-__all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news"]
+HIGHEST_SCORE = 100.0
+"""The least score of a watch that follows a report, whose criteria are not asked."""
+__all__ = ["create_watch", "delete_watch", "list_watches", "mcp", "update_watch", "watch_news", "watch_report"]
 
 
 @mcp.tool(title="Watch vendors, products or CVEs", annotations=SETS, meta=route("POST /v1/watches", any_of=tuple(CRITERIA)) | access())
@@ -69,6 +78,54 @@ async def create_watch(
     return await _stored(Wanted(name=name, criteria=wanted, webhook=to.webhook, email=to.email), None, warning, site, caller)
 
 
+@mcp.tool(
+    title="Follow a scanner's report",
+    annotations=SETS,
+    meta=route("POST /v1/watches/reports", body="report", body_limit=LARGEST_TEXT, whole_limit=LARGEST_REPORT) | access(),
+)
+async def watch_report(
+    name: WatchName,
+    report: RequiredReport,
+    exposed: Exposed = "unknown",
+    exposed_places: ExposedPlaces = [],  # noqa: B006  # pydantic copies it
+    least_epss: LeastEpss = 0.1,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: CveSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> WatchMade:
+    """Be told when the order of a scanner's report changes, instead of sending it again every day.
+
+    Stores of the report's open findings the identifiers, packages and versions, and nothing else of the file, until you delete the
+    watch or its key ends. Each daily list judges them again; news is a CVE that is newly in KEV, used for ransomware, due on
+    another day by KEV, at or over least_epss, has a fix, or is to be fixed sooner than before. What the list says when you store
+    it is no news: cve_verdicts tells that. The same name again replaces the report, so a pipeline can send each scan. It is one
+    of the key's 20 watches: list_watches, update_watch for its addresses, delete_watch and watch_news serve it too.
+    """
+    read = await site.state.read(report)
+    followed = followed_in(read.findings)
+    following = Following(exposed=exposed, exposed_places=tuple(exposed_places), least_epss=least_epss)
+    names, _ = await site.state.names_of((), read)
+    lines = await anyio.to_thread.run_sync(lines_of, followed, following, names)
+    if len(lines) > MOST_LINES:
+        raise Problem(422, "too_many_lines", f"the report has {len(lines):,} different lines, and a watch follows up to {MOST_LINES:,}")
+    if not lines:
+        raise Problem(422, "nothing_to_follow", f"{read.form}: no open finding with an identifier, so that nothing would ever be news")
+    to, warning = await _checked(alert_webhook, alert_email, site, caller)
+    wanted = Wanted(
+        name=name,
+        criteria=Watched(least_score=HIGHEST_SCORE),
+        webhook=to.webhook,
+        email=to.email,
+        report=ReportToFollow(lines, Judge(site.state.real_edition, following)),
+    )
+    made = await _stored(wanted, None, warning, site, caller)
+    left_out = len(read.findings) - len(followed) + len(read.unreadable)
+    notes = [f"{left_out:,} of {len(read.findings) + len(read.unreadable):,} findings are not followed: the report calls them settled, or"
+             " they cannot be read."] if left_out else []  # fmt: skip
+    return made.model_copy(update={"notes": (*read.notes, *notes, *made.notes)})
+
+
 @mcp.tool(title="Change a watch", annotations=SETS, meta=route("PATCH /v1/watches/{watch_id}") | access())
 @takes_criteria
 async def update_watch(
@@ -92,6 +149,8 @@ async def update_watch(
     lineage = lineage_in(caller)
     channels = site.state.watching.dispatcher.channels
     before = await in_snapshot(site.storage, lambda connection: watches.stored_wanted(connection, watch_id, lineage, channels))
+    if before.follows and (any(Criteria.model_validate(criteria).sent()) or exposed or remove):
+        raise Problem(422, "invalid_request", "this watch follows a report, which has no criteria: call watch_report with its name instead")
     changed = {key: value for key, value in Criteria.model_validate(criteria) if value is not None} | dict.fromkeys(remove or ())
     wanted = _watched(before.criteria.model_copy(update=changed | ({"exposed": exposed} if exposed else {})))
     if "least_score" not in changed and _says_more(before.criteria) and not _says_more(wanted):
@@ -157,7 +216,7 @@ async def _served(site: CveSite) -> Served | None:
 def _watched(criteria: Watched) -> Watched:
     """The criteria of a watch, which has a least score: that of KEV if it only names CVEs. Problem 422 for one below 1."""
     if criteria.least_score is None:
-        least = None if not any(criteria.sent()) else LEAST_SCORE if any(criteria.beside_names().sent()) else IN_KEV
+        least = None if not any(criteria.sent()) else LEAST_SCORE if criteria.beside_names else IN_KEV
         return criteria.model_copy(update={"least_score": least})
     if criteria.least_score < LEAST_SCORE:
         raise Problem(422, "invalid_request", f"least_score of a watch must be at least {LEAST_SCORE:g}")
@@ -165,7 +224,7 @@ def _watched(criteria: Watched) -> Watched:
 
 
 def _says_more(criteria: Criteria) -> bool:
-    return criteria.names_cves or any(criteria.beside_names().sent())
+    return criteria.names_cves or criteria.beside_names is not None
 
 
 async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:

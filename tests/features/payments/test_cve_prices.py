@@ -79,15 +79,18 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
             assert await sales.moved() == (spent, spent), path
         report = await client.post("/v1/cve/verdicts", content="see CVE-2021-44228", headers={"Accept": "text/csv"})
         assert (report.status_code, report.headers["content-type"]) == (200, "text/csv; charset=utf-8")
-        assert report.text.startswith("when,rank,cve_id,")
+        assert report.text.startswith("bucket,when_if_exposed,cve_id,")
         spent += 100_000
         history = "/v1/cve/CVE-2021-44228/history"
         for refused, code in [
-            (await client.post("/v1/cve/verdicts", content=" ".join(f"CVE-2026-{1000 + n}" for n in range(1001))), "too_many_ids"),
+            (await client.post("/v1/cve/verdicts", content=" ".join(f"CVE-2026-{1000 + n}" for n in range(20_001))), "too_many_ids"),
             (await client.get("/v1/cve/verdicts", params={"cve_ids": "CVE\u20112021-44228"}), "invalid_cve_ids"),
             (await client.get("/v1/next", params={"date": "2001-02-03"}), "no_data_for_date"),
             (await client.post("/v1/cve/verdicts", content=b"CVE-2021-44228 " * 350_000), "body_too_large"),
-            (await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}), "no_cve_ids"),
+            (
+                await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}),
+                "unreadable_report",
+            ),
             (await client.get("/v1/brief/changes", params={"from": sales.today, "to": "2026-08-19"}), "invalid_window"),
             (await client.get(f"{history}?from={sales.today}&to=2026-08-19"), "invalid_window"),
             (await client.get(f"{history}?to=2001-02-03"), "no_data_for_date"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import Items, Paths, State, words
-from buildings.cve.reports.paths import Match, Node
+from buildings.cve.reports.paths import Match, Node, match
 from buildings.cve.reports.rows import ID_COLUMNS
 from buildings.cve.reports.schemes import ids_in
 
@@ -20,9 +20,9 @@ WORDS = words(
     suppressed="ignored suppressed dismissed auto_dismissed muted risk_accepted accepted_risk accepted wont_fix",
     not_affected="not_affected false_positive known_not_affected not_vulnerable",
 )
-"""Without `fixed`: in some columns it says that nothing is left to do, in others that a fix exists. It is unknown."""
+"""`fixed` is not among them: where a table has a column of fixed versions too, it may say that a fix exists. Then it is unknown."""
 FLAG = words(open="no 0 _", suppressed="true yes 1")
-OWN = ("id", "issueid", "findingid", "ruleid", "rule", "checkid", "title", "name", "issue", "vulnerabilityname", "summary")
+OWN = ("id", "issueid", "findingid", "ruleid", "rule", "checkid", "title", "name", "issue", "vulnerabilityname", "summary", "finding")
 SAMPLE = 1_000
 """Rows in which a column without a known name is looked at for identifiers."""
 
@@ -48,11 +48,31 @@ ROW = Items(
     ),
     fixed=(
         *("fixedversion", "fixedversions", "fixedin", "fixedinversion", "fixversion", "fixversions", "cvefixedin", "patchedversion"),
-        *("firstpatchedversion", "fixstatus", "fix", "fixedinversions", "remediatedversion", "fixavailable", "solution", "remediation"),
+        *(
+            "firstpatchedversion",
+            match("fixstatus", r"fixed in (.+)"),
+            "fix",
+            "fixedinversions",
+            "remediatedversion",
+            "fixavailable",
+            "solution",
+            "remediation",
+        ),
     ),
     place=(
         *("target", "image", "imagename", "repository : tag", "host : port", "hostname : port", "ip : port", "ipaddress : port"),
-        *("resourceid", "assetname", "packagepath", "filepath", "path", "location", "locationpath", "project", "projectname"),
+        *(
+            "resourceid",
+            "assetname",
+            "resourcename",
+            "packagepath",
+            "filepath",
+            "path",
+            "location",
+            "locationpath",
+            "project",
+            "projectname",
+        ),
     ),
     severity=("severity", "cveseverity", "securityrisk", "risk", "threat", "vendorseverity", "cvssseverity", "severitylevel"),
 )
@@ -60,7 +80,6 @@ ROW = Items(
 TOOLS = (
     ("Prisma Cloud CSV", {"cveid", "fixstatus"}),
     ("Amazon Inspector CSV", {"findingarn", "vulnerabilityid"}),
-    ("Amazon ECR CSV", {"findingname", "imagedigest"}),
     ("Sysdig CSV", {"cveid", "packagepath"}),
     ("Grype table", {"vulnerability", "fixedin", "installed"}),
 )
@@ -88,9 +107,12 @@ def _narrowed(row: Items, columns: set[str]) -> Items:
         each = (paths,) if isinstance(paths, str | Match) else paths
         return tuple(path for path in each if (path.path if isinstance(path, Match) else path.partition(" ")[0]) in columns)
 
+    is_plain = not those_of(row.fixed)
     return replace(
         row,
-        states=tuple(state for state in row.states if state.at in columns),
+        states=tuple(
+            replace(state, words={**state.words, "fixed": "fixed"}) if is_plain else state for state in row.states if state.at in columns
+        ),
         package=those_of(row.package),
         version=those_of(row.version),
         fixed=those_of(row.fixed),

@@ -1,6 +1,6 @@
 """XML of no known form: an element is a finding if identifiers begin one of its attributes or of its children that are texts.
 
-Its attributes and texts are read like the columns of a CSV, with those of the element around it where it has none.
+Its attributes and texts are read like the columns of a CSV, with those of the element around it (not of the root) where it has none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from buildings.cve.reports.schemes import cves_in, ids_in
 def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
     found: set[str] = set()
     mentioned: dict[str, None] = {}
-    heap: list[tuple[Any, dict[str, str]]] = [(element, {}) for element in root.values()]
+    heap: list[tuple[Any, dict[str, str] | None]] = [(element, None) for element in root.values()]
     while heap:
         element, around = heap.pop()
         if not isinstance(element, Mapping):
@@ -26,9 +26,14 @@ def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
         ids = [each for _, text in _texts(element) for each in _beginning(text)]
         if ids:
             found.update(ids)
-            yield ROW.finding(Node({**around, **flat, "ids": ids}))
+            yield ROW.finding(Node({**(around or {}), **flat, "ids": ids}))
         mentioned |= dict.fromkeys(cve_id for _, text in _texts(element) for cve_id in cves_in(text))
-        heap += [(each, flat) for members in reversed(list(element.values())) if isinstance(members, list) for each in reversed(members)]
+        heap += [
+            (each, flat if around is not None else {})
+            for members in reversed(list(element.values()))
+            if isinstance(members, list)
+            for each in reversed(members)
+        ]
     yield from (Finding(ids=(each,), said="unknown", state="only mentioned in a text") for each in mentioned if each not in found)
 
 

@@ -2,6 +2,7 @@
 
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.items import Items, State, has, table, total, words
+from buildings.cve.reports.paths import match
 
 PACKAGES = "packageVulnerabilityDetails.vulnerablePackages"
 
@@ -15,8 +16,8 @@ def _inspector(at: str) -> Items:
         states=(State("status", words(open="active", fixed="closed", suppressed="suppressed")),),
         package=f"{PACKAGES}.name",
         version=f"{PACKAGES}.version",
-        fixed=(f"{PACKAGES}.fixedInVersion", "packageVulnerabilityDetails.fixedInVersion"),
-        place="resources.id",
+        fixed=match(f"{PACKAGES}.fixedInVersion", r"^(?!NotAvailable$)(.+)$"),
+        place=f"resources.id + {PACKAGES}.filePath",
         severity="severity",
     )
 

@@ -38,7 +38,7 @@ def _components(at: str) -> Items:
 REPORT = replace(
     ROW,
     scheme="BLACKDUCK",
-    states=(State("remediationstatus", REMEDIATION),),
+    states=(State("remediationstatus", REMEDIATION, by="remediationcomment"),),
     package=("componentoriginid", "channelversionoriginid", "componentname", "projectname"),
     version=("componentoriginversionname", "channelversionoriginname", "componentversionname", "version"),
     place=("projectpath", "usedby", "url"),

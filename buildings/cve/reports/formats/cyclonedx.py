@@ -61,13 +61,13 @@ def _read(bom: Node, *, components: tuple[str, ...], vulnerabilities: str) -> It
 def _finding(ids: tuple[str, ...], node: Node, affected: Node, component: Component, author: str) -> Finding:
     state = first_text(node, ("analysis.state",))
     said = STATES.get(folded(state), "unknown") if state else "open"
-    if unaffected := said == "open" and _is_unaffected(affected):
+    if said == "open" and _is_unaffected(affected):
         said, state = "not_affected", "unaffected"
     return Finding(
         ids=ids,
         said=said,
         state=state,
-        by="affects" if unaffected else author if said not in ("open", "unknown") else "",
+        by="" if said in ("open", "unknown") else author,
         package=component.package,
         version=component.version or first_text(affected, VERSIONS),
         fixed=first_text(node, ("recommendation", "recommendations.recommendation")),
@@ -107,7 +107,8 @@ def _components(bom: Node, paths: tuple[str, ...]) -> Iterator[Node]:
 
 def _component(node: Node) -> Component:
     group, name, version = (first_text(node, (path,)) for path in ("group", "name", "version"))
-    return Component(f"{group}/{name}" if group else name, version, first_text(node, ("bom-ref", "@bom-ref", "purl")))
+    joint = ":" if first_text(node, ("purl",)).startswith("pkg:maven/") else "/"
+    return Component(f"{group}{joint}{name}" if group else name, version, first_text(node, ("bom-ref", "@bom-ref", "purl")))
 
 
 FORMS = (

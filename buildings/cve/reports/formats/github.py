@@ -7,7 +7,15 @@ from buildings.cve.reports.items import Items, State, has, table, words
 
 ALERT = words(open="open", fixed="fixed resolved", suppressed="dismissed auto_dismissed")
 BY_REST = State("state", ALERT, by=("dismissed_by.login", "dismissed_reason", "resolved_by.login", "resolution"))
-IN_GRAPHQL = ("", "repository.", "search.nodes.", "organization.repositories.nodes.", "viewer.repositories.nodes.", "node.")
+IN_GRAPHQL = (
+    "",
+    "repository.",
+    "search.nodes.",
+    "search.edges.node.",
+    "organization.repositories.nodes.",
+    "viewer.repositories.nodes.",
+    "node.",
+)
 
 
 def _of_graphql(at: str) -> Items:
@@ -25,7 +33,7 @@ def _of_graphql(at: str) -> Items:
         package="securityVulnerability.package.name",
         version="vulnerableRequirements",
         fixed="securityVulnerability.firstPatchedVersion.identifier",
-        place="^name + ^nameWithOwner + vulnerableManifestPath",
+        place="^^nameWithOwner + vulnerableManifestPath",
         severity=("securityVulnerability.severity", "securityAdvisory.severity"),
     )
 

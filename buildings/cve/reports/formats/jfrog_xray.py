@@ -66,7 +66,9 @@ FORMS = (
     Form(
         name="JFrog Xray scan",
         syntax="json",
-        recognises=lambda value: has("scan_id", "component_id")(value) or has("vulnerabilities.components", "vulnerabilities.cves")(value),
+        recognises=lambda value: (
+            has("scan_id", "component_id")(value) or has("vulnerabilities.components", "vulnerabilities.issue_id")(value)
+        ),
         read=table(
             Items(
                 at="vulnerabilities.components.{}",

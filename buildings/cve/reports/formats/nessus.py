@@ -25,7 +25,7 @@ NESSUS = Items(
     package=(match("cpe", FIRST_LINE), "@pluginName"),
     version=INSTALLED,
     fixed=(*FIXED, match("solution", SOLUTION)),
-    place="^@name : @port",
+    place="^@name : @port : @protocol",
     severity=("risk_factor", "@severity"),
 )
 STATES = State(
@@ -41,7 +41,7 @@ ROWS = Items(
     package=(match("cpe", FIRST_LINE), match("definitioncpe", FIRST_LINE), "pluginname", "name", "definitionname"),
     version=INSTALLED,
     fixed=(*FIXED, *(match(name, SOLUTION) for name in ("solution", "stepstoremediate", "definitionsolution"))),
-    place="host : port",
+    place="host : port : protocol",
     severity=("risk", "riskfactor", "severity"),
 )
 HOSTS = ("host", "ipaddress", "dnsname", "assetname", "assetdisplayipv4address", "assetdisplayfqdn", "fqdn")

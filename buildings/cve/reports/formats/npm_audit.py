@@ -5,7 +5,7 @@ from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import Items, has, table, total
-from buildings.cve.reports.paths import Node, first_text, nodes, texts
+from buildings.cve.reports.paths import Node, first_text, match, nodes, texts
 from buildings.cve.reports.schemes import ids_in
 
 LEVELS = ("info", "low", "moderate", "high", "critical")
@@ -20,7 +20,7 @@ def _advisory(at: str, advisory: str, finding: str, **also: Any) -> Items:
         or_else=(f"{advisory}url", f"{advisory}id"),
         package=f"{advisory}module_name",
         version=f"{finding}version",
-        fixed=f"{advisory}patched_versions",
+        fixed=match(f"{advisory}patched_versions", r"^(?!<0\.0\.0$)(.+)$"),
         severity=f"{advisory}severity",
         **also,
     )

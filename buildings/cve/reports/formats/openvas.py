@@ -8,17 +8,22 @@ from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import Items, State, has, table, words
-from buildings.cve.reports.paths import Node, nodes
+from buildings.cve.reports.paths import Node, match, nodes
 
-THREATS = State("threat", words(open="critical high medium low log debug", suppressed="false_positive"))
+FALSE = words(suppressed="false_positive")
+INSTALLED, FIXED = r"Installed version:\s*(\S.*)", r"Fixed version:\s*(\S.*)"
 ROOTS = ("get_reports_response.report.report", "get_reports_response.report", "report.report", "report")
 RESULT = Items(
     at="results.result",
     ids=("nvt.@oid", "nvt.refs.ref.[@type=cve].@id"),
     named_in=("nvt.cve", "name"),
-    states=(THREATS, State("overrides.override.new_threat", THREATS.words, by="overrides.override.owner.name")),
+    states=(
+        State("[threat=False Positive].threat", FALSE),
+        State("overrides.override.[new_threat=False Positive].new_threat", FALSE, by="overrides.override.owner.name"),
+    ),
     package=("name", "nvt.name"),
-    fixed=("nvt.solution.#text", "nvt.solution"),
+    version=match("description", INSTALLED),
+    fixed=(match("description", FIXED), "nvt.solution"),
     place="host : port",
     severity=("threat", "severity"),
 )
@@ -26,10 +31,11 @@ CSV = Items(
     at=".",
     ids=("nvtoid", "cves"),
     named_in="nvtname",
-    states=(State("severity", THREATS.words),),
+    states=(State("[severity=False Positive].severity", FALSE),),
     package="nvtname",
-    fixed="solution",
-    place=("ip : port", "hostname : port"),
+    version=match("specificresult", INSTALLED),
+    fixed=(match("specificresult", FIXED), "solution"),
+    place=("ip : port : portprotocol", "hostname : port : portprotocol"),
     severity="severity",
 )
 

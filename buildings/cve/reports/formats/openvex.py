@@ -27,7 +27,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
 def _statements(document: Mapping[str, Any], statement: Mapping[str, Any], ids: tuple[str, ...]) -> Iterator[Statement]:
     word = first_text(Node(statement), ("status",))
     said = STATUSES.get(folded(word), "unknown")
-    author = first_text(Node(document), ("author",)) or "the author of the VEX document"
+    author = first_text(Node(document), ("author",)) or "the author of the document"
     at = first_text(Node(statement), ("timestamp", "last_updated")) or first_text(Node(document), ("timestamp",))
     for product, component in _products(statement):
         package, version = package_of(component or product)

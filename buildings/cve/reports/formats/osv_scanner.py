@@ -9,7 +9,8 @@ from buildings.cve.reports.items import Items, State, has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 
 ABOUT: dict[str, Any] = {"package": "^package.name", "version": ("^package.version", "^package.commit"), "place": "^^source.path"}
-CALLED = State("experimentalAnalysis.{}.called", words(open="true"))
+IS_CALLED = "experimentalAnalysis.{}.called"
+CALLED = State(IS_CALLED, words(open="true"))
 """A finding that is not called stays open: that no path to it was seen does not say that there is none."""
 GROUP = Items(at="results.packages.groups", ids=("ids", "aliases"), states=(CALLED,), severity="max_severity", **ABOUT)
 ALONE = Items(at="results.packages.vulnerabilities", ids=("id", "aliases"), severity="database_specific.severity", **ABOUT)
@@ -18,14 +19,15 @@ EVENTS = "affected.ranges.events.fixed"
 
 def _read(value: Any) -> Iterator[Finding | Unreadable]:
     for package in nodes(Node(value), "results.packages"):
-        by_id = {
-            each.value["id"]: each for each in nodes(package, "vulnerabilities") if isinstance(each.value, dict) and "id" in each.value
-        }
+        by_id = {name: each for each in nodes(package, "vulnerabilities") for name in texts(each, "id")}
         grouped: set[str] = set()
         for group in nodes(package, "groups"):
             named = [by_id[each] for each in texts(group, "ids") if each in by_id]
-            grouped.update(each.value["id"] for each in named)
-            yield _with_details(GROUP.finding(group), package, named)
+            grouped.update(texts(group, "ids"))
+            finding = GROUP.finding(group)
+            if isinstance(finding, Finding) and not finding.state and texts(group, IS_CALLED):
+                finding = replace(finding, state="not called")
+            yield _with_details(finding, package, named)
         for name, alone in by_id.items():
             if name not in grouped:
                 yield _with_details(ALONE.finding(alone), package, [alone])

@@ -12,7 +12,7 @@ def _vulnerabilities(at: str) -> Items:
         package="packageName",
         version="packageVersion",
         fixed=("fixedVersion", match("status", r"fixed in (.+)"), match("fixStatus", r"fixed in (.+)")),
-        place=("^name", "^repoTag.repo + ^repoTag.tag", "^hostname", "^id"),
+        place=("^name + packagePath", "^repoTag.repo + ^repoTag.tag", "^hostname", "^id"),
         severity="severity",
     )
 

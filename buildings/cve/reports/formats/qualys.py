@@ -23,7 +23,7 @@ def _scanned(kind: str) -> Items:
         scheme="QID",
         package="TITLE",
         fixed="SOLUTION",
-        place="^^^@value : ^@port",
+        place="^^^@value : ^@port : ^@protocol",
         severity="@severity",
     )
 
@@ -39,7 +39,7 @@ def _detected(at: str, host: str = "^^") -> Items:
         ),
         package=("glossary.TITLE", "TITLE"),
         fixed=("glossary.SOLUTION", "SOLUTION"),
-        place=(f"{host}IP : PORT", f"{host}DNS : PORT", "URL"),
+        place=(f"{host}IP : PORT : PROTOCOL", f"{host}DNS : PORT : PROTOCOL", "URL"),
         severity=("glossary.SEVERITY", "SEVERITY"),
     )
 
@@ -75,7 +75,7 @@ CSV = Items(
     ),
     package=("title", "vulntitle"),
     fixed="solution",
-    place=("ip : port", "assetipv4 : port", "dns", "assetname"),
+    place=("ip : port : protocol", "assetipv4 : port : protocol", "dns", "assetname"),
     severity="severity",
 )
 

@@ -13,7 +13,7 @@ def _vulnerabilities(at: str, **also: Any) -> Items:
         package=("packageName", "moduleName", "name"),
         version="version",
         fixed=("fixedIn", "nearestFixedInVersion"),
-        place=("^displayTargetFile + ^path", "^projectName"),
+        place=("^displayTargetFile + ^path", "^projectName", "^^displayTargetFile + ^^path", "^^projectName"),
         severity=("severityWithCritical", "severity"),
         **also,
     )

@@ -1,6 +1,7 @@
 """Trivy: its JSON of images, file systems and clusters, with what an ignore file or a VEX document took out of it."""
 
 from dataclasses import replace
+from typing import Any
 
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
@@ -52,6 +53,33 @@ def _kinds(results: str) -> tuple[Items, ...]:
     )
 
 
+def _of_operator(reports: str) -> tuple[Items, ...]:
+    place = ("^artifact.repository + ^artifact.tag + target", "^^metadata.namespace + ^^metadata.name")
+    return (
+        Items(
+            at=f"{reports}report.vulnerabilities",
+            ids="vulnerabilityID",
+            package="resource",
+            version="installedVersion",
+            fixed="fixedVersion",
+            place=place,
+            severity="severity",
+        ),
+        Items(at=f"{reports}report.secrets", ids="ruleID", place=place, severity="severity"),
+        Items(
+            at=f"{reports}report.checks",
+            ids=("checkID", "id"),
+            place=place,
+            severity="severity",
+            counts=lambda node: node.value.get("success") is not True,
+        ),
+    )
+
+
+def _is_of_operator(value: Any) -> bool:
+    return any(has(f"{reports}apiVersion", f"{reports}report")(value) for reports in ("", "items."))
+
+
 FORMS = (
     Form(
         name="Trivy",
@@ -65,6 +93,7 @@ FORMS = (
         recognises=has("ClusterName"),
         read=table(*_kinds("Resources.Results."), *_kinds("Vulnerabilities.Results."), *_kinds("Misconfigurations.Results.")),
     ),
+    Form(name="Trivy Operator", syntax="json", recognises=_is_of_operator, read=table(*_of_operator(""), *_of_operator("items."))),
     Form(name="Trivy", syntax="json", recognises=has("Target", "Type"), read=table(*_kinds(""))),
     Form(
         name="Trivy table",
