@@ -1,5 +1,7 @@
 """Audits of packages: cargo audit, bundler-audit, Composer, .NET, Retire.js and OSS Index; and of images: Harbor and Google Cloud."""
 
+from typing import Any
+
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.items import Items, State, has, table, total
 from buildings.cve.reports.paths import match
@@ -7,7 +9,7 @@ from buildings.cve.reports.paths import match
 IN_PURL = r"^pkg:[^/]+/([^@?]+)", r"^pkg:[^@]+@([^?]+)"
 
 
-def _advisories(at: str, **also: object) -> Items:
+def _advisories(at: str, **also: Any) -> Items:
     return Items(at=at, ids=("advisoryId", "cve"), named_in="sources.remoteId", package="packageName", severity="severity", **also)
 
 
