@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from buildings.cve.reports.findings import Finding, Report
+from buildings.cve.reports.findings import Finding, Report, ReportRefused
 from buildings.cve.reports.reader import read_report
-from campus import Problem
+
 
 FOLDER = Path(__file__).parent / "reports"
 MEMBERS = ("said", "state", "by", "package", "version", "fixed", "place", "severity")
@@ -56,7 +56,7 @@ def test_xml_that_declares_entities_is_refused() -> None:
     refused = [name for name, (count, _) in EXPECTED.items() if count == REFUSED]
     assert refused
     for name in refused:
-        with pytest.raises(Problem) as problem:
+        with pytest.raises(ReportRefused) as problem:
             read(name)
         assert problem.value.status == 422
 
