@@ -60,10 +60,10 @@ def main(*, rounds: int | None = None, seconds: float = SECONDS, only: str = "",
     seconds
         How long campus and each baseline are loaded in a round, in turns of half a second.
     only
-        What to measure: refresh, nvd, search, watches, start, payments, recorder, alerts, keys, stalls, fairness, traces, or a
-        part of the name of a comparison, such as "MCP" or "teaser". Four are measured only when they are named: uvicorn, what
-        campus's own parts over uvicorn's protocol save, postgres, beats of several processes in PostgreSQL, outage, a million
-        monitors in it after ten minutes, and sizing, the figures of docs/sizing.md.
+        What to measure: refresh, nvd, search, watches, start, payments, recorder, alerts, keys, stalls, fairness, traces, or a part of
+        the name of a comparison, such as "MCP" or "teaser". Four are measured only when they are named: uvicorn, what campus's own parts
+        over uvicorn's protocol save, postgres, beats of several processes in PostgreSQL, outage, a million monitors in it after ten
+        minutes, and sizing, the figures of docs/sizing.md.
     feeds
         The folder of the real feed files; without them the shipped sample is served and the refresh is skipped.
     """

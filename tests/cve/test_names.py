@@ -220,13 +220,35 @@ async def test_a_verdict_may_be_asked_for_by_another_name(osv, opened, frame) ->
             answer = await campus.call(tool, key="cve", cve_id="RHSA-2026:1234")
             assert answer.data.get("cve_id") == "CVE-2026-1003", answer
             several = await campus.call(tool, key="cve", cve_id="GHSA-2222-3333-4444")
-            assert (several.code, "2 CVEs, ask for one of them: CVE-2026-1001, CVE-2026-1002" in several.detail) == (
+            assert (several.code, "2 CVEs, ask for one of them: CVE-2026-1001, CVE-2026-1002" in several.data["detail"]) == (
                 "no_cve_for_name",
                 True,
             )
             none = await campus.call(tool, key="cve", cve_id="USN-1-1")
-            assert "no CVE is known that USN-1-1 stands for; 2 records of OSV name a CVE, as of 2026-08-20: PyPI" in none.detail
+            assert "no CVE is known that USN-1-1 stands for; 2 records of OSV name a CVE, as of 2026-08-20: PyPI" in none.data["detail"]
             assert (await campus.call(tool, key="cve", cve_id="CVE-1")).code == "invalid_cve_id"
+
+
+@pytest.mark.parametrize("frame", ["http", "mcp"])
+async def test_a_list_and_a_report_are_answered_by_their_other_names_and_nobody_is_asked(osv, opened, frame) -> None:
+    osv.put(record("PYSEC-2026-1", aliases=["CVE-2026-1001", "CVE-2026-1002"]), record("GHSA-2222-3333-4444", aliases=["CVE-2026-1003"]))
+    found = [{"id": name, "fix_versions": ["2"], "aliases": []} for name in ("PYSEC-2026-1", "PYSEC-2026-9")]
+    report = json.dumps({"dependencies": [{"name": "acme", "version": "1", "vulns": found}]})
+    async with opened(frame=frame) as campus:
+        await campus.run("refresh", accept=True)
+        held = (await campus.call("cve_verdicts", key="cve", report=report)).data
+        assert held["accounting"]["counts"]["not_looked_up"] == 2
+        assert "no names of other schemes were read" in held["notices"][-1]
+        await campus.run("names")
+        osv.asked()
+        answer = (await campus.call("cve_verdicts", key="cve", report=report, cve_ids=["ghsa-2222-3333-4444", "GHSA-9999-9999-9999"])).data
+        assert {one["cve_id"] for one in answer["verdicts"]} == {"CVE-2026-1002", "CVE-2026-1003"}, "of two, the more urgent one"
+        assert (answer["accounting"]["counts"]["not_looked_up"], answer["not_looked_up"]) == (1, ["GHSA-9999-9999-9999"])
+        assert answer["notices"][-1].endswith("2 records of OSV name a CVE, as of 2026-08-20: PyPI.")
+        listed = (await campus.call("cve_verdicts", key="cve", cve_ids=["GHSA-2222-3333-4444"])).data
+        assert (listed["count"], listed["resolved"]) == (1, {"GHSA-2222-3333-4444": ["CVE-2026-1003"]})
+        assert (await campus.call("cve_verdicts", key="cve", cve_ids=["GHSA-9999-9999-9999"])).code == "no_cve_ids"
+        assert osv.asked() == []
 
 
 SHRUNKEN = [one | ({"aliases": []} if place >= 50 else {}) for place, one in enumerate(advisories(100))]

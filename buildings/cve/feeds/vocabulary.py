@@ -21,7 +21,7 @@ LONGEST_WORD = 80
 MOST_WORDS = 100
 """How many of one feed are kept: a feed in which every value is new is another feed."""
 NEWS_FOR = timedelta(days=7)
-"""So long `campus check` says that a word is new; `campus status` goes on naming it."""
+"""So long `campus check` says that a word is new; the operator's pages go on naming it."""
 
 
 @dataclass

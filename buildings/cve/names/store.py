@@ -99,6 +99,12 @@ def names_in_words(states: Sequence[EcosystemState]) -> str:
     return "; ".join([known, *held])
 
 
+def about_names(states: Sequence[EcosystemState]) -> str:
+    """What an answer says of the names in it, with the credit that their licenses ask for."""
+    credit = "Identifiers of other schemes are resolved with OSV.dev's records, of the GitHub Advisory Database and others (CC-BY 4.0)"
+    return f"{credit}: {names_in_words(states)}."
+
+
 def feed_of(ecosystem: str) -> str:
     return f"{FEED} {ecosystem}"
 

@@ -18,7 +18,7 @@ from buildings.cve.forecast.results import forecast_teaser_of, record_of, sample
 from buildings.cve.forecast.store import load_forecast, load_record, newest_record_version
 from buildings.cve.kept import ShorterForms, keep
 from buildings.cve.models import Brief, CveFacts, FreshList, Teaser
-from buildings.cve.names.store import resolve
+from buildings.cve.names.store import about_names, ecosystem_states, resolve
 from buildings.cve.nvd.reading import lines_in, load_description, load_state, with_its_records
 from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
@@ -215,15 +215,19 @@ class Latest:
         """A scanner's report. Raises Problem 413, 422 and 503."""
         return await read_apart(report, readers=self._report_readers)
 
-    async def names_of(self, listed: Sequence[str], report: Report | None) -> dict[str, tuple[str, ...]]:
-        """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records."""
+    async def names_of(self, listed: Sequence[str], report: Report | None) -> tuple[dict[str, tuple[str, ...]], str]:
+        """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records.
+
+        With what an answer says of these records, empty if none was used.
+        """
         within = await anyio.to_thread.run_sync(names_within, report) if report else {}
         unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
         try:
             numbers = await resolve(self._storage, {*unknown, *(each.upper() for each in listed)} - within.keys())
+            about = about_names(await ecosystem_states(self._storage)) if numbers else ""
         except StorageUnavailable:  # all else is in memory
-            numbers = {}
-        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}
+            return within, ""
+        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}, about
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
         is_small = asked.size <= VERDICTS_AT_ONCE

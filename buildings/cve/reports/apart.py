@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from buildings.cve.reports.findings import Report, ReportRefused
-from buildings.cve.reports.reader import read_report
+from buildings.cve.reports.reader import read_report, readable
 from buildings.cve.reports.worker import joined
 from campus import Problem
 
@@ -31,25 +31,14 @@ async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Re
     data = sent if isinstance(sent, bytes) else sent.encode("utf-8", "replace")
     try:
         if len(data) <= LARGE:
-            return _readable(await anyio.to_thread.run_sync(read_report, data))
+            return readable(await anyio.to_thread.run_sync(read_report, data))
         with anyio.fail_after(SECONDS):
-            return _readable(await anyio.to_thread.run_sync(_in_process, data, limiter=readers))
+            return readable(await anyio.to_thread.run_sync(_in_process, data, limiter=readers))
     except ReportRefused as refused:
         raise Problem(STATUS[refused.code], refused.code, refused.detail) from None
     except TimeoutError:
         detail = "large reports of others are being read; try again soon, or send a smaller one"
         raise Problem(503, "busy_with_reports", detail, headers={"Retry-After": "30"}) from None
-
-
-def _readable(report: Report) -> Report:
-    """The report, if any of it can be read. One of no known form in which nothing was found says nothing: it is refused."""
-    if report.findings or (report.is_recognised and not report.unreadable):
-        return report
-    if report.unreadable:
-        first = report.unreadable[0]
-        raise ReportRefused("unreadable_report", f"none of the report's findings can be read: {first.where}: {first.why}")
-    detail = "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
-    raise ReportRefused("unreadable_report", detail)
 
 
 def _in_process(data: bytes) -> Report:

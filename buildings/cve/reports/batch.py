@@ -166,11 +166,15 @@ class Verdicts(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer."""
+    """What a call asks: a list, a report or both, the CVEs that their other identifiers stand for, and how to answer.
+
+    `about_names` says where the names come from, and how old they are, if any were looked up.
+    """
 
     listed: Listed
     report: Report | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    about_names: str = ""
     exposed: Exposure = "unknown"
     exposed_places: Sequence[str] = ()
     limit: int = DEFAULT_LIMIT
@@ -221,7 +225,7 @@ def verdicts_of(edition: Edition, asked: Asked, *, today: date) -> Verdicts:
         not_looked_up_count=len(unresolved),
         not_looked_up=tuple(unresolved[:SHOWN_OTHERS]),
         resolved=resolved,
-        notices=NOTICES,
+        notices=(*NOTICES, *filter(None, (asked.about_names,))),
     )
     return answer if asked.report is None else _as_document(answer, findings, asked.media_type)
 

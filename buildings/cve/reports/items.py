@@ -74,7 +74,8 @@ class Items:
             ids |= dict.fromkeys(found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_in(text))
         ids = ids or own_ids([first_text(node, _each(self.or_else))])
         if not ids:
-            return Unreadable(f"{self.at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
+            at = "item" if self.at == "." else self.at
+            return Unreadable(f"{at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
         judged = judge(node, self.states, otherwise=Judged(self.said, "", self.by))
         return Finding(
             ids=tuple(ids)[:MOST_IDS_EACH],
@@ -98,7 +99,7 @@ def judge(node: Node, states: Iterable[State], *, otherwise: Judged = Judged()) 
                 continue
             meaning = state.words.get(folded(word)) or state.words.get("*", "unknown")
             by = (first_text(node, _each(state.by)) or state.at.lstrip("^")) if meaning not in ("open", "unknown") else ""
-            said.append(Judged(meaning, state.at.rpartition(".")[2] if word == "true" else one_line(word), by))
+            said.append(Judged(meaning, state.at.rpartition(".")[2] if word in ("true", "1") else one_line(word), by))
     closed = next((each for each in said if each.said not in ("open", "unknown")), None)
     unknown = next((each for each in said if each.said == "unknown"), None)
     if otherwise.said != "open":

@@ -38,6 +38,20 @@ def read_report(sent: bytes | str) -> Report:
     )
 
 
+def readable(report: Report) -> Report:
+    """The report, if any of it can be read. One of no known form in which nothing was found says nothing: it is refused.
+
+    Raises ReportRefused.
+    """
+    if report.findings or (report.is_recognised and not report.unreadable):
+        return report
+    if report.unreadable:
+        first = report.unreadable[0]
+        raise ReportRefused("unreadable_report", f"none of the report's findings can be read: {first.where}: {first.why}")
+    detail = "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
+    raise ReportRefused("unreadable_report", detail)
+
+
 def form_of(document: Document) -> Form:
     """The form that recognises a document; the generic one of its syntax where none does."""
     return next(form for form in all_forms() if form.syntax == document.syntax and form.recognises(document.value))

@@ -25,7 +25,6 @@ MOST_WORDS = 10
 LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 HALF_STEP = 0.0005  # Scores are shown with three decimals.
-RISE_DAYS = 7
 LEAST_RISE = 0.00001  # EPSS has five decimals.
 SEVERITIES: Sequence[Severity] = ("LOW", "MEDIUM", "HIGH", "CRITICAL")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -257,9 +256,11 @@ class Criteria(BaseModel):
         """Whether it names vendors, products, packages or CVEs; otherwise every CVE fits that the other criteria let through."""
         return any(getattr(self, name) for name in NAMING)
 
-    def beside_names(self) -> "Criteria":
-        """The criteria beside names and the least score."""
-        return self.model_copy(update=dict.fromkeys((*NAMING, "least_score")))
+    @property
+    def beside_names(self) -> "Criteria | None":
+        """The criteria beside names and the least score; None if there are none."""
+        sent = {name: value for name in self.model_fields_set & BESIDE_NAMES if (value := getattr(self, name)) not in (None, [])}
+        return Criteria.model_construct(**sent) if sent else None
 
     def sent(self) -> Iterator[tuple[str, Any]]:
         """The criteria that say something, with their values; an empty list says nothing."""
@@ -314,6 +315,7 @@ _ARGUMENTS = {name: hint for name, hint in get_type_hints(Criteria, include_extr
 CRITERIA = {name: next(one for one in get_args(hint) if isinstance(one, Criterion)) for name, hint in _ARGUMENTS.items()}
 IN_KEV_ONLY = ("kev", "kev_days", "due_days", "ransomware")
 NAMING = ("vendors", "products", "packages", "cve_ids")
+BESIDE_NAMES = frozenset(CRITERIA.keys() - {*NAMING, "least_score"})
 
 
 def _criterion(name: str) -> str:

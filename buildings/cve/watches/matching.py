@@ -6,9 +6,10 @@ names one search for each difference.
 
 import zlib
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import accumulate
 from operator import sub
 
@@ -25,6 +26,7 @@ from buildings.cve.search.queries import days_of, found_of, numbers_of, rows_of,
 from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
+NO_DIGEST = bytes(16)
 CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages", *URGENCY_MEMBERS))
@@ -41,16 +43,41 @@ def read_criteria(block: bytes) -> Watched:
     return Watched.model_construct(**orjson.loads(block))
 
 
-def pack_known(numbers: Collection[int]) -> bytes:
-    """The CVEs that a watch knows, as one compressed block: the distances between them, about two bytes each."""
+def pack_known(numbers: Collection[int], digest: bytes = NO_DIGEST) -> bytes:
+    """The CVEs that a watch knows, as one block: the digest of what fitted, then the compressed distances, about two bytes each."""
     ordered = sorted(numbers)
     distances = array("q", map(sub, ordered, [0, *ordered]))
-    return zlib.compress(little_endian(distances).tobytes(), 1)
+    return digest + zlib.compress(little_endian(distances).tobytes(), 1)
 
 
 def unpack_known(block: bytes) -> set[int]:
-    distances = array("q", zlib.decompress(block) if block else b"")
+    distances = array("q", zlib.decompress(block[len(NO_DIGEST) :]) if block else b"")
     return set(accumulate(little_endian(distances)))
+
+
+def digest_of(numbers: Collection[int]) -> bytes:
+    """A digest of CVEs: while it is that of what fitted last, all that fits is known."""
+    return blake2b(little_endian(array("q", sorted(numbers))).tobytes(), digest_size=len(NO_DIGEST)).digest()
+
+
+class Named:
+    """The CVEs of a name in rank order, each once, with their places among all."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+        self._places = array("q")
+
+    def add(self, number: int, place: int) -> None:
+        if not self._places or self._places[-1] != place:
+            self._numbers.append(number)
+            self._places.append(place)
+
+    def before(self, end: int) -> Sequence[int]:
+        return self._numbers[: bisect_left(self._places, end)]
+
+    def has(self, place: int) -> bool:
+        found = bisect_left(self._places, place)
+        return found < len(self._places) and self._places[found] == place
 
 
 class Matcher:
@@ -74,13 +101,12 @@ class Matcher:
         assert criteria.least_score is not None, "a watch has one"
         end = bisect_right(self._scores, -reached(criteria.least_score))
         if criteria.names_cves:
-            ids = map(number_of, criteria.cve_ids or ())
-            named = set(ids).union(*(self._named.get(key, ()) for _, key in keys_of(criteria)))
-            found = {number for number in named if self.places.get(number, end) < end}
+            ids = (number_of(one) for one in criteria.cve_ids or ())
+            found = {number for number in ids if self.places.get(number, end) < end}
+            found.update(*(self._named[key].before(end) for _, key in keys_of(criteria) if key in self._named))
         else:
             found = set(self._order[:end])
-        beside = criteria.beside_names()
-        return found.intersection(self._found(beside)) if any(beside.sent()) else found
+        return found.intersection(self._found(beside)) if (beside := criteria.beside_names) else found
 
     def entries(self, numbers: Collection[int], criteria: Watched) -> Iterator[NewsEntry]:
         """What is told of these CVEs, each with what of the watch names it."""
@@ -95,7 +121,7 @@ class Matcher:
                 self._entries[row.number, exposed] = NewsEntry(fits=(), **own, **shared)
         for number in numbers:
             watched = ["cve_ids"] if spelled(number) in (criteria.cve_ids or ()) else []
-            named = [words for words, key in keys_of(criteria) if number in self._named.get(key, ())]
+            named = [words for words, key in keys_of(criteria) if key in self._named and self._named[key].has(self.places[number])]
             yield self._entries[number, exposed].model_copy(update={"fits": (*watched, *named)})
 
     def _found(self, criteria: Criteria) -> Collection[int]:
@@ -107,14 +133,15 @@ class Matcher:
             self._searches[key] = frozenset(numbers_of(self._connection, sought, self._days))
         return self._searches[key]
 
-    def _names(self) -> Mapping[str, Collection[int]]:
-        found: dict[str, set[int]] = defaultdict(set)
+    def _names(self) -> Mapping[str, Named]:
+        found: dict[str, Named] = defaultdict(Named)
         product = PRODUCTS.c
         names = select(product.number, product.plain_vendor, product.plain_product).where(product.number == RANKED.c.number)
-        for number, vendor, name in self._connection.execute(names.where(*self._lowest.conditions(self._days))):
+        rows = self._connection.execute(names.where(*self._lowest.conditions(self._days)).order_by(RANKED.c.rank))
+        for number, vendor, name in rows:
             for key in (f"v {vendor}", f"p {name}", f"p {vendor}:{name}"):
-                found[key].add(number)
-        return found
+                found[key].add(number, self.places[number])
+        return dict(found)
 
 
 def keys_of(criteria: Criteria) -> Iterator[tuple[str, str]]:

@@ -105,7 +105,8 @@ async def watch_report(
     read = await site.state.read(report)
     followed = followed_in(read.findings)
     following = Following(exposed=exposed, exposed_places=tuple(exposed_places), least_epss=least_epss)
-    lines = await anyio.to_thread.run_sync(lines_of, followed, following, await site.state.names_of((), read))
+    names, _ = await site.state.names_of((), read)
+    lines = await anyio.to_thread.run_sync(lines_of, followed, following, names)
     if len(lines) > MOST_LINES:
         raise Problem(422, "too_many_lines", f"the report has {len(lines):,} different lines, and a watch follows up to {MOST_LINES:,}")
     if not lines:
@@ -215,7 +216,7 @@ async def _served(site: CveSite) -> Served | None:
 def _watched(criteria: Watched) -> Watched:
     """The criteria of a watch, which has a least score: that of KEV if it only names CVEs. Problem 422 for one below 1."""
     if criteria.least_score is None:
-        least = None if not any(criteria.sent()) else LEAST_SCORE if any(criteria.beside_names().sent()) else IN_KEV
+        least = None if not any(criteria.sent()) else LEAST_SCORE if criteria.beside_names else IN_KEV
         return criteria.model_copy(update={"least_score": least})
     if criteria.least_score < LEAST_SCORE:
         raise Problem(422, "invalid_request", f"least_score of a watch must be at least {LEAST_SCORE:g}")
@@ -223,7 +224,7 @@ def _watched(criteria: Watched) -> Watched:
 
 
 def _says_more(criteria: Criteria) -> bool:
-    return criteria.names_cves or any(criteria.beside_names().sent())
+    return criteria.names_cves or criteria.beside_names is not None
 
 
 async def _with_makers(listed: Sequence[Watch], site: CveSite) -> tuple[Watch, ...]:

@@ -80,7 +80,6 @@ ROW = Items(
 TOOLS = (
     ("Prisma Cloud CSV", {"cveid", "fixstatus"}),
     ("Amazon Inspector CSV", {"findingarn", "vulnerabilityid"}),
-    ("Amazon ECR CSV", {"findingname", "imagedigest"}),
     ("Sysdig CSV", {"cveid", "packagepath"}),
     ("Grype table", {"vulnerability", "fixedin", "installed"}),
 )

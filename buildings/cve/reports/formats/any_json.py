@@ -33,7 +33,10 @@ FINDING = Items(
         *(State(name, WORDS) for name in STATES),
     ),
     package=(*("package.name", "packageName", "package_name", "PackageName", "pkgName", "component.name", "componentName"), "package"),
-    version=(*("package.version", "packageVersion", "installedVersion", "installed_version", "component.version"), "version"),
+    version=(
+        *("package.version", "packageVersion", "package_version", "installedVersion", "installed_version", "component.version"),
+        "version",
+    ),
     fixed=("fixedVersion", "fixed_version", "fixedVersions", "fixedIn", "fixed_in", "fix.versions", "fix_versions", "patched_versions"),
     place=("path", "filePath", "file", "location", "target", "host", "image"),
     severity=("severity", "Severity", "severity.name", "risk"),
@@ -88,11 +91,14 @@ def _findings_of_object(node: Node, around: Judged) -> Iterator[Finding]:
 
 
 def _finding(node: Node, ids: list[str], judged: Judged) -> Finding:
-    def said_of(paths: Any) -> str:
-        near = (node, node.within, node.within.within if node.within else None)
-        return next((", ".join(found)[:300] for each in near if each for path in paths if (found := texts(each, path))), "")
+    near = [each for each in (node, node.within, node.within and node.within.within) if each]
+    of_findings = [each for each in near if each is node or each.within]  # the version of the whole document is the tool's
 
-    members = {name: said_of(getattr(FINDING, name)) for name in ("package", "version", "fixed", "place", "severity")}
+    def said_of(name: str) -> str:
+        around = of_findings if name == "version" else near
+        return next((", ".join(found)[:300] for each in around for path in getattr(FINDING, name) if (found := texts(each, path))), "")
+
+    members = {name: said_of(name) for name in ("package", "version", "fixed", "place", "severity")}
     return Finding(ids=tuple(dict.fromkeys(ids)), said=judged.said, state=judged.state, by=judged.by, **members)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from buildings.cve.reports.findings import Finding, Form
-from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.findings import Finding, Form, Unreadable
+from buildings.cve.reports.items import Items, has
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 
@@ -51,20 +51,31 @@ def _is_stream(value: Any) -> bool:
     return any(has(name)(value) for name in ("config.scanner_name", "config.protocol_version", "finding.osv", "osv.schema_version"))
 
 
+BEFORE_1 = Items(
+    at="Vulns",
+    ids=("OSV.id", "OSV.aliases"),
+    package=("ModPath", "PkgPath"),
+    fixed="OSV.affected.ranges.events.fixed",
+    place="PkgPath + Symbol",
+)
+
+
+def _read_before_1(value: Any) -> Iterator[Finding | Unreadable]:
+    """It lists a vulnerability once for each symbol that has it, and counts it once: the first."""
+    seen: set[tuple[str, ...]] = set()
+    for finding in BEFORE_1.findings(Node(value)):
+        if isinstance(finding, Unreadable) or finding.ids not in seen:
+            yield finding
+        if isinstance(finding, Finding):
+            seen.add(finding.ids)
+
+
 FORMS = (
     Form(name="govulncheck", syntax="json", recognises=_is_stream, read=_read),
     Form(
         name="govulncheck before 1.0",
         syntax="json",
         recognises=has("Vulns", "Modules"),
-        read=table(
-            Items(
-                at="Vulns",
-                ids=("OSV.id", "OSV.aliases"),
-                package=("ModPath", "PkgPath"),
-                fixed="OSV.affected.ranges.events.fixed",
-                place="PkgPath + Symbol",
-            )
-        ),
+        read=_read_before_1,
     ),
 )
