@@ -40,7 +40,8 @@ CONSTRAINT_NAMES = {
 """Every constraint has a name, the same on both databases, so that a later migration can drop it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which spans are counted: 1970-01-01, UTC."""
-ROWS_AT_ONCE = 20_000
+ROWS_AT_ONCE = 1_000
+"""More take twice as long: the collector of garbage looks at them."""
 MICROSECOND = timedelta(microseconds=1)
 """A number of them is a span at a third of the cost of timedelta(microseconds=number)."""
 

@@ -162,7 +162,7 @@ async def for_a_list(storage: Storage, nvd: NvdRecords, *, as_of: date | None) -
         named = select(CVES.c.number, CVES.c.vendor).where(CVES.c.vendor.is_not(None))
         vendors: list[tuple[int, str]] = []
         for numbers, found in column_pages(connection, named, CVES.c.number):
-            vendors += zip(numbers, (names.setdefault(name, name) for name in found), strict=True)
+            vendors += zip(numbers, map(names.setdefault, found, found), strict=True)
         return replace(nvd, as_of=as_of, rejected=frozenset(rejected), vendors=vendors)
 
     return await in_snapshot(storage, read)
