@@ -27,7 +27,7 @@ from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
 NO_DIGEST = bytes(16)
-CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
+CACHED = 100  # Searches whose results are kept: of up to 38,000 numbers each if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages", *URGENCY_MEMBERS))
 
