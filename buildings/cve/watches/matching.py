@@ -27,7 +27,7 @@ from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
 NO_DIGEST = bytes(16)
-CACHED = 100  # Searches whose results are kept: of up to 38,000 numbers each if the lowest score is 1.
+CACHED = 50  # Searches whose results are kept, of up to 300 KB each: 38,000 numbers if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages", *URGENCY_MEMBERS))
 
@@ -102,7 +102,7 @@ class Matcher:
         for number, place in self.places.items():
             self._all.add(number, place)
         self._named = self._names()
-        self._searches: dict[str, tuple[Collection[int], bytes]] = {}
+        self._searches: dict[str, tuple[Sequence[int], bytes]] = {}
         self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
 
     def fitting(self, criteria: Criteria) -> set[int]:
@@ -146,7 +146,7 @@ class Matcher:
             named = [words for words, key in keys_of(criteria) if key in self._named and self._named[key].has(self.places[number])]
             yield self._entries[number, exposed].model_copy(update={"fits": (*watched, *named)})
 
-    def _found(self, criteria: Criteria) -> tuple[Collection[int], bytes]:
+    def _found(self, criteria: Criteria) -> tuple[Sequence[int], bytes]:
         """What a search finds, with its digest."""
         key = criteria.model_dump_json(exclude_none=True)
         if key not in self._searches:
@@ -154,7 +154,7 @@ class Matcher:
                 self._searches.pop(next(iter(self._searches)))
             sought = criteria.model_copy(update={"least_score": self._lowest.least_score})
             numbers = numbers_of(self._connection, sought, self._days)
-            self._searches[key] = frozenset(numbers), digest_of(numbers)
+            self._searches[key] = array("q", numbers), digest_of(numbers)
         return self._searches[key]
 
     def _names(self) -> Mapping[str, Named]:
