@@ -204,6 +204,13 @@ async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another
         assert {one["epss_rise"] for one in (await lists.call("search_cves")).data["entries"]} == {None}
 
 
+async def test_before_the_first_list_a_search_says_that_there_is_none(open_test_campus) -> None:
+    async with open_test_campus(settings={"sample": True}) as campus:
+        answer = await campus.call("search_cves", key="cve", kev=True)
+        assert (answer.status, answer.data["sample"], answer.data["total"]) == (200, True, 0)
+        assert "the search begins with the first list" in answer.data["notes"][0]
+
+
 @pytest.mark.parametrize("name", ["Log4j_2", " log4j  2", "LOG4J-2", "ｌｏｇ４ｊ 2"])
 def test_names_are_compared_without_case_punctuation_and_width(name: str) -> None:
     assert plain_name(name) == "log4j2"
