@@ -110,7 +110,7 @@ def prepare(connection: Connection, edition: Edition, count: int) -> Sequence[Ro
     connection.execute(PRODUCTS.insert(), [product_row(number, *chance.choice(names), of_kev=False) for number in scored])
     columns = CVES.c.number, CVES.c.kev_added, RANKED.c.score
     chosen = select(*columns).join(RANKED, RANKED.c.number == CVES.c.number).where(CVES.c.kev_added > HALF_A_YEAR_BEFORE)
-    newest: Sequence[Row[Any]] = connection.execute(chosen).all()
+    newest = list[Row[Any]](connection.execute(chosen))
     hidden = [{"key": row.number} for row in newest]
     connection.execute(CVES.update().where(CVES.c.number == bindparam("key")).values(kev_added=None), hidden)
     likely = EPSS_POINTS * func.coalesce(RANKED.c.epss, 0)

@@ -249,7 +249,8 @@ def stated(node: ast.AST) -> list[tuple[object, object]]:
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
                 parts = value.elts if isinstance(value, ast.Tuple) else value.args if isinstance(value, ast.Call) else []
-                pairs += [(status, key) for status in parts[:1]]
+                alone = [value] if isinstance(value, ast.Constant) and isinstance(value.value, int) else []
+                pairs += [(status, key) for status in (parts or alone)[:1]]
     return [(getattr(status, "value", None), getattr(code, "value", None)) for status, code in pairs]
 
 

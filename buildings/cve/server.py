@@ -63,9 +63,9 @@ mcp = FastMCP(
     "exploitation (EPSS) and the days since the KEV listing. Start with brief_teaser, the top three. top_cves_today returns the day's list "
     "of 25 with its methodology, brief_changes what changed since the list before and why, kev_fresh the week's additions to KEV, "
     "cve_facts what a CVE is, cve_verdict its rank and why, cve_history how its EPSS changed, cve_verdicts the verdicts on a list of "
-    "CVEs or on a scanner's report, and archived_brief the list of a past day. next_in_kev looks ahead: the 100 CVEs likeliest to be added "
-    "to KEV within 30 days; next_record shows how past lists fared. create_watch tells you after each list which CVEs newly "
-    "fit your vendors, products or least score.",
+    "CVEs or on a scanner's report, search_cves the CVEs of a vendor, weakness or due date, and archived_brief the list of a past day. "
+    "next_in_kev looks ahead: the 100 CVEs likeliest to be added to KEV within 30 days; next_record shows how past lists fared. "
+    "create_watch tells you after each list which CVEs newly fit the criteria of a search.",
     version="0.2.0",
 )
 LIST_APP = add_app(mcp, "ui://cve/list.html", title="CVEs to fix first", body=(TEMPLATES / "list_app.html").read_text())

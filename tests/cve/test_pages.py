@@ -403,7 +403,7 @@ async def test_a_pasted_report_is_annotated_for_a_key(publisher, open_test_campu
         assert ">1 finding of text by the list of " in (await pasted("CVE-2026-7001")).text
         many = await pasted(" ".join(f"CVE-2026-{1000 + n}" for n in range(1000)))
         assert ("These are the first 60." in many.text, many.status_code) == (True, 200)
-        for text, status in (("nothing", 422), ("", 422), (" ".join(f"CVE-2026-{1000 + n}" for n in range(1001)), 422)):
+        for text, status in (("nothing", 422), ("", 422)):
             refused = await pasted(text)
             assert (refused.status_code, "<textarea" in refused.text) == (status, True)
         without = await campus.http.post("/cve/report", data={"report": "CVE-2026-7001"}, headers=HTML | key)

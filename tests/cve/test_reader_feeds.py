@@ -109,7 +109,7 @@ async def test_a_reader_that_has_the_feed_is_told_so_until_the_list_changes(feed
         assert (changed.status_code, b"CVE-2026-7003" in changed.content) == (200, True)
         head = await campus.http.head("/v1/feeds/kev.atom")
         assert head.headers["etag"] == changed.headers["etag"]
-        for name in ("brief.json", "teaser", "teaser.xml", "kev.csv", ".json", "kev.json/", "%2e%2e"):
+        for name in ("brief.json", "teaser", "teaser.xml", "teaser.csv", ".json", "kev.json/", "%2e%2e"):
             missing = await campus.http.get(f"/v1/feeds/{name}")
             assert (missing.status_code, missing.json()["code"] in ("no_such_feed", "not_found")) == (404, True), name
 

@@ -25,7 +25,6 @@ MOST_WORDS = 10
 LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 HALF_STEP = 0.0005  # Scores are shown with three decimals.
-RISE_DAYS = 7
 LEAST_RISE = 0.00001  # EPSS has five decimals.
 SEVERITIES: Sequence[Severity] = ("LOW", "MEDIUM", "HIGH", "CRITICAL")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

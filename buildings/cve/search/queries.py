@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, true
 
+from buildings.cve.archive.epss import LONGEST_WEEK, WEEK
 from buildings.cve.arguments import spelled
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import Ssvc
 from buildings.cve.ranking.results import DECIMALS
-from buildings.cve.search.criteria import RISE_DAYS, Criteria, Days, risen
+from buildings.cve.search.criteria import Criteria, Days, risen
 from buildings.cve.search.models import FoundCve
 from buildings.cve.tables import CVES, EPSS_DAYS, RANKED
 from campus.storage import among
@@ -35,11 +36,12 @@ class Page:
 
 
 def days_of(connection: Connection, edition: Edition, *, today: date) -> Days:
-    """The days that criteria count from: EPSS is compared with that of a week before, if it is of the same model."""
+    """The days that criteria count from: EPSS is compared with that of a week before, if one is stored and of the same model."""
     issue = edition.facts.issues.epss
-    before = issue.issued.date() - timedelta(days=RISE_DAYS)
-    stored = select(EPSS_DAYS.c.model).where(EPSS_DAYS.c.day <= before).order_by(EPSS_DAYS.c.day.desc()).limit(1)
-    return Days(today=today, week_before=before if connection.scalar(stored) == issue.version else None)
+    day, issued = EPSS_DAYS.c.day, issue.issued.date()
+    stored = select(day, EPSS_DAYS.c.model).where(day.between(issued - LONGEST_WEEK, issued - WEEK)).order_by(day.desc()).limit(1)
+    before = connection.execute(stored).one_or_none()
+    return Days(today=today, week_before=before.day if before and before.model == issue.version else None)
 
 
 def page_of(connection: Connection, criteria: Criteria, days: Days, *, sort: str, limit: int, offset: int) -> Page:
