@@ -139,14 +139,14 @@ CveIds = Annotated[
         examples=[["CVE-2021-44228", "CVE-2024-3094"]],
     ),
 ]
-_REPORT = Field(
-    description="Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
+_REPORT = {
+    "description": "Text of a scanner's report, up to 1 MB: JSON of Trivy, Grype, OSV-Scanner, govulncheck, npm, Snyk, GitHub, GitLab, "
     "Amazon and others, SARIF, CycloneDX, SPDX, OpenVEX, CSAF, XML of Nessus, Qualys and OpenVAS, CSV or plain text; its form is "
     "recognised by its content. Over HTTP it may also be the whole body of a POST, as it is or in a zip or gzip file, with a key up to "
     "20 MB."
-)
-Report = Annotated[str | bytes | None, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}), _REPORT]
-RequiredReport = Annotated[str | bytes, WithJsonSchema({"type": "string"}), _REPORT]
+}
+Report = Annotated[str | bytes | None, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]} | _REPORT)]
+RequiredReport = Annotated[str | bytes, WithJsonSchema({"type": "string"} | _REPORT)]
 ExposedPlaces = Annotated[
     list[str],
     Field(

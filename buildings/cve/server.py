@@ -18,6 +18,7 @@ from buildings.cve.arguments import (
     ChangesTo,
     CveId,
     CveIds,
+    CveName,
     Day,
     Exposed,
     ExposedPlaces,
@@ -36,6 +37,7 @@ from buildings.cve.arguments import (
 from buildings.cve.forecast.models import ForecastList, ForecastRecord, ForecastTeaser
 from buildings.cve.forecast.store import forecast_days, load_forecast
 from buildings.cve.models import Brief, CveFacts, FreshList, Miss, Teaser, Verdict, either
+from buildings.cve.names.store import the_cve
 from buildings.cve.pages import feed_urls
 from buildings.cve.pages.feed_urls import FeedId, FeedKept, FeedList, FeedMade, FeedRevoked, Label, lineage_in, make_feed_url
 from buildings.cve.ranking.changes import ChangeCounts, Changes
@@ -113,7 +115,7 @@ async def kev_fresh(limit: FreshLimit = None, site: CveSite = CurrentSite()) -> 
     output_schema=either(Verdict, Miss),
     meta=route("GET /v1/cve/{cve_id}") | access(price="0.005"),
 )
-async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
+async def cve_verdict(cve_id: CveName, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> Verdict | Miss:
     """Return how urgent one CVE is: its rank and score among the more than 360,000 CVEs ranked today, and why.
 
     Use it to decide on a CVE that you already know. With `found: true` the answer has `when` to fix it and `why`, with the
@@ -121,13 +123,14 @@ async def cve_verdict(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite
     get one of them), then rank, `of` (how many are ranked), score and its factors, KEV status and dates, EPSS, severity,
     patch status with evidence, vendor and product, and what CISA says of it. With `found: false` it has `miss`: removed
     from KEV, not yet scored, rejected, or unknown. A miss is an answer and costs the same, though cve_facts says it for
-    free; a malformed identifier is refused and costs nothing.
+    free; a malformed identifier, or a name such as a GHSA for which no CVE is known, is refused and costs nothing.
     """
+    cve_id = await the_cve(site.storage, cve_id)
     return verdict_of(await site.state.knowing([cve_id]), cve_id, exposed=exposed, today=site.now().date())
 
 
 @mcp.tool(title="What one CVE is", annotations=READ_ONLY, meta=route("GET /v1/cve/{cve_id}/facts", cache=TEASER_CACHE) | free())
-async def cve_facts(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
+async def cve_facts(cve_id: CveName, exposed: Exposed = "unknown", site: CveSite = CurrentSite()) -> CveFacts:
     """Return what one vulnerability is, as public sources say it: CISA, EPSS and NVD. Free.
 
     Use it to explain a CVE, or to learn what CISA demands and until when. `description` is NVD's text; `deadlines` follow from CISA's
@@ -136,6 +139,7 @@ async def cve_facts(cve_id: CveId, exposed: Exposed = "unknown", site: CveSite =
     vendor. For how urgent it is among all others, with its score and reasons, call cve_verdict; not if `miss` is set, which says why it
     has no rank: rejected, not yet scored, removed from KEV, or unknown.
     """
+    cve_id = await the_cve(site.storage, cve_id)
     verdict = _ways_to(site, "cve_verdict", what="Rank and score")
     return await site.state.facts(cve_id, today=site.now().date(), verdict=verdict, exposed=exposed)
 

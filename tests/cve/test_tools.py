@@ -281,7 +281,15 @@ async def test_every_member_of_every_answer_is_described(open_test_campus) -> No
             described(tool.output_schema)
             described(tool.parameters)
         writers = {name for name, tool in tools.items() if not tool.annotations.read_only_hint}
-        assert writers == {"create_feed_url", "keep_feed_url", "revoke_feed_url", "create_watch", "update_watch", "delete_watch"}
+        assert writers == {
+            "create_feed_url",
+            "keep_feed_url",
+            "revoke_feed_url",
+            "create_watch",
+            "update_watch",
+            "delete_watch",
+            "watch_report",
+        }
 
 
 async def test_a_stored_answer_reads_as_its_schema_says(feeds, open_test_campus) -> None:

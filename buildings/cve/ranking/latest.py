@@ -228,13 +228,14 @@ class Latest:
     async def names_of(self, listed: Sequence[str], report: Report | None) -> tuple[dict[str, tuple[str, ...]], str]:
         """The CVEs that identifiers of other schemes stand for, in upper case: by the report's own word, else by OSV's records.
 
-        With what an answer says of these records, empty if none was used.
+        With what an answer says of these records, empty if they were not asked.
         """
         within = await anyio.to_thread.run_sync(names_within, report) if report else {}
         unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
+        asked = {*unknown, *(each.upper() for each in listed)} - within.keys()
         try:
-            numbers = await resolve(self._storage, {*unknown, *(each.upper() for each in listed)} - within.keys())
-            about = about_names(await ecosystem_states(self._storage)) if numbers else ""
+            numbers = await resolve(self._storage, asked)
+            about = about_names(await ecosystem_states(self._storage)) if asked else ""
         except StorageUnavailable:  # all else is in memory
             return within, ""
         return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}, about

@@ -64,7 +64,7 @@ class Items:
 
     def findings(self, root: Node) -> Iterator[Finding | Unreadable]:
         for place, node in enumerate(nodes(root, self.at), start=1):
-            if self.counts(node):
+            if not isinstance(node.value, Mapping) or self.counts(node):
                 yield self.finding(node, place)
 
     def finding(self, node: Node, place: int = 1) -> Finding | Unreadable:

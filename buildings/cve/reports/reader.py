@@ -1,13 +1,13 @@
 """Reads a scanner's report: recognises its form by its content, and accounts for each of its findings. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
-from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused, Unreadable
+from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused
 
 MOST_FINDINGS = 100_000
 
@@ -15,7 +15,7 @@ MOST_FINDINGS = 100_000
 def read_report(sent: bytes | str) -> Report:
     """The findings of a report, whatever its form.
 
-    Raises ReportRefused if it is too large, must not be decoded, or if nothing of it can be read.
+    Raises ReportRefused if it is too large or must not be decoded.
     """
     document = decode(sent)
     form = form_of(document)
@@ -28,7 +28,7 @@ def read_report(sent: bytes | str) -> Report:
             unreadable.append(read)
         if len(findings) + len(unreadable) > MOST_FINDINGS:
             raise ReportRefused("report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
-    report = Report(
+    return Report(
         form=form.name,
         findings=findings,
         unreadable=unreadable,
@@ -36,15 +36,20 @@ def read_report(sent: bytes | str) -> Report:
         notes=(*document.notes, *filter(None, (form.note,))),
         is_recognised=not form.generic or document.value == [],
     )
-    if not findings and (unreadable or not report.is_recognised):
-        raise ReportRefused("unreadable_report", _reason(unreadable))
-    return report
 
 
-def _reason(unreadable: Sequence[Unreadable]) -> str:
-    if unreadable:
-        return f"none of the report's findings can be read: {unreadable[0].where}: {unreadable[0].why}"
-    return "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
+def readable(report: Report) -> Report:
+    """The report, if any of it can be read. One of no known form in which nothing was found says nothing: it is refused.
+
+    Raises ReportRefused.
+    """
+    if report.findings or (report.is_recognised and not report.unreadable):
+        return report
+    if report.unreadable:
+        first = report.unreadable[0]
+        raise ReportRefused("unreadable_report", f"none of the report's findings can be read: {first.where}: {first.why}")
+    detail = "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
+    raise ReportRefused("unreadable_report", detail)
 
 
 def form_of(document: Document) -> Form:

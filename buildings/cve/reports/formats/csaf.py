@@ -90,7 +90,7 @@ def _products(tree: Any) -> dict[str, Product]:
             continue
         name = str(branch.get("name")) if branch.get("category") == "product_name" else name
         version = str(branch.get("name")) if branch.get("category") == "product_version" else version
-        branches += [(each, name, version) for each in branch.get("branches") or ()]
+        branches += [(each.value, name, version) for each in nodes(Node(branch), "branches")]
         for product in nodes(Node(branch), "product"):
             products |= _product(product, name, version)
     for product in nodes(Node(tree), "full_product_names"):

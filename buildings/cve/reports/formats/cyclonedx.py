@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.items import folded, has, words
-from buildings.cve.reports.paths import Node, first_text, nodes, texts
+from buildings.cve.reports.paths import Node, first_text, nodes, one_line, texts
 from buildings.cve.reports.schemes import own_ids
 from buildings.cve.reports.vex import package_of
 
@@ -72,7 +72,7 @@ def _finding(ids: tuple[str, ...], node: Node, affected: Node, component: Compon
         version=component.version or first_text(affected, VERSIONS),
         fixed=first_text(node, ("recommendation", "recommendations.recommendation")),
         place=component.ref,
-        severity=max((each for path in RATINGS for each in texts(node, path)), key=_weight, default=""),
+        severity=one_line(max((each for path in RATINGS for each in texts(node, path)), key=_weight, default="")),
     )
 
 
