@@ -16,7 +16,7 @@ from fastmcp.utilities.json_schema import dereference_refs
 from jsonschema import Draft202012Validator as Validator
 from mcp_oracle import LEGACY, MODERN, request_of
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Problem
 from campus.paywall.listing import with_refusals

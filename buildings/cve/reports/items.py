@@ -59,11 +59,12 @@ class Items:
     version: Paths = ()
     fixed: Paths = ()
     place: Paths = ()
-    severity: Paths = ()
+    severity: Paths = "severity"
     counts: Callable[[Node], bool] = lambda node: True
 
-    def findings(self, root: Node) -> Iterator[Finding | Unreadable]:
-        for place, node in enumerate(nodes(root, self.at), start=1):
+    def read(self, value: Any) -> Iterator[Finding | Unreadable]:
+        """All of this kind in a document, or in an object of one."""
+        for place, node in enumerate(nodes(Node(value), self.at), start=1):
             if not isinstance(node.value, Mapping) or self.counts(node):
                 yield self.finding(node, place)
 
@@ -113,11 +114,11 @@ def folded(word: str) -> str:
 
 
 def table(*kinds: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
-    """Reads a form that is nothing but a table."""
+    """Reads a form that has several kinds of findings."""
 
     def read(value: Any) -> Iterator[Finding | Unreadable]:
         for kind in kinds:
-            yield from kind.findings(Node(value))
+            yield from kind.read(value)
 
     return read
 
@@ -125,6 +126,11 @@ def table(*kinds: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
 def has(*paths: str) -> Callable[[Any], bool]:
     """Recognises documents that have something at each of the paths, be it empty or null."""
     return lambda value: all(_stands(Node(value), path) for path in paths)
+
+
+def either(*forms: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Recognises what one of several recognises."""
+    return lambda value: any(recognises(value) for recognises in forms)
 
 
 def total(*paths: str) -> Callable[[Any], int | None]:

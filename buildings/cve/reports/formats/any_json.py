@@ -123,7 +123,6 @@ def _strings(value: Any) -> Iterator[str]:
 FORMS = (
     Form(
         name="JSON",
-        syntax="json",
         recognises=lambda value: True,
         read=_read,
         generic=True,

@@ -113,4 +113,4 @@ def _product(product: Node, name: str, version: str) -> dict[str, Product]:
     return {first_text(product, ("product_id",)): Product(*named)}
 
 
-FORMS = (Form(name="CSAF", syntax="json", recognises=has("document.csaf_version"), read=_read),)
+FORMS = (Form(name="CSAF", recognises=has("document.csaf_version"), read=_read),)

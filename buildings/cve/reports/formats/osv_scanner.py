@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, words
+from buildings.cve.reports.items import Items, State, either, has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 
 ABOUT: dict[str, Any] = {"package": "^package.name", "version": ("^package.version", "^package.commit"), "place": "^^source.path"}
@@ -46,10 +46,7 @@ def _with_details(finding: Finding | Unreadable, package: Node, named: list[Node
 FORMS = (
     Form(
         name="OSV-Scanner",
-        syntax="json",
-        recognises=lambda value: any(
-            has(*each)(value) for each in (("results.packages.package",), ("results.source.path",), ("results", "experimental_config"))
-        ),
+        recognises=either(has("results.packages.package"), has("results.source.path"), has("results", "experimental_config")),
         read=_read,
     ),
 )

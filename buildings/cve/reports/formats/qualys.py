@@ -76,7 +76,6 @@ CSV = Items(
     package=("title", "vulntitle"),
     fixed="solution",
     place=("ip : port : protocol", "assetipv4 : port : protocol", "dns", "assetname"),
-    severity="severity",
 )
 
 
@@ -98,5 +97,5 @@ FORMS = (
         read=table(*map(_scanned, ("VULNS.CAT.VULN", "PRACTICES.CAT.PRACTICE", "INFOS.CAT.INFO", "SERVICES.CAT.SERVICE"))),
     ),
     Form(name="Qualys", syntax="xml", recognises=lambda root: not REPORTS.keys().isdisjoint(root), read=_read),
-    Form(name="Qualys CSV", syntax="csv", recognises=lambda rows: bool(rows) and "qid" in rows[0], read=table(CSV)),
+    Form(name="Qualys CSV", syntax="csv", recognises=lambda rows: bool(rows) and "qid" in rows[0], read=CSV.read),
 )

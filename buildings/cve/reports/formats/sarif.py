@@ -84,4 +84,4 @@ def _suppressed(finding: Finding | Unreadable, result: Node) -> Finding | Unread
     return replace(finding, said="unknown", state=odd[:300]) if odd and finding.said == "open" else finding
 
 
-FORMS = (Form(name="SARIF", syntax="json", recognises=has("runs", "version"), read=_read),)
+FORMS = (Form(name="SARIF", recognises=has("runs", "version"), read=_read),)

@@ -100,10 +100,9 @@ def _read_tags(text: str) -> Iterator[Finding | Unreadable]:
 
 
 FORMS = (
-    Form(name="SPDX", syntax="json", recognises=has("spdxVersion", "SPDXID"), read=_read_packages),
+    Form(name="SPDX", recognises=has("spdxVersion", "SPDXID"), read=_read_packages),
     Form(
         name="SPDX 3",
-        syntax="json",
         recognises=lambda value: isinstance(value, Mapping) and "spdx" in str(value.get("@context")) and "@graph" in value,
         read=_read_graph,
     ),

@@ -15,7 +15,7 @@ import openapi_spec_validator
 import pytest
 from features.payments.terms.samples import PAYMENTS
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from campus import Building
 from campus.app import Campus, assemble
 from campus.asgi import open_app
