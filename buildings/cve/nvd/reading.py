@@ -148,13 +148,6 @@ def lines_in(connection: Connection, numbers: Iterable[int]) -> dict[int, str | 
     return found
 
 
-def products_in(connection: Connection, numbers: Iterable[int]) -> Sequence[tuple[int, str, str]]:
-    """CVE numbers, each with vendor and product of a product that NVD names."""
-    number = PRODUCTS.c.number
-    chosen = select(number, PRODUCTS.c.vendor, PRODUCTS.c.product).where(PRODUCTS.c.of_kev.is_(False), among(connection, number, numbers))
-    return connection.execute(chosen).all()
-
-
 async def for_a_list(storage: Storage, nvd: NvdRecords, *, as_of: date | None) -> NvdRecords:
     """The same, with what a list of today or, with `as_of`, of a past day needs of all records."""
     rejects = select(CVES.c.number).where(CVES.c.status == REJECTED_STATUS)
