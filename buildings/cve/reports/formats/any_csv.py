@@ -95,7 +95,7 @@ def reader_of(row: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
         for place, cells in enumerate(rows, start=1):
             ids = [each for name in columns for each in ids_in(cells.get(name, ""))]
             own = next((cells[name] for name in (*columns, *OWN) if cells.get(name)), "")
-            yield narrow.finding(Node({**cells, "ids": ids or [own]}), place)
+            yield narrow.finding(Node({**cells, "ids": ids or [own]}), f"item {place}")
 
     return read
 
