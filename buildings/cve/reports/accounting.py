@@ -20,12 +20,7 @@ Bucket = Literal[
 ]
 BUCKETS: Sequence[Bucket] = get_args(Bucket)
 """In the order in which a reader wants to see them: what is to be fixed, what is to be looked at, what is settled."""
-OF_STATE: Mapping[Said, Bucket] = {
-    "unknown": "state_unknown",
-    "suppressed": "suppressed",
-    "not_affected": "not_affected",
-    "fixed": "fixed",
-}
+OF_STATE: Mapping[Said, Bucket] = {"unknown": "state_unknown", "suppressed": "suppressed", "not_affected": "not_affected", "fixed": "fixed"}
 SETTLED: Sequence[Bucket] = ("suppressed", "not_affected", "fixed")
 SHOWN_UNREADABLE = 20
 MOST_NAMED = 1_000_000

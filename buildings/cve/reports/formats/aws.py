@@ -9,7 +9,7 @@ PACKAGES = "packageVulnerabilityDetails.vulnerablePackages"
 LISTS = ("Findings", "findings", "detail.findings")
 
 
-def _inspector(at: str) -> Items:
+def _inspector(*at: str) -> Items:
     return Items(
         at=at,
         ids="packageVulnerabilityDetails.vulnerabilityId",
@@ -23,7 +23,7 @@ def _inspector(at: str) -> Items:
     )
 
 
-def _security_hub(at: str) -> Items:
+def _security_hub(*at: str) -> Items:
     return Items(
         at=at,
         ids="Vulnerabilities.Id",
@@ -46,15 +46,11 @@ FORMS = (
     Form(
         name="Amazon Inspector",
         recognises=either(has("findings.findingArn"), has("detail.findingArn")),
-        read=table(_inspector("findings"), _inspector("detail")),
+        read=_inspector("findings", "detail").read,
     ),
     Form(name="Amazon Inspector", recognises=has("findingArn", "awsAccountId"), read=_inspector(".").read),
     Form(name="AWS Security Hub", recognises=has("SchemaVersion", "ProductArn"), read=_security_hub(".").read),
-    Form(
-        name="AWS Security Hub",
-        recognises=either(*(has(f"{at}.SchemaVersion") for at in LISTS)),
-        read=table(*map(_security_hub, LISTS)),
-    ),
+    Form(name="AWS Security Hub", recognises=either(*(has(f"{at}.SchemaVersion") for at in LISTS)), read=_security_hub(*LISTS).read),
     Form(
         name="AWS ECR",
         recognises=has("imageScanFindings"),

@@ -54,11 +54,6 @@ FORMS = (
         claimed=total("totalCount"),
     ),
     Form(name="Black Duck", recognises=has("componentName", OF_COMPONENT), read=_components(".").read),
-    Form(
-        name="Black Duck CSV",
-        syntax="csv",
-        recognises=has_columns("vulnerabilityid", "remediationstatus"),
-        read=reader_of(REPORT),
-    ),
+    Form(name="Black Duck CSV", syntax="csv", recognises=has_columns("vulnerabilityid", "remediationstatus"), read=reader_of(REPORT)),
     Form(name="Black Duck Binary Analysis", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
 )

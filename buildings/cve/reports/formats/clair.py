@@ -36,12 +36,7 @@ FORMS = (
         name="clair-scanner",
         recognises=either(has("vulnerabilities.featurename"), has("unapproved", "vulnerabilities")),
         read=Items(
-            at="vulnerabilities",
-            ids="vulnerability",
-            package="featurename",
-            version="featureversion",
-            fixed="fixedby",
-            place="^image",
+            at="vulnerabilities", ids="vulnerability", package="featurename", version="featureversion", fixed="fixedby", place="^image"
         ).read,
     ),
     Form(

@@ -14,10 +14,7 @@ GROUPS = words(
     fixed="fixed first_fixed recommended",
     not_affected="known_not_affected",
 )
-SEVERITY = (
-    *("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"),
-    *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"),
-)
+SEVERITY = (*("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"), *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"))
 
 
 class Product(NamedTuple):

@@ -112,10 +112,6 @@ def _component(node: Node) -> Component:
 
 
 FORMS = (
-    Form(
-        name="CycloneDX",
-        recognises=either(has("bomFormat"), has("specVersion", "components")),
-        read=_read_json,
-    ),
+    Form(name="CycloneDX", recognises=either(has("bomFormat"), has("specVersion", "components")), read=_read_json),
     Form(name="CycloneDX", syntax="xml", recognises=lambda root: isinstance(root.get("bom"), Mapping), read=_read_xml),
 )

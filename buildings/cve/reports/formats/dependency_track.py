@@ -33,9 +33,5 @@ FORMS = (
         recognises=either(has("meta", "project", "version"), has("findings.vulnerability", "findings.component")),
         read=_findings("findings").read,
     ),
-    Form(
-        name="Findings of Dependency-Track",
-        recognises=has("component", "vulnerability", "matrix"),
-        read=_findings(".").read,
-    ),
+    Form(name="Findings of Dependency-Track", recognises=has("component", "vulnerability", "matrix"), read=_findings(".").read),
 )

@@ -1,7 +1,7 @@
 """GitHub: the alerts of Dependabot (REST and GraphQL), of code scanning and of secret scanning."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, either, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, words
 
 ALERT = words(open="open", fixed="fixed resolved", suppressed="dismissed auto_dismissed")
 BY_REST = State("state", ALERT, by=("dismissed_by.login", "dismissed_reason", "resolved_by.login", "resolution"))
@@ -14,26 +14,6 @@ IN_GRAPHQL = (
     "viewer.repositories.nodes.",
     "node.",
 )
-
-
-def _of_graphql(at: str) -> Items:
-    return Items(
-        at=at,
-        ids=(
-            *("securityAdvisory.ghsaId", "securityVulnerability.advisory.ghsaId", "securityAdvisory.identifiers.value"),
-            "securityVulnerability.advisory.identifiers.value",
-        ),
-        states=(
-            State("state", ALERT, by=("dismisser.login", "dismissReason")),
-            State("dismissedAt", words(suppressed="*"), by=("dismisser.login", "dismissReason", "dismissedAt")),
-            State("fixedAt", words(fixed="*")),
-        ),
-        package="securityVulnerability.package.name",
-        version="vulnerableRequirements",
-        fixed="securityVulnerability.firstPatchedVersion.identifier",
-        place="^^nameWithOwner + vulnerableManifestPath",
-        severity=("securityVulnerability.severity", "securityAdvisory.severity"),
-    )
 
 
 FORMS = (
@@ -53,7 +33,23 @@ FORMS = (
     Form(
         name="Dependabot alerts of GraphQL",
         recognises=either(*(has(f"data.{inside}vulnerabilityAlerts") for inside in IN_GRAPHQL)),
-        read=table(*(_of_graphql(f"data.{inside}vulnerabilityAlerts.{each}") for inside in IN_GRAPHQL for each in ("nodes", "edges.node"))),
+        read=Items(
+            at=tuple(f"data.{inside}vulnerabilityAlerts.{each}" for inside in IN_GRAPHQL for each in ("nodes", "edges.node")),
+            ids=(
+                *("securityAdvisory.ghsaId", "securityVulnerability.advisory.ghsaId", "securityAdvisory.identifiers.value"),
+                "securityVulnerability.advisory.identifiers.value",
+            ),
+            states=(
+                State("state", ALERT, by=("dismisser.login", "dismissReason")),
+                State("dismissedAt", words(suppressed="*"), by=("dismisser.login", "dismissReason", "dismissedAt")),
+                State("fixedAt", words(fixed="*")),
+            ),
+            package="securityVulnerability.package.name",
+            version="vulnerableRequirements",
+            fixed="securityVulnerability.firstPatchedVersion.identifier",
+            place="^^nameWithOwner + vulnerableManifestPath",
+            severity=("securityVulnerability.severity", "securityAdvisory.severity"),
+        ).read,
     ),
     Form(
         name="Code scanning alerts",

@@ -69,9 +69,5 @@ def _read_before_1(value: Any) -> Iterator[Finding | Unreadable]:
 
 FORMS = (
     Form(name="govulncheck", recognises=either(*map(has, STREAM)), read=_read),
-    Form(
-        name="govulncheck before 1.0",
-        recognises=has("Vulns", "Modules"),
-        read=_read_before_1,
-    ),
+    Form(name="govulncheck before 1.0", recognises=has("Vulns", "Modules"), read=_read_before_1),
 )

@@ -1,7 +1,7 @@
 """JFrog Xray: its reports, the summary of artifacts, scans of binaries, and the JSON of `jf audit` and `jf scan`."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, either, has, table, total, words
+from buildings.cve.reports.items import Items, State, either, has, total, words
 from buildings.cve.reports.paths import match
 
 NAME = r"^(?:[a-z]+://)?(.+):[^:]+$"
@@ -68,20 +68,15 @@ FORMS = (
     Form(
         name="JFrog CLI",
         recognises=either(has("vulnerabilities.impactedPackageName"), has("securityViolations.impactedPackageName")),
-        read=table(
-            *(
-                Items(
-                    at=at,
-                    ids=("issueId", "cves.id"),
-                    or_else="summary",
-                    states=(APPLICABLE,),
-                    package="impactedPackageName",
-                    version="impactedPackageVersion",
-                    fixed="fixedVersions",
-                    place="impactPaths.location.file",
-                )
-                for at in ("vulnerabilities", "securityViolations")
-            )
-        ),
+        read=Items(
+            at=("vulnerabilities", "securityViolations"),
+            ids=("issueId", "cves.id"),
+            or_else="summary",
+            states=(APPLICABLE,),
+            package="impactedPackageName",
+            version="impactedPackageVersion",
+            fixed="fixedVersions",
+            place="impactPaths.location.file",
+        ).read,
     ),
 )

@@ -28,10 +28,7 @@ NESSUS = Items(
     place="^@name : @port : @protocol",
     severity=("risk_factor", "@severity"),
 )
-STATES = State(
-    "vulnerabilitystate",
-    words(open="active new open resurfaced reopened", fixed="fixed"),
-)
+STATES = State("vulnerabilitystate", words(open="active new open resurfaced reopened", fixed="fixed"))
 RULES = State("modification", words(open="none recasted", suppressed="accepted"))
 ROWS = Items(
     at=".",

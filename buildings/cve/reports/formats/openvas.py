@@ -45,11 +45,6 @@ def _read(root: Any) -> Iterator[Finding | Unreadable]:
 
 
 FORMS = (
-    Form(
-        name="OpenVAS",
-        syntax="xml",
-        recognises=either(*(has(f"{path}.results") for path in ROOTS)),
-        read=_read,
-    ),
+    Form(name="OpenVAS", syntax="xml", recognises=either(*(has(f"{path}.results") for path in ROOTS)), read=_read),
     Form(name="OpenVAS CSV", syntax="csv", recognises=lambda rows: bool(rows) and "nvtoid" in rows[0], read=CSV.read),
 )

@@ -24,13 +24,13 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
         for group in nodes(package, "groups"):
             named = [by_id[each] for each in texts(group, "ids") if each in by_id]
             grouped.update(texts(group, "ids"))
-            finding = GROUP.finding(group)
+            finding = GROUP.finding(group, "results.packages.groups")
             if isinstance(finding, Finding) and not finding.state and texts(group, IS_CALLED):
                 finding = replace(finding, state="not called")
             yield _with_details(finding, package, named)
         for name, alone in by_id.items():
             if name not in grouped:
-                yield _with_details(ALONE.finding(alone), package, [alone])
+                yield _with_details(ALONE.finding(alone, "results.packages.vulnerabilities"), package, [alone])
 
 
 def _with_details(finding: Finding | Unreadable, package: Node, named: list[Node]) -> Finding | Unreadable:

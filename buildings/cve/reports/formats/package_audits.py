@@ -13,18 +13,6 @@ def _advisories(at: str, **also: Any) -> Items:
     return Items(at=at, ids=("advisoryId", "cve"), named_in="sources.remoteId", package="packageName", **also)
 
 
-def _dotnet(packages: str) -> Items:
-    return Items(
-        at=f"projects.frameworks.{packages}.vulnerabilities",
-        ids=(),
-        named_in="advisoryurl",
-        or_else="advisoryurl",
-        package="^id",
-        version="^resolvedVersion",
-        place="^^^path",
-    )
-
-
 def _occurrences(at: str) -> Items:
     issue = "vulnerability.packageIssue."
     return Items(
@@ -82,7 +70,15 @@ FORMS = (
     Form(
         name="dotnet list package --vulnerable",
         recognises=has("projects", "parameters", "sources"),
-        read=table(_dotnet("topLevelPackages"), _dotnet("transitivePackages")),
+        read=Items(
+            at=tuple(f"projects.frameworks.{packages}.vulnerabilities" for packages in ("topLevelPackages", "transitivePackages")),
+            ids=(),
+            named_in="advisoryurl",
+            or_else="advisoryurl",
+            package="^id",
+            version="^resolvedVersion",
+            place="^^^path",
+        ).read,
     ),
     Form(
         name="Retire.js",
@@ -112,19 +108,10 @@ FORMS = (
         name="Harbor",
         recognises=lambda value: isinstance(value, dict) and any(name.startswith("application/vnd.") for name in value),
         read=Items(
-            at="{}.vulnerabilities",
-            ids="id",
-            package="package",
-            version="version",
-            fixed="fix_version",
-            place="artifact_digests",
+            at="{}.vulnerabilities", ids="id", package="package", version="version", fixed="fix_version", place="artifact_digests"
         ).read,
     ),
-    Form(
-        name="Google Artifact Analysis",
-        recognises=has("noteName", "vulnerability"),
-        read=_occurrences(".").read,
-    ),
+    Form(name="Google Artifact Analysis", recognises=has("noteName", "vulnerability"), read=_occurrences(".").read),
     Form(
         name="Google Artifact Analysis of an image",
         recognises=has("package_vulnerability_summary"),

@@ -43,7 +43,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
             rule = rules.of(result)
             about = dict(result.value) | {"rule": rule}
             about["ruleId"] = next((each for each in (*texts(result, "ruleId"), *texts(result, "rule.id"), *texts(Node(rule), "id"))), "")
-            yield _suppressed(RESULT.finding(Node(about, "", run), place), result)
+            yield _suppressed(RESULT.finding(Node(about, "", run), f"item {place}"), result)
 
 
 class _Rules:

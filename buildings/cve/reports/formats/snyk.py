@@ -56,10 +56,7 @@ FORMS = (
         read=Items(
             at="issues",
             ids=("id", "issueData.identifiers.CVE", "issueData.identifiers.GHSA"),
-            states=(
-                State("isIgnored", words(suppressed="true"), by="ignoreReasons.reason"),
-                State("isPatched", words(fixed="true")),
-            ),
+            states=(State("isIgnored", words(suppressed="true"), by="ignoreReasons.reason"), State("isPatched", words(fixed="true"))),
             package="pkgName",
             version="pkgVersions",
             fixed="fixInfo.fixedIn",

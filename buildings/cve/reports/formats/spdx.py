@@ -27,9 +27,9 @@ REFERENCES = Items(
 def _read_packages(value: Any) -> Iterator[Finding | Unreadable]:
     """One finding for each package and vulnerability: several references may name the same."""
     found: dict[tuple[int, str], Finding] = {}
-    for place, node in enumerate(nodes(Node(value), REFERENCES.at), start=1):
+    for place, node in enumerate(nodes(Node(value), "packages.externalRefs"), start=1):
         if REFERENCES.counts(node):
-            finding = REFERENCES.finding(node, place)
+            finding = REFERENCES.finding(node, f"packages.externalRefs {place}")
             if isinstance(finding, Unreadable):
                 yield finding
             elif found.get(key := (id(node.within and node.within.value), finding.ids[0].upper()), finding).said != "open":

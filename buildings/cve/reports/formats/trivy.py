@@ -64,21 +64,12 @@ def _of_operator(reports: str) -> tuple[Items, ...]:
             place=place,
         ),
         Items(at=f"{reports}report.secrets", ids="ruleID", place=place),
-        Items(
-            at=f"{reports}report.checks",
-            ids=("checkID", "id"),
-            place=place,
-            counts=lambda node: node.value.get("success") is not True,
-        ),
+        Items(at=f"{reports}report.checks", ids=("checkID", "id"), place=place, counts=lambda node: node.value.get("success") is not True),
     )
 
 
 FORMS = (
-    Form(
-        name="Trivy",
-        recognises=either(has("SchemaVersion", "ArtifactName"), has("Results.Target")),
-        read=table(*_kinds("Results.")),
-    ),
+    Form(name="Trivy", recognises=either(has("SchemaVersion", "ArtifactName"), has("Results.Target")), read=table(*_kinds("Results."))),
     Form(
         name="Trivy of a cluster",
         recognises=has("ClusterName"),
