@@ -196,8 +196,8 @@ async def test_what_cannot_be_searched_is_refused_and_words_that_no_cve_has_are_
         ]
 
 
-async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another_model(open_lists) -> None:
-    async with open_lists() as lists:
+async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another_model(open_lists, storage_url) -> None:
+    async with open_lists(storage=storage_url) as lists:
         await in_transaction(lists.campus.site.storage, partial(store, model="another"))
         answer = (await lists.call("search_cves", sort="rise")).data
         assert (answer["total"], answer["notes"][0][:22]) == (0, "EPSS of a week before ")
