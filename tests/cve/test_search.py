@@ -196,12 +196,19 @@ async def test_what_cannot_be_searched_is_refused_and_words_that_no_cve_has_are_
         ]
 
 
-async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another_model(open_lists) -> None:
-    async with open_lists() as lists:
+async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another_model(open_lists, storage_url) -> None:
+    async with open_lists(storage=storage_url) as lists:
         await in_transaction(lists.campus.site.storage, partial(store, model="another"))
         answer = (await lists.call("search_cves", sort="rise")).data
         assert (answer["total"], answer["notes"][0][:22]) == (0, "EPSS of a week before ")
         assert {one["epss_rise"] for one in (await lists.call("search_cves")).data["entries"]} == {None}
+
+
+async def test_before_the_first_list_a_search_says_that_there_is_none(open_test_campus) -> None:
+    async with open_test_campus(settings={"sample": True}) as campus:
+        answer = await campus.call("search_cves", key="cve", kev=True)
+        assert (answer.status, answer.data["sample"], answer.data["total"]) == (200, True, 0)
+        assert "the search begins with the first list" in answer.data["notes"][0]
 
 
 @pytest.mark.parametrize("name", ["Log4j_2", " log4j  2", "LOG4J-2", "ｌｏｇ４ｊ 2"])

@@ -24,7 +24,7 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
-from buildings.cve.reports.accounting import names_within, unnamed
+from buildings.cve.reports.accounting import check_names, names_within, unnamed
 from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
@@ -231,6 +231,8 @@ class Latest:
         With what an answer says of these records, empty if they were not asked.
         """
         within = await anyio.to_thread.run_sync(names_within, report) if report else {}
+        if report:
+            await anyio.to_thread.run_sync(check_names, report, within)
         unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
         asked = {*unknown, *(each.upper() for each in listed)} - within.keys()
         try:
@@ -238,10 +240,13 @@ class Latest:
             about = about_names(await ecosystem_states(self._storage)) if asked else ""
         except StorageUnavailable:  # all else is in memory
             return within, ""
-        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}, about
+        names = within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}
+        if report:
+            await anyio.to_thread.run_sync(check_names, report, names)
+        return names, about
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
-        is_small = asked.size <= VERDICTS_AT_ONCE
+        is_small = asked.size <= VERDICTS_AT_ONCE and not asked.exposed_places  # which take long to compile
         edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
         made = partial(verdicts_of, edition, asked, today=now.date())
         return made() if is_small else await anyio.to_thread.run_sync(made)

@@ -13,6 +13,7 @@ from buildings.cve.reports.findings import Finding, Report, Said, Unreadable
 from buildings.cve.reports.schemes import cves_in
 from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict
 from buildings.cve.text_tables import csv_of, markdown_table
+from campus import Problem
 
 Bucket = Literal[
     "today", "this_week", "later", "state_unknown", "not_ranked", "not_looked_up", "unreadable", "suppressed", "not_affected", "fixed"
@@ -22,6 +23,7 @@ BUCKETS: Sequence[Bucket] = get_args(Bucket)
 OF_STATE: Mapping[Said, Bucket] = {"unknown": "state_unknown", "suppressed": "suppressed", "not_affected": "not_affected", "fixed": "fixed"}
 SETTLED: Sequence[Bucket] = ("suppressed", "not_affected", "fixed")
 SHOWN_UNREADABLE = 20
+MOST_NAMED = 1_000_000
 MEANINGS = (
     "today, this_week, later: open, see `when` of a verdict. state_unknown: the report has a word for its state that is not known here. "
     "not_ranked: open, and no list ranks its CVE. not_looked_up: open, and no CVE is known for its identifiers. unreadable: it names "
@@ -143,8 +145,15 @@ def names_within(report: Report) -> dict[str, tuple[str, ...]]:
     for finding in report.findings:
         if cves := dict.fromkeys(cve_id for each in finding.ids for cve_id in cves_in(each)):
             for each in finding.ids:
-                names.setdefault(each.upper(), {}).update(cves)
+                if each not in cves:
+                    names.setdefault(each.upper(), {}).update(cves)
     return {name: tuple(cves) for name, cves in names.items()}
+
+
+def check_names(report: Report, names: Names) -> None:
+    """Raises Problem 422 if the identifiers of findings stand for so many CVEs that it would take minutes to look at each."""
+    if sum(len(names.get(each.upper(), ())) for finding in report.findings for each in finding.ids) > MOST_NAMED:
+        raise Problem(422, "too_many_ids", "identifiers in the report stand for too many CVEs, too many times; send it in parts")
 
 
 def unnamed(report: Report, names: Names) -> set[str]:

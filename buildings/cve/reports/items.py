@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from buildings.cve.reports.findings import Finding, Said, Unreadable
 from buildings.cve.reports.paths import Match, Node, first_text, nodes, one_line, texts
-from buildings.cve.reports.schemes import MOST_IDS_EACH, cves_in, ids_in, own_ids
+from buildings.cve.reports.schemes import LONGEST_READ, MOST_IDS_EACH, cves_in, ids_within, own_ids
 
 Paths = str | Match | tuple[str | Match, ...]
 """A path, or several of which the first counts that leads to a text."""
@@ -73,7 +73,9 @@ class Items:
         named = (text for path in _each(self.ids) for text in texts(node, str(path)))
         ids = own_ids(f"{self.scheme}-{text}" if self.scheme and text.isdecimal() else text for text in named)
         if self.named_in and not any(True for each in ids for _ in cves_in(each)):
-            ids |= dict.fromkeys(found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_in(text))
+            ids |= dict.fromkeys(
+                found for path in _each(self.named_in) for text in texts(node, str(path)) for found in ids_within(text[:LONGEST_READ])
+            )
         ids = ids or own_ids([first_text(node, _each(self.or_else))])
         if not ids:
             return Unreadable(where, f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")

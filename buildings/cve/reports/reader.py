@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from time import thread_time
 from typing import Any
 
 from buildings.cve.reports import formats
@@ -13,6 +14,11 @@ from buildings.cve.reports.findings import Document, Finding, Form, Report, Repo
 MOST_FINDINGS = 100_000
 ERRORS = ("error", "errors", "errorMessage", "error_message")
 MOST_COMPLAINTS, LONGEST_ERROR = 10, 300
+SECONDS, SECONDS_EACH = 5.0, 2e-6
+"""Of a processor, and for each character of the document: real ones take a quarter of it."""
+MOST_CHARACTERS = 30_000_000
+REPEATED, FREELY = 10, 1_000_000
+"""How often findings may repeat a document's characters, beyond so many: a rule is told with each of its results, real ones thrice."""
 
 
 def read_report(sent: bytes | str) -> Report:
@@ -24,11 +30,18 @@ def read_report(sent: bytes | str) -> Report:
     form = form_of(document)
     findings: list[Finding] = []
     unreadable = list(document.unreadable)
+    end = thread_time() + SECONDS + document.size * SECONDS_EACH
+    left = min(REPEATED * document.size + FREELY, MOST_CHARACTERS)
     for read in form.read(document.value):
         if isinstance(read, Finding):
             findings.append(read)
+            left -= read.size
         else:
             unreadable.append(read)
+        if thread_time() > end:
+            raise ReportRefused("report_too_large", "reading it takes too long for its size; send it in parts, or only its identifiers")
+        if left < 0:
+            raise ReportRefused("report_too_large", "what the report says once belongs to too many of its findings; send it in parts")
         if len(findings) + len(unreadable) > MOST_FINDINGS:
             raise ReportRefused("report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
     return Report(

@@ -18,6 +18,8 @@ from buildings.cve.reports.findings import Finding, Report, ReportRefused
 from buildings.cve.reports.reader import read_report
 
 MOST_MEMORY = 1_500 * 1024 * 1024
+MOST_SECONDS = 60
+"""Of a processor: nobody else ends this process if the server was killed."""
 FIRST_TO_END = b"900"
 """Of 1,000: the kernel, when memory is short, ends this process before the server."""
 AT_ONCE = 500
@@ -27,6 +29,7 @@ AT_ONCE = 500
 def main() -> None:
     os.nice(5)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     if (adjust := Path("/proc/self/oom_score_adj")).exists():
         adjust.write_bytes(FIRST_TO_END)
     try:

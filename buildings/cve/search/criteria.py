@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
-from sqlalchemy import ColumnElement, Table, and_, false, null, or_, select
+from sqlalchemy import ColumnElement, Float, Table, and_, cast, false, null, or_, select
 
 from buildings.cve.arguments import SEQUENCES, CveId, number_of
 from buildings.cve.plain_names import plain_name, plain_package, plain_product
@@ -97,7 +97,7 @@ def _text(text: str, days: Days) -> Condition:
 def risen(days: Days) -> ColumnElement[Any]:
     """How much the EPSS of a row of `ranked` rose in a week; null where one of both scores is missing."""
     if days.week_before is None:
-        return null()
+        return cast(null(), Float)  # PostgreSQL takes the opposite of no null without a type
     change = EPSS_CHANGES.c
     before = select(change.epss).where(change.number == RANKED.c.number, change.day <= days.week_before)
     return RANKED.c.epss - before.correlate(RANKED).order_by(change.day.desc()).limit(1).scalar_subquery()
