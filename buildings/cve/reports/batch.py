@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import ClassVar
 from uuid import NAMESPACE_URL, uuid5
@@ -240,12 +240,9 @@ def _lookup(edition: Edition, asked: Asked, today: date) -> Lookup:
 
 def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) -> Verdicts:
     """With all findings as text, if that is what the caller asked for: an answer in JSON has only the first."""
-    rows = (one.row() for one in findings)
-    if media_type == "text/csv":
-        return answer.model_copy(update={"document": csv_of_rows(rows)})
-    if media_type == "application/sarif+json":
-        return answer.model_copy(update={"document": sarif_of(rows, day=str(answer.day))})
-    return answer.model_copy(update={"document": answer.report_as_markdown(rows)}) if media_type == "text/markdown" else answer
+    writers = {"text/csv": csv_of_rows, "application/sarif+json": partial(sarif_of, day=str(answer.day))}
+    write = (writers | {"text/markdown": answer.report_as_markdown}).get(media_type)
+    return answer.model_copy(update={"document": write(one.row() for one in findings)}) if write else answer
 
 
 def _row(one: BatchVerdict) -> tuple[object, ...]:
