@@ -153,7 +153,7 @@ _REPORT = {
 Report = Annotated[str | bytes | None, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]} | _REPORT)]
 RequiredReport = Annotated[str | bytes, WithJsonSchema({"type": "string"} | _REPORT)]
 ExposedPlaces = Annotated[
-    list[str],
+    list[Annotated[str, Field(max_length=200)]],
     Field(
         max_length=100,
         description="Patterns of hosts, images or files in the report that the internet reaches, such as web-*; `exposed` holds for the "

@@ -17,7 +17,7 @@ from mcp_odd_tools import odd_server
 from mcp_oracle import LEGACY, MODERN, VERSIONS, Compared, Request, calls, compare, unusual
 
 from buildings.checkout import building as checkout
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus import Building

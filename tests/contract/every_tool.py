@@ -45,6 +45,7 @@ CALLS = (
     Call("archived_brief", known={"date": "day"}),
     Call("cve_verdicts", {"cve_ids": ["CVE-2021-44228"], "report": "fix CVE-1999-0001"}),
     Call("cve_verdicts_post", {"report": "fix CVE-1999-0001"}),
+    Call("search_cves", {"vendors": ["Apache"], "kev": True, "limit": 5}),
     Call("brief_change_counts"),
     Call("brief_changes", known={"to": "day"}),
     Call("create_feed_url", {"label": "generated"}, learns=("feed_id",)),

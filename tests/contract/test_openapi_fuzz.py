@@ -23,7 +23,7 @@ FREE = (
 )
 PAID = (
     *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", HISTORY, "/v1/archive/{date}", "/v1/next"),
-    *("/v1/cve/verdicts", CHANGES),
+    *("/v1/cve/verdicts", CHANGES, "/v1/cves"),
 )
 OWN_REFUSALS = {"no_data_for_date", "invalid_window", "no_cve_ids", "invalid_cve_ids", "no_history", "no_cve_for_name"}
 EXAMPLES = 15

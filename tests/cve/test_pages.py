@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pages.hostile import ALL_AT_ONCE, harm_in
 
-from buildings.cve import building
+from buildings.cve.building import building
 from buildings.cve.models import Brief
 from campus.testing import Clock, TestCampus, open_campus
 from tests.conftest import Postgres

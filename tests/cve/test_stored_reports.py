@@ -45,6 +45,7 @@ async def test_what_becomes_more_urgent_in_a_stored_report_is_told_once_by_webho
         )
         made = await follow(lists, report, alert_webhook=receiver.url("/hook"))
         assert made["report"] == {"lines": 4, "least_epss": 0.1}
+        assert made["criteria"] == [], "a stored report has none"
         assert "1 of 5 findings are not followed" in " ".join(made["notes"])
         rows = await in_snapshot(lists.campus.site.storage, lambda connection: connection.execute(select(WATCH_LINES)).all())
         stored = " ".join(str(value) for row in rows for value in row)

@@ -10,6 +10,7 @@ from serving import write_config
 CONFIG = """
 [buildings.cve]
 kev_url = "file:///nowhere/kev.json"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere/kev.json"
 epss_url = "file:///nowhere/epss.csv"
 nvd_url = "file:///nowhere/nvd.json"

@@ -23,7 +23,6 @@ from buildings.cve.feeds.vocabulary import note_words
 from buildings.cve.nvd.records import NvdRecords, line_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, patch_of
-from buildings.cve.ranking.formula import BRIEF_LENGTH
 from buildings.cve.settings import CveSettings
 from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, FeedState, NvdState
 from campus import Site
@@ -34,6 +33,7 @@ log = logging.getLogger(__name__)
 PAGES_BEFORE_LIST = 5
 """How many pages are read before a list is made, of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
 FORMAT = "2.0"
+FIRST_HELD = 5_000  # The records of so many first ranks are in memory, 600 bytes each; to read another takes 1.5 ms.
 NvdSite = Site[CveSettings, Any]
 POSITION: TypeAdapter[Position] = TypeAdapter(Position)
 
@@ -132,9 +132,9 @@ async def with_records(storage: Storage, nvd: NvdRecords, numbers: Iterable[int]
 
 
 async def with_its_records(storage: Storage, edition: Edition) -> Edition:
-    """An edition with the records of its first CVEs, and of those in KEV or removed from it: they are asked for most."""
+    """An edition with the records of its first 5,000 CVEs, and of those in KEV or removed from it: they are asked for most."""
     kev = [number_of(cve_id) for cve_id in (*edition.facts.kev, *edition.facts.removed)]
-    first = await anyio.to_thread.run_sync(edition.ranked.first, BRIEF_LENGTH)
+    first = await anyio.to_thread.run_sync(edition.ranked.first, FIRST_HELD)
     return replace(edition, nvd=await with_records(storage, edition.nvd, [*kev, *(number for number, _ in first)]))
 
 
@@ -142,14 +142,10 @@ def lines_in(connection: Connection, numbers: Iterable[int]) -> dict[int, str | 
     """The stored records of CVEs, by number; None where there is none."""
     wanted = list(numbers)
     chosen = select(DETAILS.c.number, DETAILS.c.record).where(among(connection, DETAILS.c.number, wanted))
-    return {**dict.fromkeys(wanted), **dict(connection.execute(chosen).all())}
-
-
-def products_in(connection: Connection, numbers: Iterable[int]) -> Sequence[tuple[int, str, str]]:
-    """CVE numbers, each with vendor and product of a product that NVD names."""
-    number = PRODUCTS.c.number
-    chosen = select(number, PRODUCTS.c.vendor, PRODUCTS.c.product).where(PRODUCTS.c.of_kev.is_(False), among(connection, number, numbers))
-    return connection.execute(chosen).all()
+    found: dict[int, str | None] = dict.fromkeys(wanted)
+    for page in column_pages(connection, chosen, DETAILS.c.number):
+        found.update(zip(*page, strict=True))
+    return found
 
 
 async def for_a_list(storage: Storage, nvd: NvdRecords, *, as_of: date | None) -> NvdRecords:

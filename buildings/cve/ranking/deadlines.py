@@ -8,10 +8,11 @@ The days are calendar days. They begin when CISA adds the CVE to KEV, or when it
 a date follows for CVEs in KEV only. The directive binds US federal civilian agencies; CISA advises everyone to do the same.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
@@ -241,7 +242,13 @@ def in_words(deadlines: Deadlines) -> Deadlines:
 
 def exposure_at(place: str, exposed: Exposure, places: Sequence[str]) -> Exposure:
     """Whether an asset is exposed: yes if its host or image matches one of the patterns, such as `web-*`, else as is said of all."""
-    return "yes" if any(fnmatchcase(place.lower(), pattern.lower()) for pattern in places) else exposed
+    return "yes" if places and _one_of(tuple(places)).match(place.lower()) else exposed
+
+
+@lru_cache(maxsize=16)
+def _one_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """All patterns as one: each takes milliseconds to compile, and a report has thousands of places."""
+    return re.compile("|".join(translate(pattern.lower()) for pattern in patterns))
 
 
 def _grounds(listing: KevEntry | None, ssvc: Ssvc | None, epss: float | None, today: date) -> Iterator[tuple[When, str]]:

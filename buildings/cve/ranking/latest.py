@@ -24,7 +24,7 @@ from buildings.cve.nvd.records import NvdRecords
 from buildings.cve.ranking.changes import ArchivedDay, ChangeCounts, Changes, changes_of, counts_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.results import as_of, brief_of, facts_of, fresh_of, teaser_of
-from buildings.cve.reports.accounting import names_within, unnamed
+from buildings.cve.reports.accounting import check_names, names_within, unnamed
 from buildings.cve.reports.apart import read_apart
 from buildings.cve.reports.batch import Asked, Verdicts, verdicts_of
 from buildings.cve.reports.findings import Report
@@ -129,6 +129,7 @@ class Latest:
         self.edition: Edition | None = None
         self.nvd = NvdRecords()
         self._storage = storage
+        self._loading = anyio.Lock()  # what was loaded last is served
         self._version: str | None = None
         self._brief: Brief | None = None
         self._results: DayResults | None = None
@@ -158,11 +159,16 @@ class Latest:
 
     async def reload(self) -> None:
         """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
+        async with self._loading:
+            await self._reload()
+
+    async def _reload(self) -> None:
         nvd = await load_state(self._storage, self.nvd)
         if nvd is not self.nvd:
+            edition = self.real_edition and await with_its_records(self._storage, replace(self.real_edition, nvd=nvd))
             self.nvd = nvd
-            if edition := self.real_edition:
-                self.edition = await with_its_records(self._storage, replace(edition, nvd=nvd))
+            if edition:
+                self.edition = edition
                 self._results = None
                 self._forecast_answers = None
                 self.feeds.clear()
@@ -175,11 +181,15 @@ class Latest:
         if version == self._version:
             return
         if stored := await load_latest(self._storage):
-            await self.show(stored, await load_forecast(self._storage, stored.edition.day))
+            await self._show_stored(stored, await load_forecast(self._storage, stored.edition.day))
         else:
             self._version = version  # it cannot be read; do not try again until it changes
 
     async def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
+        async with self._loading:
+            await self._show_stored(stored, forecast)
+
+    async def _show_stored(self, stored: StoredList, forecast: ForecastList | None) -> None:
         self._show(await with_its_records(self._storage, replace(stored.edition, nvd=self.nvd)), stored.brief, forecast)
         self._version = stored.version
 
@@ -221,6 +231,8 @@ class Latest:
         With what an answer says of these records, empty if they were not asked.
         """
         within = await anyio.to_thread.run_sync(names_within, report) if report else {}
+        if report:
+            await anyio.to_thread.run_sync(check_names, report, within)
         unknown = await anyio.to_thread.run_sync(unnamed, report, within) if report else set()
         asked = {*unknown, *(each.upper() for each in listed)} - within.keys()
         try:
@@ -228,10 +240,13 @@ class Latest:
             about = about_names(await ecosystem_states(self._storage)) if asked else ""
         except StorageUnavailable:  # all else is in memory
             return within, ""
-        return within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}, about
+        names = within | {name: tuple(map(spelled, found)) for name, found in numbers.items()}
+        if report:
+            await anyio.to_thread.run_sync(check_names, report, names)
+        return names, about
 
     async def verdicts(self, asked: Asked, *, now: datetime) -> Verdicts:
-        is_small = asked.size <= VERDICTS_AT_ONCE
+        is_small = asked.size <= VERDICTS_AT_ONCE and not asked.exposed_places  # which take long to compile
         edition = await self.knowing(asked.cve_ids() if is_small else await anyio.to_thread.run_sync(asked.cve_ids))
         made = partial(verdicts_of, edition, asked, today=now.date())
         return made() if is_small else await anyio.to_thread.run_sync(made)

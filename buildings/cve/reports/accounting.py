@@ -7,26 +7,23 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from buildings.cve.models import WHEN_IF_EXPOSED, ResultPart
+from buildings.cve.models import WHEN_IF_EXPOSED, ResultPart, left_out
 from buildings.cve.ranking.deadlines import When
 from buildings.cve.reports.findings import Finding, Report, Said, Unreadable
 from buildings.cve.reports.schemes import cves_in
 from buildings.cve.reports.verdicts import BatchMiss, BatchVerdict
 from buildings.cve.text_tables import csv_of, markdown_table
+from campus import Problem
 
 Bucket = Literal[
     "today", "this_week", "later", "state_unknown", "not_ranked", "not_looked_up", "unreadable", "suppressed", "not_affected", "fixed"
 ]
 BUCKETS: Sequence[Bucket] = get_args(Bucket)
 """In the order in which a reader wants to see them: what is to be fixed, what is to be looked at, what is settled."""
-OF_STATE: Mapping[Said, Bucket] = {
-    "unknown": "state_unknown",
-    "suppressed": "suppressed",
-    "not_affected": "not_affected",
-    "fixed": "fixed",
-}
+OF_STATE: Mapping[Said, Bucket] = {"unknown": "state_unknown", "suppressed": "suppressed", "not_affected": "not_affected", "fixed": "fixed"}
 SETTLED: Sequence[Bucket] = ("suppressed", "not_affected", "fixed")
 SHOWN_UNREADABLE = 20
+MOST_NAMED = 1_000_000
 MEANINGS = (
     "today, this_week, later: open, see `when` of a verdict. state_unknown: the report has a word for its state that is not known here. "
     "not_ranked: open, and no list ranks its CVE. not_looked_up: open, and no CVE is known for its identifiers. unreadable: it names "
@@ -41,17 +38,17 @@ Lookup = Callable[[str, str], BatchVerdict | BatchMiss]
 
 def left_out_if_unknown(description: str) -> Any:
     """A field that is left out of the JSON where nothing is known: most rows would have many nulls."""
-    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if not known.")
+    return left_out(f"{description} Left out if not known.")
 
 
 class FindingRow(ResultPart):
     """One finding of a report: what the report says of it, and what is known of its CVE."""
 
     bucket: Bucket = Field(description=MEANINGS)
-    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    when_if_exposed: When | None = left_out(WHEN_IF_EXPOSED)
     cve_id: str | None = left_out_if_unknown("Its CVE; of several the most urgent.")
     id: str | None = left_out_if_unknown("What the tool calls it.")
-    other_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids, description="Its other identifiers. Left out if none.")
+    other_ids: tuple[str, ...] = left_out("Its other identifiers. Left out if none.", when=())
     package: str | None = left_out_if_unknown("Package, component or product.")
     installed_version: str | None = left_out_if_unknown("Version that the report found.")
     fixed_version: str | None = left_out_if_unknown("Version, or what else the report says, that fixes it.")
@@ -101,9 +98,7 @@ class Accounting(ResultPart):
     claimed: int | None = left_out_if_unknown("Number of findings that the report itself says it has.")
     difference: str | None = left_out_if_unknown("A sentence where `claimed` is another number than `findings`.")
     notes: tuple[str, ...] = Field(description="How the report was read, where that matters.")
-    unreadable: tuple[UnreadablePart, ...] = Field(
-        default=(), exclude_if=lambda parts: not parts, description="The first 20 parts that cannot be read. Left out if none."
-    )
+    unreadable: tuple[UnreadablePart, ...] = left_out("The first 20 parts that cannot be read. Left out if none.", when=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +145,15 @@ def names_within(report: Report) -> dict[str, tuple[str, ...]]:
     for finding in report.findings:
         if cves := dict.fromkeys(cve_id for each in finding.ids for cve_id in cves_in(each)):
             for each in finding.ids:
-                names.setdefault(each.upper(), {}).update(cves)
+                if each not in cves:
+                    names.setdefault(each.upper(), {}).update(cves)
     return {name: tuple(cves) for name, cves in names.items()}
+
+
+def check_names(report: Report, names: Names) -> None:
+    """Raises Problem 422 if the identifiers of findings stand for so many CVEs that it would take minutes to look at each."""
+    if sum(len(names.get(each.upper(), ())) for finding in report.findings for each in finding.ids) > MOST_NAMED:
+        raise Problem(422, "too_many_ids", "identifiers in the report stand for too many CVEs, too many times; send it in parts")
 
 
 def unnamed(report: Report, names: Names) -> set[str]:

@@ -9,6 +9,7 @@ import sys
 import anyio
 import anyio.to_thread
 
+from buildings.cve.reports.documents import is_packed
 from buildings.cve.reports.findings import Report, ReportRefused
 from buildings.cve.reports.reader import read_report, readable
 from buildings.cve.reports.worker import joined
@@ -30,7 +31,7 @@ async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Re
     """
     data = sent if isinstance(sent, bytes) else sent.encode("utf-8", "replace")
     try:
-        if len(data) <= LARGE:
+        if len(data) <= LARGE and not is_packed(data):
             return readable(await anyio.to_thread.run_sync(read_report, data))
         with anyio.fail_after(SECONDS):
             return readable(await anyio.to_thread.run_sync(_in_process, data, limiter=readers))

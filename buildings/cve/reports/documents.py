@@ -8,6 +8,7 @@ import io
 import re
 import zipfile
 import zlib
+from dataclasses import replace
 from itertools import chain
 from json import JSONDecoder
 from typing import Any
@@ -32,6 +33,7 @@ DEEPEST = 100
 MOST_UNREADABLE = 100
 """Broken parts of a stream that are listed; after them the rest is said to be unread."""
 
+ZIP, GZIP = (b"PK\x03\x04", b"PK\x05\x06"), b"\x1f\x8b"
 BOMS = (
     (b"\xef\xbb\xbf", "utf-8"),
     (b"\xff\xfe\0\0", "utf-32"),
@@ -61,10 +63,14 @@ def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
         text = text.replace("\0", "\ufffd")
     text = text.removeprefix("\ufeff")
     attempt = _json if BEGINS_JSON.match(text) else _xml if text.lstrip()[:1] == "<" else _rows
-    document = attempt(text, notes)
-    if isinstance(document, Document):
-        return document
-    return Document("text", text, notes, (document,) if document else ())
+    read = attempt(text, notes)
+    document = read if isinstance(read, Document) else Document("text", text, notes, (read,) if read else ())
+    return replace(document, notes=list(dict.fromkeys(document.notes)), size=len(text))
+
+
+def is_packed(data: bytes) -> bool:
+    """Whether it is an archive, whose document may be far larger."""
+    return data.startswith((*ZIP, GZIP))
 
 
 def _refused(detail: str) -> ReportRefused:
@@ -82,15 +88,15 @@ def _too_large(largest: int) -> ReportRefused:
 
 def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
     most = min(largest, LARGEST_RATIO * len(data))
-    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+    if data.startswith(ZIP):
         unpacked, kind = _unzipped(data, most + 1), "zip archive"
-    elif data[:2] == b"\x1f\x8b":
+    elif data.startswith(GZIP):
         unpacked, kind = _gunzipped(data, most + 1), "gzip file"
     else:
         return data
     if len(unpacked) > most:
         raise _too_large(most)
-    if unpacked[:2] in (b"PK", b"\x1f\x8b"):
+    if is_packed(unpacked):
         raise _refused("the report is an archive in an archive; send the file itself")
     notes.append(f"Read from a {kind}.")
     return unpacked

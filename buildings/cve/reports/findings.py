@@ -1,7 +1,7 @@
 """A scanner's report as it was read: its findings, each with what the tool says of it. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Said = Literal["open", "fixed", "suppressed", "not_affected", "unknown"]
@@ -39,6 +39,12 @@ class Finding:
     place: str = ""
     severity: str = ""
 
+    @property
+    def size(self) -> int:
+        """The number of characters in its texts."""
+        texts = (self.state, self.by, self.package, self.version, self.fixed, self.place, self.severity)
+        return sum(map(len, self.ids)) + sum(map(len, texts))
+
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -71,25 +77,26 @@ class Document:
 
     An XML element is a text if it has nothing else, otherwise an object: its attributes as `@name`, its children as lists by their
     names without namespace, its text as `#text`. `notes` say what a reader should know of the decoding, `unreadable` what of it
-    was passed over.
+    was passed over; `size` is the number of its characters.
     """
 
     syntax: Syntax
     value: Any
     notes: Sequence[str] = ()
     unreadable: Sequence[Unreadable] = ()
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """One form of report: how its content is recognised, how its findings are read, and how many the tool itself says there are.
 
-    All take the value of the decoded document. `read` is mostly `table(…)` of items.py. A `generic` form is asked after all others;
-    `note` is added to the notes of each report that it reads.
+    All take the value of the decoded document. `read` is mostly that of an `Items`, or `table(…)` of several. A `generic` form is asked
+    after all others; `note` is added to the notes of each report that it reads.
     """
 
     name: str
-    syntax: Syntax
+    syntax: Syntax = "json"
     recognises: Callable[[Any], bool]
     read: Callable[[Any], Iterator[Finding | Unreadable]]
     claimed: Callable[[Any], int | None] = lambda value: None

@@ -4,12 +4,21 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from time import thread_time
+from typing import Any
 
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
 from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused
 
 MOST_FINDINGS = 100_000
+ERRORS = ("error", "errors", "errorMessage", "error_message")
+MOST_COMPLAINTS, LONGEST_ERROR = 10, 300
+SECONDS, SECONDS_EACH = 5.0, 2e-6
+"""Of a processor, and for each character of the document: real ones take a quarter of it."""
+MOST_CHARACTERS = 30_000_000
+REPEATED, FREELY = 10, 1_000_000
+"""How often findings may repeat a document's characters, beyond so many: a rule is told with each of its results, real ones thrice."""
 
 
 def read_report(sent: bytes | str) -> Report:
@@ -21,11 +30,18 @@ def read_report(sent: bytes | str) -> Report:
     form = form_of(document)
     findings: list[Finding] = []
     unreadable = list(document.unreadable)
+    end = thread_time() + SECONDS + document.size * SECONDS_EACH
+    left = min(REPEATED * document.size + FREELY, MOST_CHARACTERS)
     for read in form.read(document.value):
         if isinstance(read, Finding):
             findings.append(read)
+            left -= read.size
         else:
             unreadable.append(read)
+        if thread_time() > end:
+            raise ReportRefused("report_too_large", "reading it takes too long for its size; send it in parts, or only its identifiers")
+        if left < 0:
+            raise ReportRefused("report_too_large", "what the report says once belongs to too many of its findings; send it in parts")
         if len(findings) + len(unreadable) > MOST_FINDINGS:
             raise ReportRefused("report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
     return Report(
@@ -33,9 +49,36 @@ def read_report(sent: bytes | str) -> Report:
         findings=findings,
         unreadable=unreadable,
         claimed=form.claimed(document.value),
-        notes=(*document.notes, *filter(None, (form.note,))),
+        notes=(*document.notes, *filter(None, (form.note,)), *_complaints(document.value)),
         is_recognised=not form.generic or document.value == [],
     )
+
+
+def _complaints(value: Any) -> tuple[str, ...]:
+    """What the tool itself says is missing from its scan, so that a short report does not look like a clean one."""
+    parts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
+    said = [text for part in parts for name in ERRORS for text in _texts(part.get(name))]
+    said += [text for part in parts if part.get("type") == "error" for text in _texts(part.get("data"))]
+    passed_over = sum(1 for part in parts for each in _members(part, "dependencies") if each.get("skip_reason"))
+    notes = [f"The tool reports an error, so that findings may be missing: {text[:LONGEST_ERROR]}" for text in dict.fromkeys(said)]
+    notes += [f"The tool passed over {passed_over:,} dependencies, of which nothing is known."] if passed_over else []
+    return tuple(notes[:MOST_COMPLAINTS])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of an error, which is a text, an object with one, or a list of such."""
+    if isinstance(value, dict):
+        value = next((value[name] for name in ("summary", "message", "detail", "title") if value.get(name)), "without a message")
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict):
+            yield from _texts(each)
+        elif isinstance(each, str) and each.strip():
+            yield " ".join(each.split())
+
+
+def _members(part: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    members = part.get(name)
+    return (each for each in (members if isinstance(members, list) else []) if isinstance(each, dict))
 
 
 def readable(report: Report) -> Report:

@@ -133,7 +133,7 @@ def printed_rows(text: str) -> list[Row]:
 
 def _table(head: str) -> tuple[list[str], Callable[[str, Iterator[str]], Iterator[list[str]]]] | None:
     for names, read in ((_split(head), _boxed_rows), (GAP.split(head.strip()), _aligned_rows)):
-        if len(names) > 2 and _is_head(names) and not CVE.search(head):
+        if 2 < len(names) <= MOST_COLUMNS and _is_head(names) and not CVE.search(head):
             return names, read
     return None
 

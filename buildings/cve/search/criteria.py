@@ -5,23 +5,22 @@ first four name CVEs: one of these names is enough. All others must hold.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
-from sqlalchemy import ColumnElement, Table, and_, false, null, or_, select
+from sqlalchemy import ColumnElement, Float, Table, and_, cast, false, null, or_, select
 
 from buildings.cve.arguments import SEQUENCES, CveId, number_of
 from buildings.cve.plain_names import plain_name, plain_package, plain_product
 from buildings.cve.ranking.enrichment import Severity
 from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, PRODUCTS, RANKED, WEAKNESSES
-from campus.features.alerts import visible_name
 
 MOST_NAMES = 50
 MOST_CVE_IDS = 1_000
-MOST_WORDS = 10
+TEN_WORDS = r"^\s*\S+(\s+\S+){0,9}\s*$"
 LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 HALF_STEP = 0.0005  # Scores are shown with three decimals.
@@ -98,7 +97,7 @@ def _text(text: str, days: Days) -> Condition:
 def risen(days: Days) -> ColumnElement[Any]:
     """How much the EPSS of a row of `ranked` rose in a week; null where one of both scores is missing."""
     if days.week_before is None:
-        return null()
+        return cast(null(), Float)  # PostgreSQL takes the opposite of no null without a type
     change = EPSS_CHANGES.c
     before = select(change.epss).where(change.number == RANKED.c.number, change.day <= days.week_before)
     return RANKED.c.epss - before.correlate(RANKED).order_by(change.day.desc()).limit(1).scalar_subquery()
@@ -109,13 +108,13 @@ def _changed(least: float, days: Days) -> Condition:
     return EPSS_CHANGES.c.day > days.week_before if days.week_before else false()
 
 
-def _words(text: str) -> str:
-    if len(text.split()) > MOST_WORDS:
-        raise ValueError(f"must have at most {MOST_WORDS} words")
-    return text
+def _visible(name: str) -> str:
+    """On one line, without characters that are not shown: these are no part of a name."""
+    shown = "".join(character if character.isprintable() else " " for character in name)
+    return " ".join(shown.split()) or "?"
 
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"\S"), AfterValidator(_visible)]
 Cwe = Annotated[str, Field(pattern=r"^CWE-[1-9][0-9]{0,4}$")]
 
 
@@ -165,9 +164,9 @@ class Criteria(BaseModel):
         Field(
             min_length=2,
             max_length=200,
-            description="Words that must all occur in NVD's description, such as 'deserialization java'.",
+            pattern=TEN_WORDS,
+            description="Up to ten words that must all occur in NVD's description, such as 'deserialization java'.",
         ),
-        AfterValidator(lambda text: None if text is None else _words(visible_name(text))),
         Criterion(_text, "described with {}", table=DETAILS),
     ] = None
     cwes: Annotated[
@@ -331,9 +330,18 @@ CriterionName = Annotated[str, AfterValidator(_criterion), WithJsonSchema({"type
 
 def takes_criteria(function: FunctionT) -> FunctionT:
     """Give a tool's function an argument for each criterion in place of `**criteria`, for all that read signatures."""
+    return _takes(function, _ARGUMENTS)
+
+
+def takes_criteria_of_search(function: FunctionT) -> FunctionT:
+    """The same, in fewer words: what each is, search_cves says, and clients read the lists of tools again and again."""
+    return _takes(function, {name: Annotated[hint, Field(description="As in search_cves.")] for name, hint in _ARGUMENTS.items()})
+
+
+def _takes(function: FunctionT, arguments: Mapping[str, Any]) -> FunctionT:
     signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in _ARGUMENTS.items()]
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in arguments.items()]
     function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-    function.__annotations__ |= _ARGUMENTS
+    function.__annotations__ |= arguments
     return function

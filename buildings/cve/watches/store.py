@@ -243,7 +243,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]]) -> Iterator[Watch]:
             cve_ids=tuple(criteria.cve_ids or ()),
             least_score=row.least_score if row.following is None else None,
             report=_report_view(row.following, counts.get(row.id, 0)),
-            criteria=criteria.sentences(),
+            criteria=criteria.sentences() if row.following is None else (),
             exposed=criteria.exposed,
             state="stopped" if row.stopped_at is not None else "active" if row.paused_at is None else "paused",
             made_at=row.made_at,

@@ -10,7 +10,7 @@ import anyio
 import httpx
 import pytest
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from campus.features.chain import Chain, Facilitator, Payer, new_wallet
 from campus.testing import ORIGIN, Clock, Frame, Reply, TestCampus, open_campus
 

@@ -28,10 +28,7 @@ FLAGS = ("ignored", "suppressed", "isIgnored", "isSuppressed", "falsePositive", 
 FINDING = Items(
     at=".",
     ids=".",
-    states=(
-        *(State(flag, words(suppressed="true")) for flag in FLAGS),
-        *(State(name, WORDS) for name in STATES),
-    ),
+    states=(*(State(flag, words(suppressed="true")) for flag in FLAGS), *(State(name, WORDS) for name in STATES)),
     package=(*("package.name", "packageName", "package_name", "PackageName", "pkgName", "component.name", "componentName"), "package"),
     version=(
         *("package.version", "packageVersion", "package_version", "installedVersion", "installed_version", "component.version"),
@@ -123,7 +120,6 @@ def _strings(value: Any) -> Iterator[str]:
 FORMS = (
     Form(
         name="JSON",
-        syntax="json",
         recognises=lambda value: True,
         read=_read,
         generic=True,

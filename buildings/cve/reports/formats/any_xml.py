@@ -26,7 +26,7 @@ def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
         ids = [each for _, text in _texts(element) for each in _beginning(text)]
         if ids:
             found.update(ids)
-            yield ROW.finding(Node({**(around or {}), **flat, "ids": ids}))
+            yield ROW.finding(Node({**(around or {}), **flat, "ids": ids}), "item")
         mentioned |= dict.fromkeys(cve_id for _, text in _texts(element) for cve_id in cves_in(text))
         heap += [
             (each, flat if around is not None else {})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.items import Items, either, has
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 
@@ -31,37 +31,25 @@ def _of_version_4(value: Any) -> Iterator[Finding | Unreadable]:
 
 
 FORMS = (
-    Form(name="Clair", syntax="json", recognises=has("manifest_hash", "package_vulnerabilities"), read=_of_version_4),
+    Form(name="Clair", recognises=has("manifest_hash", "package_vulnerabilities"), read=_of_version_4),
     Form(
         name="clair-scanner",
-        syntax="json",
-        recognises=lambda value: has("vulnerabilities.featurename")(value) or has("unapproved", "vulnerabilities")(value),
-        read=table(
-            Items(
-                at="vulnerabilities",
-                ids="vulnerability",
-                package="featurename",
-                version="featureversion",
-                fixed="fixedby",
-                place="^image",
-                severity="severity",
-            )
-        ),
+        recognises=either(has("vulnerabilities.featurename"), has("unapproved", "vulnerabilities")),
+        read=Items(
+            at="vulnerabilities", ids="vulnerability", package="featurename", version="featureversion", fixed="fixedby", place="^image"
+        ).read,
     ),
     Form(
         name="Klar",
-        syntax="json",
         recognises=has("LayerCount", "Vulnerabilities"),
-        read=table(
-            Items(
-                at="Vulnerabilities.{}",
-                ids="Name",
-                package="FeatureName",
-                version="FeatureVersion",
-                fixed="FixedBy",
-                place="NamespaceName",
-                severity="Severity",
-            )
-        ),
+        read=Items(
+            at="Vulnerabilities.{}",
+            ids="Name",
+            package="FeatureName",
+            version="FeatureVersion",
+            fixed="FixedBy",
+            place="NamespaceName",
+            severity="Severity",
+        ).read,
     ),
 )

@@ -14,10 +14,7 @@ GROUPS = words(
     fixed="fixed first_fixed recommended",
     not_affected="known_not_affected",
 )
-SEVERITY = (
-    *("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"),
-    *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"),
-)
+SEVERITY = (*("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"), *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"))
 
 
 class Product(NamedTuple):
@@ -113,4 +110,4 @@ def _product(product: Node, name: str, version: str) -> dict[str, Product]:
     return {first_text(product, ("product_id",)): Product(*named)}
 
 
-FORMS = (Form(name="CSAF", syntax="json", recognises=has("document.csaf_version"), read=_read),)
+FORMS = (Form(name="CSAF", recognises=has("document.csaf_version"), read=_read),)
