@@ -91,7 +91,7 @@ def readable(report: Report) -> Report:
     if report.unreadable:
         first = report.unreadable[0]
         raise ReportRefused("unreadable_report", f"none of the report's findings can be read: {first.where}: {first.why}")
-    detail = "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
+    detail = "this is no known form of report, and it contains no identifier of a vulnerability; send the tool's JSON, XML or CSV"
     raise ReportRefused("unreadable_report", detail)
 
 

@@ -212,17 +212,17 @@ class Criteria(BaseModel):
     least_epss: Annotated[
         float | None,
         Field(ge=0, le=1, description="Least EPSS, 0 to 1."),
-        Criterion(lambda least, days: RANKED.c.epss >= least, "EPSS of at least {:g}"),
+        Criterion(lambda least, days: RANKED.c.epss >= least, "EPSS of at least {}"),
     ] = None
     least_rise: Annotated[
         float | None,
         Field(gt=0, le=1, description="Least rise of EPSS in a week: 0.1 from 0.2 to 0.3."),
-        Criterion(_changed, "EPSS risen by at least {:g} in a week", table=EPSS_CHANGES),
+        Criterion(_changed, "EPSS risen by at least {} in a week", table=EPSS_CHANGES),
     ] = None
     least_cvss: Annotated[
         float | None,
         Field(ge=0, le=10, description="Least CVSS base score, of whatever version rates it first: versions are not comparable."),
-        Criterion(lambda least, days: CVES.c.cvss >= least, "CVSS of at least {:g}"),
+        Criterion(lambda least, days: CVES.c.cvss >= least, "CVSS of at least {}"),
     ] = None
     least_severity: Annotated[
         Literal["LOW", "MEDIUM", "HIGH", "CRITICAL"] | None,
@@ -247,7 +247,7 @@ class Criteria(BaseModel):
             description="Least score, 0 to 100. 25: only CVEs in KEV reach it. 5: others too, if their probability of exploitation (EPSS) "
             "is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
         ),
-        Criterion(_score, "score of at least {:g}"),
+        Criterion(_score, "score of at least {}"),
     ] = None
 
     @property
@@ -300,6 +300,8 @@ def _has(table: Table, condition: Condition, *, first: bool) -> Condition:
 def _sentence(criterion: Criterion, value: Any) -> str:
     if value is False:
         return criterion.if_false
+    if isinstance(value, float):
+        return criterion.says.format(f"{value:.5f}".rstrip("0").rstrip("."))
     shown = (
         value
         if not isinstance(value, list)
