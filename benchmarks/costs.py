@@ -19,7 +19,7 @@ from tests.serving import CAMPUS, free_port, write_config
 
 CPU_GOAL = 3.0
 PEAK_GOAL = 260.0
-GROWTH_GOAL = 60.0
+GROWTH_GOAL = 400.0
 WEEK_BEFORE = "epss_scores-2026-08-08.reconstructed.csv.gz"
 START_GOAL = 1.3
 BUILDINGS = """

@@ -32,7 +32,7 @@ class Feeds:
     @property
     def settings(self) -> str:
         """The lines of [buildings.cve]; without the files the feeds are unset, so that nothing is downloaded."""
-        return "\n".join(f'{key} = "{(self.folder / name).as_uri()}"' for key, name in FILES.items())
+        return "\n".join(["osv_ecosystems = []", *(f'{key} = "{(self.folder / name).as_uri()}"' for key, name in FILES.items())])
 
     def config(self, folder: Path, text: str) -> Path:
         """Write campus.toml into a folder; `text` follows its first table."""

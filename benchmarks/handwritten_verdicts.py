@@ -18,11 +18,12 @@ from starlette.routing import Route
 from benchmarks.bare_starlette import OrjsonResponse
 from benchmarks.baseline_server import listen
 from buildings.cve.arguments import canonical, number_of, spelled
+from buildings.cve.models import NvdDetails
 from buildings.cve.ranking.deadlines import Deadlines, in_words, urgency_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import patch_of
 from buildings.cve.ranking.formula import factors_of
-from buildings.cve.ranking.results import details_of, links_of, listing_of
+from buildings.cve.ranking.results import links_of, listing_of
 from campus.app import assemble
 from campus.config import read_config
 
@@ -101,7 +102,7 @@ def verdict(edition: Edition, cve_id: str, *, today: date) -> dict[str, Any]:
         "product": (listing and listing.product) or (record and record.product) or None,
         "nvd_record": edition.nvd.state_of(number_of(cve_id)),
         "exploit_reference": record.exploit_url if record else None,
-        "nvd": details_of(record).model_dump() if record else None,
+        "nvd": NvdDetails.model_validate(record, from_attributes=True).model_dump() if record else None,
         "factors": {"kev": points.kev, "epss": round(points.epss, 3), "recency": round(points.recency, 3)},
     }
 

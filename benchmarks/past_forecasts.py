@@ -12,7 +12,7 @@ import anyio
 import cyclopts
 
 from benchmarks.feeds import FOLDER
-from buildings.cve import building
+from buildings.cve.building import building
 from campus.testing import Clock, open_campus
 
 KEV_FILE = "known_exploited_vulnerabilities-2026.08.21.json"

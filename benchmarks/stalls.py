@@ -1,4 +1,4 @@
-"""How late the event loop is under calls: while the real feeds are refreshed, 100,000 used keys are written, 2,500 alerts are sent."""
+"""How late the event loop is under calls: while feeds are refreshed, a large report is read, used keys are written, alerts are sent."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import anyio
 
@@ -19,7 +19,7 @@ from benchmarks.figures import Line, line_of_costs, line_of_skipped
 from benchmarks.keys import CONFIG, LOADED_SECONDS, MANY, fill
 from benchmarks.load import Exchange, Target, ask, measure
 from benchmarks.outages import OUTAGE_SIZE, cause_outage
-from benchmarks.processes import FIRST, HOST, LAST, Server, on_cpu, own_module, running, seconds_to_first_answer, spawn, stop
+from benchmarks.processes import FIRST, HOST, LAST, NO_LIMITS, Server, on_cpu, own_module, running, seconds_to_first_answer, spawn, stop
 from benchmarks.wire import get
 from tests.recorder.receivers import make_authority
 from tests.serving import free_port, write_config
@@ -36,6 +36,8 @@ RELOAD_SECONDS = 7.0
 """After a refresh: every process looks for a newer list every 5 seconds."""
 LONGEST_REFRESH = 120.0
 P99_GOAL, MAX_GOAL = 5.0, 20.0
+FINDINGS, REPORT_GOAL = 13_000, 10.0
+"""Of the large report, which has 20 MB; and in how many seconds it is to be answered."""
 PATH = "/v1/brief/teaser"
 
 
@@ -83,7 +85,8 @@ def watched(folder: Path, text: str, *, environ: Mapping[str, str] | None = None
     port = free_port()
     file = folder / "lags"
     with on_cpu(FIRST):
-        process = spawn(own_module("watched_campus", str(write_config(folder, text, port=port)), str(file)), environ=environ)
+        config = write_config(folder, f"{text}{NO_LIMITS}", port=port)
+        process = spawn(own_module("watched_campus", str(config), str(file)), environ=environ)
     try:
         seconds_to_first_answer(process, port, "/healthz")
         yield Watched(Server(port, process.pid), file)
@@ -99,6 +102,11 @@ def stall_lines(folder: Path, feeds: Feeds, *, times: int) -> Iterator[Line]:
     else:
         yield from _lines("a refresh of the full real feeds", [_refresh(folder / f"refresh{number}", feeds) for number in range(times)])
     yield from _lines(f"a minute in which {MANY:,} used keys are written", [_flush(folder / f"flush{number}") for number in range(times)])
+    reports = [_large_report(folder / f"report{number}") for number in range(times)]
+    what = f"the reading of a report of {len(report_of(FINDINGS)) / 1e6:.0f} MB"
+    yield from _lines(what, [lags for lags, _ in reports])
+    costs = [seconds for _, seconds in reports]
+    yield line_of_costs("the same: from its sending to its verdicts, beside these calls", unit="s", costs=costs, goal=REPORT_GOAL)
     storms = [_storm(folder / f"storm{number}") for number in range(times)]
     yield from _lines(f"an outage of {OUTAGE_SIZE:,} monitors", storms, calls=f"{BEATS_PER_SECOND:,} beats/s", goals=(None, None))
 
@@ -135,6 +143,46 @@ def _flush(folder: Path) -> Lags:
 
     with watched(folder, CONFIG) as campus, on_cpu(LAST):
         return anyio.run(run, campus, backend_options={"use_uvloop": True})
+
+
+def report_of(findings: int) -> bytes:
+    """A report in Grype's form, with a line of a licence and of paths in each finding, as real ones have."""
+    filling = "x" * 1_200
+    matches = [
+        {
+            "vulnerability": {"id": f"CVE-2021-{1000 + number}", "severity": "High", "description": filling, "fix": {"versions": ["2"]}},
+            "artifact": {"name": f"package-{number % 500}", "version": "1.0", "locations": [{"path": f"/usr/lib/{number}"}]},
+        }
+        for number in range(findings)
+    ]
+    return json.dumps({"matches": matches, "descriptor": {"name": "grype"}, "source": {"type": "image"}}).encode()
+
+
+def _large_report(folder: Path) -> tuple[Lags, float]:
+    """A key sends a large report while others call; and how many seconds its answer took."""
+    folder.mkdir()
+    (token,) = anyio.run(fill, folder, 1)
+    report = report_of(FINDINGS)
+    took: list[float] = []
+
+    def send(port: int) -> None:
+        address = f"http://{HOST}:{port}/v1/cve/verdicts"
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        began = time.monotonic()
+        with urlopen(Request(address, data=report, headers=headers)) as answer:  # our own server
+            assert json.load(answer)["accounting"]["findings"] == FINDINGS
+        took.append(time.monotonic() - began)
+
+    async def run(campus: Watched) -> Lags:
+        idle = await campus.lags(IDLE_SECONDS)
+        began = time.time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, send, campus.server.port)
+            await measure(campus.calls, seconds=IDLE_SECONDS, rate=CALLS_PER_SECOND)
+        return Lags(busy=campus.lags_since(began), idle=idle)
+
+    with watched(folder, CONFIG) as campus, on_cpu(LAST):
+        return anyio.run(run, campus, backend_options={"use_uvloop": True}), took[0]
 
 
 def _storm(folder: Path) -> Lags:

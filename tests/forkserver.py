@@ -36,7 +36,7 @@ IMPORTED = (
     "campus.features.payments.command",
     "campus.cli.running",
     "buildings.checkout",
-    "buildings.cve",
+    "buildings.cve.building",
     "buildings.gateway",
     "buildings.recorder",
     "alembic.autogenerate",

@@ -91,6 +91,7 @@ term = "12 months"
 path = "/"
 [buildings.cve]
 kev_url = "file:///nowhere"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere"
 epss_url = "file:///nowhere"
 nvd_url = "file:///nowhere"

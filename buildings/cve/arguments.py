@@ -45,9 +45,14 @@ OTHER_SCHEMES = r"(?:GHSA|PYSEC|RUSTSEC|GO|OSV|HSEC|DSA|DLA|USN|RHSA|ALSA|RLSA|S
 _OTHER_NAME = re.compile(OTHER_SCHEMES)
 
 
+def other_name(value: Any) -> str | None:
+    """A name of another scheme as it is; None for all else."""
+    return value if isinstance(value, str) and _OTHER_NAME.fullmatch(value) else None
+
+
 def read_name(value: Any) -> str:
     """A CVE identifier in upper case, or a name of another scheme as it is."""
-    return value if isinstance(value, str) and _OTHER_NAME.fullmatch(value) else read_cve_id(value)
+    return other_name(value) or read_cve_id(value)
 
 
 CveName = Annotated[

@@ -59,7 +59,7 @@ async def feed_gauges(site: CveSite) -> Mapping[tuple[str, str], Mapping[str, fl
     issues = edition.facts.issues
     times = {"list": edition.made_at, "KEV": issues.kev.issued, "EPSS": issues.epss.issued}
     if states := await ecosystem_states(site.storage):
-        times["OSV"] = min(state.read_at for state in states)
+        times["OSV"] = min(read.read_at for read, _ in states)
     return {("issued_timestamp_seconds", "part"): {part: at.timestamp() for part, at in times.items()}}
 
 
@@ -94,11 +94,10 @@ async def nvd_was_read(site: CveSite) -> Sequence[str]:
 async def names_are_fresh(site: CveSite) -> Sequence[str]:
     """Which ecosystems of OSV were not read for days; why the last reading failed says list_is_fresh."""
     now = site.now()
-    states = [state for state in await ecosystem_states(site.storage) if state.ecosystem in site.settings.osv_ecosystems]
     return [
-        f"OSV's {state.ecosystem} was last read on {state.read_at:%Y-%m-%d}; run the job cve.names, or remove it from osv_ecosystems"
-        for state in states
-        if now - state.read_at > STALE_NAMES
+        f"OSV's {read.ecosystem} was last read on {read.read_at:%Y-%m-%d}; run the job cve.names, or remove it from osv_ecosystems"
+        for read, _ in await ecosystem_states(site.storage)
+        if now - read.read_at > STALE_NAMES and read.ecosystem in site.settings.osv_ecosystems
     ]
 
 

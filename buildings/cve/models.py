@@ -81,8 +81,13 @@ class ResultPart(BaseModel):
     always_conforms: ClassVar[bool] = True
 
 
+def left_out(description: str, *, when: Any = None) -> Any:
+    """A member that is left out of the JSON where it says nothing."""
+    return Field(default=when, exclude_if=lambda value: value == when, description=description)
+
+
 def only_when_true(description: str) -> Any:
-    return Field(default=False, exclude_if=lambda value: not value, description=f"{description} Left out otherwise.")
+    return left_out(f"{description} Left out otherwise.", when=False)
 
 
 class Result(ResultPart):
@@ -123,10 +128,8 @@ class PatchEvidence(ResultPart):
     date: Day = Field(description="Day of the statement: NVD's last change of its record, or CISA's listing.")
 
 
-class Entry(ResultPart):
-    """One CVE of the ranked set."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+class Place(ResultPart):
+    """Where a CVE stands in the ranked set, by what the order follows from."""
 
     rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
     cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
@@ -138,6 +141,13 @@ class Entry(ResultPart):
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
     epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+
+
+class Entry(Place):
+    """One CVE of the ranked set."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
     epss_percentile: float | None = Field(
         description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
     )
@@ -164,8 +174,8 @@ class Entry(ResultPart):
         default=None, description="A page that NVD tags as Exploit; null if there is none or the record was not read."
     )
     factors: Factors = Field(description="Points that make up the score.")
-    kev_first_release: date | None = Field(default=None, exclude_if=lambda day: day is None, description=KEV_RELEASE)
-    kev_unreadable: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names, description=KEV_UNREADABLE)
+    kev_first_release: date | None = left_out(KEV_RELEASE)
+    kev_unreadable: tuple[str, ...] = left_out(KEV_UNREADABLE, when=())
 
 
 class Rating(Cvss):
@@ -222,8 +232,8 @@ class KevListing(ResultPart):
     ransomware: bool | None = Field(
         description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
     )
-    first_release: date | None = Field(default=None, exclude_if=lambda day: day is None, description=KEV_RELEASE)
-    unreadable: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names, description=KEV_UNREADABLE)
+    first_release: date | None = left_out(KEV_RELEASE)
+    unreadable: tuple[str, ...] = left_out(KEV_UNREADABLE, when=())
 
 
 class SourcePage(ResultPart):
@@ -265,10 +275,8 @@ class Feed(ResultPart):
         default=None,
         description="KEV and EPSS only: why the newest issue could not be used, so that the list was made from the one before; else null.",
     )
-    unreadable: tuple[str, ...] = Field(
-        default=(),
-        exclude_if=lambda value: not value,
-        description="Entries, members or lines that could not be read, new ones first; what they had said is kept. Left out if none.",
+    unreadable: tuple[str, ...] = left_out(
+        "Entries, members or lines that could not be read, new ones first; what they had said is kept. Left out if none.", when=()
     )
 
 
@@ -413,7 +421,7 @@ class Found(Answer):
     stale: bool = Field(description="True if EPSS is older than 3 days or KEV older than 14 days.")
     of: int = Field(description="Number of ranked CVEs.")
     when: When = Field(description=f"When to fix it. {WHEN}")
-    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    when_if_exposed: When | None = left_out(WHEN_IF_EXPOSED)
     why: str = Field(description="When to fix it and why, in a sentence; `deadlines` has the directive's rows and days.")
 
 

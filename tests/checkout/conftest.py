@@ -8,7 +8,7 @@ import pytest
 from fastmcp import FastMCP
 
 from buildings.checkout import building as checkout
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from campus import access, free
 from campus.features.chain import Chain, Facilitator, open_chain, open_facilitator

@@ -17,7 +17,7 @@ from mcp_odd_tools import odd_server
 from mcp_oracle import LEGACY, MODERN, VERSIONS, Compared, Request, calls, compare, unusual
 
 from buildings.checkout import building as checkout
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus import Building
@@ -39,7 +39,7 @@ NOT_REPEATABLE = frozenset(
     (
         *("register_monitor", "takeover", "update_monitor", "pause_monitor", "resume_monitor", "delete_monitor"),
         *("heartbeat", "heartbeat_get"),
-        *("create_feed_url", "create_watch", "update_watch", "delete_watch"),
+        *("create_feed_url", "create_watch", "update_watch", "delete_watch", "watch_report"),
     )
 )
 """Tools whose second answer to one call differs from the first; they are called with what they refuse."""

@@ -40,6 +40,7 @@ path = "/"
 [buildings.cve]
 archive_start = "2000-01-01"
 kev_url = "{feeds}/kev.json"
+osv_ecosystems = []
 kev_mirror_url = "{feeds}/kev.json"
 epss_url = "{feeds}/epss.csv"
 nvd_url = "{feeds}/nvd.json"

@@ -22,7 +22,7 @@ DOCUMENTS = (
 FREE = {"/v1/brief/teaser", "/v1/next/teaser", "/v1/next/record", "/v1/brief/changes/counts", "/v1/cve/{cve_id}/facts"}
 PAID = {
     *("/v1/brief/today", "/v1/kev/fresh", "/v1/cve/{cve_id}", "/v1/cve/{cve_id}/history", "/v1/archive/{date}", "/v1/next"),
-    *("/v1/cve/verdicts", "/v1/brief/changes"),
+    *("/v1/cve/verdicts", "/v1/brief/changes", "/v1/cves"),
 }
 RECORDER = "/v1/recorder"
 OF_KEYS = {
@@ -30,6 +30,7 @@ OF_KEYS = {
     "/v1/feed-urls/{feed_id}": {"delete"},
     "/v1/feed-urls/{feed_id}/keep": {"post"},
     "/v1/watches": {"get", "post"},
+    "/v1/watches/reports": {"post"},
     "/v1/watches/{watch_id}": {"patch", "delete"},
     "/v1/watches/news": {"get"},
 }

@@ -18,7 +18,7 @@ import pytest
 from cve.lists import Lists
 from recorder.receivers import Authority, Receiver, make_authority, open_receiver
 
-from buildings.cve import building
+from buildings.cve.building import building
 from buildings.cve.feeds.download import FetchLimits, RetryPolicy, SizeLimits
 from campus.outbound.http_clients import guarded_client
 from campus.testing import ORIGIN, Clock, TestCampus, open_campus

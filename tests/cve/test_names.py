@@ -135,8 +135,9 @@ def test_a_zip_file_is_read_in_whatever_parts_it_arrives() -> None:
         (zipped(advisories(30))[:900], "ends early"),
         (zipped(advisories(30)).replace(b"PK\x07\x08", b"PK\x07\x09", 1), "has no checksum"),
         (zipped(advisories(3), streamed=False)[:50] + b"\xff\xff" + zipped(advisories(3), streamed=False)[52:], "damaged"),
+        (zipped(advisories(3), streamed=False)[:14] + b"\x00\x00\x00\x00" + zipped(advisories(3), streamed=False)[18:], "checksum differs"),
     ],
-    ids=["page", "empty", "short", "marks", "bits"],
+    ids=["page", "empty", "short", "marks", "bits", "sum"],
 )
 def test_a_zip_file_that_is_damaged_is_refused(body: bytes, reason: str) -> None:
     unzip = Unzip("OSV PyPI")

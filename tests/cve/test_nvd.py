@@ -22,6 +22,7 @@ from buildings.cve.nvd.reading import load_progress, with_records
 from buildings.cve.nvd.records import NvdRecords, Outline, held_whole
 from buildings.cve.ranking.enrichment import NvdRecord, patch_of
 from buildings.cve.refresh import read_nvd, renew
+from campus.errors import StorageUnavailable
 from campus.testing import Clock
 from tests import forkserver
 
@@ -66,6 +67,34 @@ async def test_kevs_records_come_with_the_list_and_the_rest_with_the_job(publish
         assert (nvd["entries"], nvd["total"], nvd["date"]) == (1200, None, "2026-08-21"), "the list was made from so many"
         unknown = await verdict(campus, "CVE-2027-9999")
         assert "Neither KEV nor EPSS nor NVD lists" in unknown["miss"]["explanation"]
+
+
+class Away:
+    def read(self) -> None:
+        raise StorageUnavailable("the database cannot be reached")
+
+
+async def test_without_the_database_a_verdict_says_what_memory_has_and_never_that_nvd_has_nothing(
+    publisher, nvd_api, open_test_campus, make, limits, monkeypatch
+) -> None:
+    monkeypatch.setattr("buildings.cve.nvd.reading.FIRST_HELD", 10)
+    nvd_api.records = [make.nvd_record(f"CVE-2026-{1000 + n}", metrics=RATED) for n in range(1500)]
+    nvd_api.kev = frozenset(f"CVE-2026-{1000 + n}" for n in range(1200))
+    async with open_test_campus(publisher.url) as campus:
+        await renew(campus.site, accept=True, limits=limits())
+        await read_nvd(campus.site, limits=limits())
+        asked_before = await verdict(campus, "CVE-2026-2700")
+        monkeypatch.setattr(campus.site.state, "_storage", Away())
+        found = [await verdict(campus, f"CVE-2026-{number}") for number in (1000, 2300, 2701, 2700)]
+        assert [(one["found"], one["nvd_record"], one["severity"]) for one in found] == [
+            (True, "read", "CRITICAL"),
+            (True, "not_read", "UNKNOWN"),
+            (True, "not_read", "UNKNOWN"),
+            (True, "absent", "UNKNOWN"),
+        ]
+        assert found[-1] == asked_before
+        batch = (await campus.call("cve_verdicts", key="cve", cve_ids=["CVE-2026-1000", "CVE-2026-2300"])).data
+        assert batch["found"] == 2
 
 
 async def test_after_an_interruption_the_reading_goes_on_where_it_was(publisher, nvd_api, open_test_campus, make, limits) -> None:

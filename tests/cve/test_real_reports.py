@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import pytest
 
 from buildings.cve.reports.findings import Finding, Report, ReportRefused
-from buildings.cve.reports.reader import read_report
+from buildings.cve.reports.reader import read_report, readable
 
 FOLDER = os.environ.get("CAMPUS_REPORTS", "")
 LARGEST = 20_000_000
@@ -50,7 +50,7 @@ def test_every_finding_of_real_reports_is_accounted_for() -> None:
             continue
         name, data = str(path.relative_to(FOLDER)), path.read_bytes()
         try:
-            report = read_report(data)
+            report = readable(read_report(data))
         except ReportRefused as refused:
             rows[f"refused: {re.sub('[0-9]+', 'n', refused.detail)[:60]}"].files += 1
             continue

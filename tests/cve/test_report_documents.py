@@ -9,6 +9,7 @@ import pytest
 
 from buildings.cve.reports.documents import LARGEST, MOST_ELEMENTS, decode
 from buildings.cve.reports.findings import Document, ReportRefused
+from buildings.cve.reports.reader import read_report
 
 LOG4J = "CVE-2021-44228"
 OBJECT = json.dumps({"id": LOG4J})
@@ -211,3 +212,21 @@ def test_a_table_on_a_terminal_has_a_row_for_each_of_its_rows_though_cells_span_
 def test_tables_without_lines_between_rows_have_a_row_a_line(text: str) -> None:
     (row,) = rows_of(text)
     assert (row["name"], row["installed"], row["fixedin"], row["vulnerability"]) == ("log4j-core", "2.14.1", "", LOG4J)
+
+
+@pytest.mark.parametrize(
+    ("report", "note"),
+    [
+        ('{"type": "error", "data": "Couldn\'t find package"}', "Couldn't find package"),
+        ('{"vulnerabilities": {}, "metadata": {}, "error": {"code": "ENOLOCK", "summary": "no lock file"}}', "no lock file"),
+        ('{"ok": false, "error": "Missing node_modules", "vulnerabilities": [], "path": "."}', "Missing node_modules"),
+        (
+            '{"dependencies": [{"name": "a", "skip_reason": "not on the index"}, {"name": "b", "version": "1", "vulns": []}], "fixes": []}',
+            "1 dep",
+        ),
+        ('{"matches": [], "errors": ["one", {"message": "two"}], "descriptor": {}, "source": {}}', "two"),
+    ],
+)
+def test_what_a_tool_says_is_missing_stands_in_the_notes(report: str, note: str) -> None:
+    assert any(note in each for each in read_report(report).notes), read_report(report).notes
+    assert not any("error" in each for each in read_report('{"dependencies": [], "fixes": []}').notes)

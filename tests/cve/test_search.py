@@ -88,6 +88,7 @@ FITTING: list[tuple[dict[str, Any], list[int]]] = [
     ({"products": ["Net::DNS"]}, [3]),
     ({"packages": ["pkg:npm/lodash@4.17.20"]}, [3]),
     ({"cve_ids": ["cve-2024-0004", "CVE-2022-0006"]}, [4]),
+    ({"vendors": [" loda\u200bsh\n"]}, [3]),
     ({"vendors": ["lodash"], "cve_ids": ["CVE-2026-0001"]}, [1, 3]),  # names widen
     ({"vendors": ["lodash"], "cve_ids": ["CVE-2026-0001"], "kev": False}, [3]),  # all else narrows
     ({"text": "deserialization"}, [1, 2]),
@@ -170,7 +171,7 @@ async def test_the_order_the_pages_and_the_formats_of_what_is_found(open_lists) 
 
 
 REFUSED: list[dict[str, Any]] = [
-    *({"limit": 0}, {"limit": 2001}, {"offset": -1}, {"sort": "score"}, {"text": "a"}, {"text": "a " * 11}, {"text": "a\nb"}),
+    *({"limit": 0}, {"limit": 2001}, {"offset": -1}, {"sort": "score"}, {"text": "a"}, {"text": "a " * 11}, {"text": "  "}),
     *({"cwes": ["79"]}, {"cwes": ["CWE-79'"]}, {"kev_days": 0}, {"due_days": -1}, {"exploitation": "maybe"}, {"least_epss": 1.1}),
     *({"least_severity": "NONE"}, {"year": 99}, {"vendors": ["a"] * 51}, {"vendors": [" "]}, {"least_rise": 0}),
 ]
@@ -201,6 +202,13 @@ async def test_a_rise_is_not_told_where_a_week_before_is_not_known_or_of_another
         answer = (await lists.call("search_cves", sort="rise")).data
         assert (answer["total"], answer["notes"][0][:22]) == (0, "EPSS of a week before ")
         assert {one["epss_rise"] for one in (await lists.call("search_cves")).data["entries"]} == {None}
+
+
+async def test_before_the_first_list_a_search_says_that_there_is_none(open_test_campus) -> None:
+    async with open_test_campus(settings={"sample": True}) as campus:
+        answer = await campus.call("search_cves", key="cve", kev=True)
+        assert (answer.status, answer.data["sample"], answer.data["total"]) == (200, True, 0)
+        assert "the search begins with the first list" in answer.data["notes"][0]
 
 
 @pytest.mark.parametrize("name", ["Log4j_2", " log4j  2", "LOG4J-2", "ｌｏｇ４ｊ 2"])

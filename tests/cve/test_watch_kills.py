@@ -34,6 +34,7 @@ price = "19"
 term = "30 days"
 [buildings.cve]
 kev_url = "file:///nowhere"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere"
 epss_url = "file:///nowhere"
 nvd_url = "file:///nowhere.json"

@@ -180,7 +180,6 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({}, 422, "invalid_request"),
     ({"vendors": [], "products": []}, 422, "invalid_request"),
     ({"vendors": [" "]}, 422, "invalid_request"),
-    ({"vendors": ["a\nb"]}, 422, "invalid_request"),
     ({"vendors": ["a"] * 51}, 422, "invalid_request"),
     ({"vendors": "Cisco"}, 422, "invalid_request"),
     ({"products": ["a" * 201]}, 422, "invalid_request"),

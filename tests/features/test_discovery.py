@@ -15,7 +15,7 @@ from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from features.discovery_rules import AI_CATALOG, API_CATALOG, REGISTRY_SERVER, SERVER_CARD, SKILLS
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus import Building, free

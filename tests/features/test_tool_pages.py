@@ -22,7 +22,7 @@ from patience import patience
 from pydantic import BaseModel, Field
 from serving import Served, serving
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.testing import TestCampus, open_campus

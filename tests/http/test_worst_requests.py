@@ -16,7 +16,7 @@ from patience import patience
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from buildings.recorder import building as recorder
 from campus.asgi import open_admin

@@ -32,6 +32,7 @@ term = "30 days"
 path = "/"
 [buildings.cve]
 kev_url = "{feeds}/kev.json"
+osv_ecosystems = []
 kev_mirror_url = "{feeds}/kev.json"
 epss_url = "{feeds}/epss.csv"
 nvd_url = "{feeds}/nvd.json"

@@ -9,7 +9,7 @@ from fastmcp.server.middleware import Middleware, MiddlewareContext
 from features.payments.terms.samples import PAYMENTS, payment_v2
 from pydantic import BaseModel, BeforeValidator
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import Problem, access, free, route
 from campus.testing import TestCampus, open_campus

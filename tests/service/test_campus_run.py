@@ -10,6 +10,7 @@ from serving import write_config
 CONFIG = """
 [buildings.cve]
 kev_url = "file:///nowhere/kev.json"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere/kev.json"
 epss_url = "file:///nowhere/epss.csv"
 nvd_url = "file:///nowhere/nvd.json"
@@ -24,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cve.refesh"], "there is no job 'cve.refesh'; the jobs are: cve.grade, cve.nvd, cve.pause_watches, cve.refresh, cve.reload"),
+        (["cve.refesh"], "there is no job 'cve.refesh'; the jobs are: cve.grade, cve.names, cve.nvd, cve.pause_watches, cve.refresh,"),
         (
             ["cve.refresh", "--dya", "2026-11-20"],
             "cve.refresh: Unknown option: --dya. Did you mean --day?; its options are: --day, --accept, --correct",

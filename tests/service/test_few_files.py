@@ -15,7 +15,8 @@ from serving import CAMPUS, free_port, write_config
 from tests import patient
 from tests.conftest import Postgres
 
-TEXT = '[storage]\nurl = "{storage}"\n[buildings.gateway]\npath = "/"\n[buildings.cve]\nsample = true\nkev_url = "file:///nowhere"\n[buildings.recorder]\n'
+CVE = '[buildings.cve]\nsample = true\nkev_url = "file:///nowhere"\nosv_ecosystems = []\n'
+TEXT = f'[storage]\nurl = "{{storage}}"\n[buildings.gateway]\npath = "/"\n{CVE}[buildings.recorder]\n'
 CALLS = 200
 
 

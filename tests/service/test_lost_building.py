@@ -31,6 +31,7 @@ term = "30 days"
 [buildings.cve]
 sample = true
 kev_url = "file:///nowhere"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere"
 epss_url = "file:///nowhere"
 nvd_url = "file:///nowhere"

@@ -22,7 +22,7 @@ from patience import patience
 from prometheus_client.parser import text_string_to_metric_families
 from serving import write_config
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Check, Job, Problem, Site
 from campus.observability.metrics import Metrics

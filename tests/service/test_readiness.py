@@ -17,7 +17,7 @@ from patience import patience
 from serving import Served, serving
 from sqlalchemy import text
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import checks
 from campus.checks import clock_findings

@@ -21,6 +21,7 @@ ADDRESS = "http://jane:hunter2@127.0.0.1:9/path-token/kev.json?key=query-token"
 CONFIG = f"""
 [buildings.cve]
 kev_url = "{ADDRESS}"
+osv_ecosystems = []
 kev_mirror_url = "{ADDRESS}"
 epss_url = "{ADDRESS}"
 nvd_url = "{ADDRESS}"

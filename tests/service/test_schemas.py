@@ -16,7 +16,7 @@ from fastmcp.utilities.json_schema import dereference_refs
 from jsonschema import Draft202012Validator as Validator
 from mcp_oracle import LEGACY, MODERN, request_of
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus import Building, Problem
 from campus.paywall.listing import with_refusals
@@ -25,7 +25,7 @@ from twins import RAW_RESULTS, raw_result
 
 pytestmark = pytest.mark.anyio
 WORDS = ("description", "examples")
-MOST_BYTES = {"cve": 114_000, "recorder": 32_000}
+MOST_BYTES = {"cve": 118_000, "recorder": 32_000}
 """Of a list of tools. Hosts load it at each start, and some show it to the model."""
 STRICT = {
     "type": "object",

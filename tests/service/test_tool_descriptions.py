@@ -8,7 +8,7 @@ from fastmcp import FastMCP
 from features.payments.terms.samples import PAYMENTS
 
 from buildings.checkout import building as checkout
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.gateway import building as gateway
 from campus import Building, access, free
 from campus.testing import Frame, TestCampus, open_campus

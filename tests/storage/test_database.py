@@ -5,16 +5,17 @@ import random
 import sqlite3
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import repeat
 from pathlib import Path
 
 import anyio
 import pytest
-from sqlalchemy import event, text, update
+from sqlalchemy import Connection, event, text, update
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlmodel import col, select
 
 from campus.errors import StorageError, StorageUnavailable
-from campus.storage import Storage
+from campus.storage import Storage, among, column_pages, in_snapshot, in_transaction, insert_columns
 from campus.storage.database import Database, NoStorage, try_write
 from campus.storage.databases import Databases
 from campus.storage.sqlite_connections import CONNECT
@@ -335,3 +336,25 @@ async def test_a_writer_locked_elsewhere_is_unavailable_after_a_while(bank: Stor
             await open_account(other_bank)
     await open_account(other_bank, balance=1)
     assert await balance_of(bank) == 1
+
+
+async def test_columns_that_are_inserted_come_back_in_pages_in_order(bank: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("campus.storage.tables.ROWS_AT_ONCE", 3)
+    at = [datetime(2026, 8, number, tzinfo=UTC) for number in range(1, 9)]
+    numbers = [5, 1, 8, 3, 2, 7, 6, 4]
+    table = Entry.metadata.tables["entry"]
+    columns = numbers, repeat("ada"), (10 * number for number in numbers), (at[number - 1] for number in numbers), repeat(None)
+    chosen = select(table.c.id, table.c.amount).where(table.c.id != 2)
+
+    def pages(connection: Connection) -> list[list[int]]:
+        insert_columns(connection, table, *columns)
+        return [[*ids, *amounts] for ids, amounts in column_pages(connection, chosen, table.c.id)]
+
+    await open_account(bank, "ada")
+    assert await in_transaction(bank, pages) == [[1, 3, 4, 10, 30, 40], [5, 6, 7, 50, 60, 70], [8, 80]]
+    kept = await in_snapshot(bank, lambda connection: connection.execute(select(table.c.id, table.c.at).order_by(table.c.id)).all())
+    assert [row.at for row in kept] == at
+    wanted = await in_snapshot(
+        bank, lambda connection: connection.scalars(select(table.c.id).where(among(connection, table.c.id, [2, 9]))).all()
+    )
+    assert wanted == [2]

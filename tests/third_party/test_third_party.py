@@ -36,6 +36,7 @@ term = "30 days"
 path = "/"
 [buildings.cve]
 kev_url = "file:///nowhere"
+osv_ecosystems = []
 kev_mirror_url = "file:///nowhere"
 epss_url = "file:///nowhere"
 nvd_url = "file:///nowhere"

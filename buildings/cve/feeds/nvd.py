@@ -31,7 +31,6 @@ _RECORD_MEMBERS = """
     vendorComments evaluatorComment evaluatorImpact evaluatorSolution cisaExploitAdd cisaActionDue cisaRequiredAction cisaVulnerabilityName
 """
 RECORD_MEMBERS = frozenset(_RECORD_MEMBERS.split())
-METRICS = frozenset({"cvssMetricV2", "cvssMetricV30", "cvssMetricV31", "cvssMetricV40", "ssvcV203"})
 _STATUSES = """
     Received; Awaiting Analysis; Undergoing Analysis; Awaiting Enrichment; Undergoing Enrichment; Analyzed; Modified; Enriched; Deferred;
     Rejected

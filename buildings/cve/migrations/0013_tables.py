@@ -23,78 +23,70 @@ def upgrade() -> None:
 def _create_lists() -> None:
     op.create_table(
         "latest_list",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("version", sa.String(), nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("facts", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_latest_list")),
     )
     op.create_table(
         "ranked",
-        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, primary_key=True),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
         sa.Column("percentile", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_ranked")),
     )
     op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
     op.create_table(
         "brief_edition",
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("day", sa.Date(), primary_key=True),
+        sa.Column("edition", sa.Integer(), primary_key=True),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("brief", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("day", "edition", name=op.f("pk_brief_edition")),
     )
     op.create_table(
         "edition_cve",
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("edition", sa.Integer(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("day", sa.Date(), primary_key=True),
+        sa.Column("edition", sa.Integer(), primary_key=True),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
         sa.Column("rank", sa.Integer(), nullable=False),
         sa.Column("epss", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("day", "edition", "number", name=op.f("pk_edition_cve")),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "kev_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("edition", sa.Integer(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
+        sa.Column("day", sa.Date(), primary_key=True),
+        sa.Column("edition", sa.Integer(), primary_key=True),
         sa.Column("entry", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("number", "day", "edition", name=op.f("pk_kev_change")),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "ransomware_flip",
-        sa.Column("cve_id", sa.String(), nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.PrimaryKeyConstraint("cve_id", "day", name=op.f("pk_ransomware_flip")),
+        sa.Column("cve_id", sa.String(), primary_key=True),
+        sa.Column("day", sa.Date(), primary_key=True),
     )
 
 
 def _create_feeds() -> None:
     op.create_table(
         "feed_state",
-        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), primary_key=True),
         sa.Column("url", sa.String(), nullable=True),
         sa.Column("etag", sa.String(), nullable=True),
         sa.Column("last_modified", sa.String(), nullable=True),
         sa.Column("failed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("failure", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_feed_state")),
     )
     op.create_table(
         "feed_url",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("lineage", sa.String(), nullable=False),
         sa.Column("label", sa.String(), nullable=False),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("made_by", sa.String(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_feed_url")),
         sa.UniqueConstraint("digest", name=op.f("uq_feed_url_digest")),
     )
     op.create_index(op.f("ix_feed_url_lineage"), "feed_url", ["lineage"])
@@ -103,44 +95,39 @@ def _create_feeds() -> None:
 def _create_forecasts() -> None:
     op.create_table(
         "archived_forecast",
-        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("day", sa.Date(), primary_key=True),
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("forecast", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("day", name=op.f("pk_archived_forecast")),
     )
     op.create_table(
         "ranking_order",
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("ranking", sa.String(), nullable=False),
+        sa.Column("day", sa.Date(), primary_key=True),
+        sa.Column("ranking", sa.String(), primary_key=True),
         sa.Column("leading", sa.Integer(), nullable=False),
         sa.Column("total", sa.Integer(), nullable=False),
         sa.Column("numbers", sa.String(), nullable=False),
         sa.Column("grade", sa.String(), nullable=True),
         sa.Column("is_final", sa.Boolean(), nullable=False),
-        sa.PrimaryKeyConstraint("day", "ranking", name=op.f("pk_ranking_order")),
     )
     op.create_table(
         "graded_record",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("version", sa.String(), nullable=False),
         sa.Column("record", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_graded_record")),
     )
 
 
 def _create_epss() -> None:
     op.create_table(
         "epss_day",
-        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("day", sa.Date(), primary_key=True),
         sa.Column("model", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("day", name=op.f("pk_epss_day")),
     )
     op.create_table(
         "epss_change",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
+        sa.Column("day", sa.Date(), primary_key=True),
         sa.Column("epss", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("number", "day", name=op.f("pk_epss_change")),
         sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_epss_change_day"), "epss_change", ["day"])
@@ -149,7 +136,7 @@ def _create_epss() -> None:
 def _create_cves() -> None:
     op.create_table(
         "cve",
-        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, primary_key=True),
         sa.Column("kev_added", sa.Date(), nullable=True),
         sa.Column("kev_due", sa.Date(), nullable=True),
         sa.Column("kev_ransomware", sa.Boolean(), nullable=True),
@@ -167,7 +154,6 @@ def _create_cves() -> None:
         sa.Column("exploitation", sa.String(), nullable=True),
         sa.Column("automatable", sa.String(), nullable=True),
         sa.Column("technical_impact", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_cve")),
     )
     op.create_index(op.f("ix_cve_kev_added"), "cve", ["kev_added"])
     op.create_index(op.f("ix_cve_kev_due"), "cve", ["kev_due"])
@@ -175,88 +161,80 @@ def _create_cves() -> None:
     op.create_index(op.f("ix_cve_severity"), "cve", ["severity"])
     op.create_table(
         "cve_detail",
-        sa.Column("number", CVE_NUMBER, autoincrement=False, nullable=False),
+        sa.Column("number", CVE_NUMBER, autoincrement=False, primary_key=True),
         sa.Column("record", sa.String(), nullable=False),
         sa.Column("description", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_cve_detail")),
     )
     op.create_table(
         "cve_product",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("vendor", sa.String(), nullable=False),
-        sa.Column("product", sa.String(), nullable=False),
-        sa.Column("of_kev", sa.Boolean(), nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
+        sa.Column("vendor", sa.String(), primary_key=True),
+        sa.Column("product", sa.String(), primary_key=True),
+        sa.Column("of_kev", sa.Boolean(), primary_key=True),
         sa.Column("plain_vendor", sa.String(), nullable=False),
         sa.Column("plain_product", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("number", "vendor", "product", "of_kev", name=op.f("pk_cve_product")),
         sqlite_with_rowid=False,
     )
     op.create_index("ix_cve_product_plain_vendor", "cve_product", ["plain_vendor", "number"])
     op.create_index("ix_cve_product_plain_product", "cve_product", ["plain_product", "number", "plain_vendor"])
     op.create_table(
         "cve_weakness",
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("cwe", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("number", "cwe", name=op.f("pk_cve_weakness")),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
+        sa.Column("cwe", sa.String(), primary_key=True),
         sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_cve_weakness_cwe"), "cve_weakness", ["cwe"])
     op.create_table(
         "alias",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("source", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", "number", "source", name=op.f("pk_alias")),
+        sa.Column("id", sa.String(), primary_key=True),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, primary_key=True),
+        sa.Column("source", sa.String(), primary_key=True),
         sqlite_with_rowid=False,
     )
     op.create_index(op.f("ix_alias_number"), "alias", ["number"])
     op.create_index(op.f("ix_alias_source"), "alias", ["source"])
     op.create_table(
         "nvd_state",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("entries", sa.Integer(), nullable=False),
         sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("position", sa.String(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_nvd_state")),
     )
 
 
 def _create_names() -> None:
     op.create_table(
         "alias_source",
-        sa.Column("ecosystem", sa.String(), nullable=False),
+        sa.Column("ecosystem", sa.String(), primary_key=True),
         sa.Column("entries", sa.Integer(), nullable=False),
         sa.Column("newest", sa.DateTime(timezone=True), nullable=False),
         sa.Column("recent", sa.String(), nullable=False),
         sa.Column("read_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("whole_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("ecosystem", name=op.f("pk_alias_source")),
     )
     op.create_table(
         "unknown_word",
-        sa.Column("feed", sa.String(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("word", sa.String(), nullable=False),
+        sa.Column("feed", sa.String(), primary_key=True),
+        sa.Column("kind", sa.String(), primary_key=True),
+        sa.Column("word", sa.String(), primary_key=True),
         sa.Column("taken_as", sa.String(), nullable=False),
         sa.Column("count", sa.Integer(), nullable=False),
         sa.Column("first_day", sa.Date(), nullable=False),
         sa.Column("last_day", sa.Date(), nullable=False),
-        sa.PrimaryKeyConstraint("feed", "kind", "word", name=op.f("pk_unknown_word")),
     )
 
 
 def _create_owners_and_targets() -> None:
     op.create_table(
         "watch_owner",
-        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), primary_key=True),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
         sa.Column("paused_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("lineage", name=op.f("pk_watch_owner")),
     )
     op.create_table(
         "target",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("address", sa.String(), nullable=False),
         sa.Column("identity", sa.LargeBinary(), nullable=False),
@@ -279,7 +257,6 @@ def _create_owners_and_targets() -> None:
         sa.Column("answered_at", sa.BigInteger(), nullable=True),
         sa.Column("burst", sa.Integer(), server_default="0", nullable=False),
         sa.Column("burst_since", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_target")),
         sa.UniqueConstraint("identity", name=op.f("uq_target_identity")),
     )
     _index_where("ix_target_due", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
@@ -292,7 +269,7 @@ def _create_owners_and_targets() -> None:
 def _create_watches() -> None:
     op.create_table(
         "watch",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("lineage", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("criteria", sa.LargeBinary(), nullable=False),
@@ -311,14 +288,13 @@ def _create_watches() -> None:
         sa.ForeignKeyConstraint(["lineage"], ["watch_owner.lineage"], name=op.f("fk_watch_lineage")),
         sa.ForeignKeyConstraint(["webhook_id"], ["target.id"], name=op.f("fk_watch_webhook_id")),
         sa.ForeignKeyConstraint(["email_id"], ["target.id"], name=op.f("fk_watch_email_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_watch")),
     )
     for column in ("lineage", "least_score", "webhook_id", "email_id", "made_by"):
         op.create_index(op.f(f"ix_watch_{column}"), "watch", [column])
     op.create_table(
         "watch_line",
-        sa.Column("watch_id", sa.String(), nullable=False),
-        sa.Column("place", sa.Integer(), nullable=False),
+        sa.Column("watch_id", sa.String(), primary_key=True),
+        sa.Column("place", sa.Integer(), primary_key=True),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("package", sa.String(), nullable=False),
         sa.Column("version", sa.String(), nullable=False),
@@ -330,18 +306,16 @@ def _create_watches() -> None:
         sa.Column("fix", sa.Boolean(), nullable=False),
         sa.Column("urgency", sa.String(), nullable=True),
         sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_watch_line_watch_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("watch_id", "place", name=op.f("pk_watch_line")),
     )
     op.create_table(
         "watch_news",
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), primary_key=True),
         sa.Column("watch_id", sa.String(), nullable=False),
         sa.Column("day", sa.Date(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("found", sa.Integer(), nullable=False),
         sa.Column("entries", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_watch_news_watch_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_watch_news")),
         sqlite_autoincrement=True,
     )
     for column in ("watch_id", "at"):
@@ -351,7 +325,7 @@ def _create_watches() -> None:
 def _create_alerts() -> None:
     op.create_table(
         "alert",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("target_id", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -363,7 +337,6 @@ def _create_alerts() -> None:
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
         sa.ForeignKeyConstraint(["watch_id"], ["watch.id"], name=op.f("fk_alert_watch_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["news"], ["watch_news.number"], name=op.f("fk_alert_news"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
     )
     op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
     for column in ("watch_id", "news"):

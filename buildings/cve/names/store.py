@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.archive.lists import failures, read_state
+from buildings.cve.archive.lists import failures, forget_failure, read_state
 from buildings.cve.arguments import spelled
 from buildings.cve.feeds.download import Copy
 from buildings.cve.names.osv import FEED, OVERLAP, Records, cve_in
@@ -62,44 +61,33 @@ def _numbers_of(connection: Connection, *, names: Iterable[str]) -> dict[str, se
     return numbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class EcosystemState:
-    """How far an ecosystem was read; `failure` is why its newest records are not in use, if they are not."""
+class Ecosystem(NamedTuple):
+    """How far an ecosystem was read, and why its newest records are not in use, if they are not."""
 
-    ecosystem: str
-    entries: int
-    newest: datetime
-    read_at: datetime
+    read: AliasSource
     failure: str | None
 
 
-async def ecosystem_states(storage: Storage) -> list[EcosystemState]:
+async def ecosystem_states(storage: Storage) -> list[Ecosystem]:
     failed = {failure.feed: failure.reason for failure in await failures(storage)}
     async with storage.read() as session:
         rows = await session.exec(select(AliasSource).order_by(col(AliasSource.ecosystem)))
-        return [
-            EcosystemState(
-                ecosystem=row.ecosystem,
-                entries=row.entries,
-                newest=row.newest,
-                read_at=row.read_at,
-                failure=failed.get(feed_of(row.ecosystem)),
-            )
-            for row in rows
-        ]
+        return [Ecosystem(row, failed.get(feed_of(row.ecosystem))) for row in rows]
 
 
-def names_in_words(states: Sequence[EcosystemState]) -> str:
+def names_in_words(states: Sequence[Ecosystem]) -> str:
     """Which names are known, and since when those that are held have not been renewed: for operators and for answers alike."""
     if not states:
         return "no names of other schemes were read"
-    held = [f"those of {one.ecosystem} are of {one.newest:%Y-%m-%d}, since newer ones cannot be used" for one in states if one.failure]
-    count, newest = sum(state.entries for state in states), max(state.newest for state in states)
-    known = f"{count:,} records of OSV name a CVE, as of {newest:%Y-%m-%d}: {', '.join(state.ecosystem for state in states)}"
+    held = [
+        f"those of {read.ecosystem} are of {read.newest:%Y-%m-%d}, since newer ones cannot be used" for read, failure in states if failure
+    ]
+    count, newest = sum(read.entries for read, _ in states), max(read.newest for read, _ in states)
+    known = f"{count:,} records of OSV name a CVE, as of {newest:%Y-%m-%d}: {', '.join(read.ecosystem for read, _ in states)}"
     return "; ".join([known, *held])
 
 
-def about_names(states: Sequence[EcosystemState]) -> str:
+def about_names(states: Sequence[Ecosystem]) -> str:
     """What an answer says of the names in it, with the credit that their licenses ask for."""
     credit = "Identifiers of other schemes are resolved with OSV.dev's records, of the GitHub Advisory Database and others (CC-BY 4.0)"
     return f"{credit}: {names_in_words(states)}."
@@ -148,8 +136,7 @@ async def store_changes(storage: Storage, used: AliasSource, records: Records, *
 async def note_unchanged(storage: Storage, ecosystem: str, *, now: datetime) -> None:
     async with storage.write() as session:
         (await session.get_one(AliasSource, ecosystem)).read_at = now
-        if state := await session.get(FeedState, feed_of(ecosystem)):
-            state.failure = state.failed_at = None
+    await forget_failure(storage, feed_of(ecosystem))
 
 
 async def forget_others(storage: Storage, ecosystems: Collection[str]) -> None:

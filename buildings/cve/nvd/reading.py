@@ -12,7 +12,7 @@ import anyio.to_thread
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, bindparam, select
 
-from buildings.cve.archive.lists import held_copies, product_row, read_state
+from buildings.cve.archive.lists import forget_failure, held_copies, product_row, read_state
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
 from buildings.cve.feeds.errors import FeedRefused
@@ -23,9 +23,8 @@ from buildings.cve.feeds.vocabulary import note_words
 from buildings.cve.nvd.records import NvdRecords, line_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, patch_of
-from buildings.cve.ranking.formula import BRIEF_LENGTH
 from buildings.cve.settings import CveSettings
-from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, FeedState, NvdState
+from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, NvdState
 from campus import Site
 from campus.storage import Storage, among, column_pages, in_snapshot
 
@@ -34,6 +33,7 @@ log = logging.getLogger(__name__)
 PAGES_BEFORE_LIST = 5
 """How many pages are read before a list is made, of 2,000 records each: KEV's CVEs take one, a day's changes mostly one."""
 FORMAT = "2.0"
+FIRST_HELD = 5_000  # The records of so many first ranks are in memory, 600 bytes each; to read another takes 1.5 ms.
 NvdSite = Site[CveSettings, Any]
 POSITION: TypeAdapter[Position] = TypeAdapter(Position)
 
@@ -67,7 +67,7 @@ async def _read(site: NvdSite, limits: FetchLimits, *, most_pages: int | None, r
     while most_pages is None or pages < most_pages:
         position = progress.position or Position()
         if position.is_current(site.now()):
-            return await forget_failure(site.storage)
+            return await forget_failure(site.storage, FEED)
         if position.phase == "all" and not reads_all:
             return None
         position = position.begun(site.now())
@@ -95,7 +95,7 @@ async def _read_file(site: NvdSite, fetcher: Fetcher, last: Progress) -> None:
     held = (await held_copies(site.storage)).get(FEED) if last.version else None
     fetched = await fetch_page(fetcher, site.settings.nvd_url, held=held)
     if fetched is None:
-        return await forget_failure(site.storage)
+        return await forget_failure(site.storage, FEED)
     page, copy = fetched
     if not page.count:
         raise FeedRefused(FEED, "a file without any records")
@@ -132,9 +132,9 @@ async def with_records(storage: Storage, nvd: NvdRecords, numbers: Iterable[int]
 
 
 async def with_its_records(storage: Storage, edition: Edition) -> Edition:
-    """An edition with the records of its first CVEs, and of those in KEV or removed from it: they are asked for most."""
+    """An edition with the records of its first 5,000 CVEs, and of those in KEV or removed from it: they are asked for most."""
     kev = [number_of(cve_id) for cve_id in (*edition.facts.kev, *edition.facts.removed)]
-    first = await anyio.to_thread.run_sync(edition.ranked.first, BRIEF_LENGTH)
+    first = await anyio.to_thread.run_sync(edition.ranked.first, FIRST_HELD)
     return replace(edition, nvd=await with_records(storage, edition.nvd, [*kev, *(number for number, _ in first)]))
 
 
@@ -142,14 +142,10 @@ def lines_in(connection: Connection, numbers: Iterable[int]) -> dict[int, str | 
     """The stored records of CVEs, by number; None where there is none."""
     wanted = list(numbers)
     chosen = select(DETAILS.c.number, DETAILS.c.record).where(among(connection, DETAILS.c.number, wanted))
-    return {**dict.fromkeys(wanted), **dict(connection.execute(chosen).all())}
-
-
-def products_in(connection: Connection, numbers: Iterable[int]) -> Sequence[tuple[int, str, str]]:
-    """CVE numbers, each with vendor and product of a product that NVD names."""
-    number = PRODUCTS.c.number
-    chosen = select(number, PRODUCTS.c.vendor, PRODUCTS.c.product).where(PRODUCTS.c.of_kev.is_(False), among(connection, number, numbers))
-    return connection.execute(chosen).all()
+    found: dict[int, str | None] = dict.fromkeys(wanted)
+    for page in column_pages(connection, chosen, DETAILS.c.number):
+        found.update(zip(*page, strict=True))
+    return found
 
 
 async def for_a_list(storage: Storage, nvd: NvdRecords, *, as_of: date | None) -> NvdRecords:
@@ -237,13 +233,6 @@ async def load_description(storage: Storage, number: int) -> str | None:
     """The description of a CVE; None if its record was not read, or has none."""
     chosen = select(DETAILS.c.description).where(DETAILS.c.number == number)
     return await in_snapshot(storage, lambda connection: connection.scalar(chosen)) or None
-
-
-async def forget_failure(storage: Storage) -> None:
-    """Note that NVD could be read, though nothing was new."""
-    async with storage.write() as session:
-        if row := await session.get(FeedState, FEED):
-            row.failure = row.failed_at = None
 
 
 def _progress(state: NvdState | None) -> Progress:

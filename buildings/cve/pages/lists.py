@@ -14,10 +14,11 @@ import anyio.to_thread
 from buildings.cve import server as tools
 from buildings.cve.archive.histories import Course
 from buildings.cve.archive.history import SCORE_STEP
-from buildings.cve.arguments import Exposure, canonical, read_cve_id, read_day
+from buildings.cve.arguments import Exposure, canonical, other_name, read_cve_id, read_day, read_name
 from buildings.cve.forecast.formula import FORECAST_LENGTH
 from buildings.cve.forecast.models import ForecastRecord
 from buildings.cve.models import CveFacts, Entry, Teaser
+from buildings.cve.names.store import the_cve
 from buildings.cve.pages.reader_feeds import is_free
 from buildings.cve.plain_names import plain_name
 from buildings.cve.ranking.deadlines import ROWS, SOURCE
@@ -86,8 +87,8 @@ async def _facts(site: CveSite, teaser: Teaser) -> tuple[CveFacts | None, ...]:
 
 async def daily_list(request: Request, site: CveSite) -> Response:
     looked_up = request.query_params.get("id", "").strip()[:LONGEST_SEARCH]
-    if cve_id := canonical(looked_up) or canonical(f"CVE-{looked_up}"):
-        return Response(status_code=303, headers={"Location": f"{LIST}/{cve_id}"})
+    if name := canonical(looked_up) or canonical(f"CVE-{looked_up}") or other_name(looked_up):
+        return Response(status_code=303, headers={"Location": f"{LIST}/{name}"})
     if looked_up and "text/html" not in request.headers.get("accept", ""):
         read_cve_id(looked_up)  # a program gets the problem, a person the page with a sentence
     status = 400 if looked_up else 200
@@ -159,7 +160,10 @@ def vendor_path(name: str) -> str:
 
 
 async def verdict(request: Request, site: CveSite) -> Response:
-    cve_id = read_cve_id(request.path_params["cve_id"])
+    name = read_name(request.path_params["cve_id"])
+    cve_id = await the_cve(site.storage, name)
+    if name != cve_id:
+        return Response(status_code=303, headers={"Location": f"{LIST}/{cve_id}"})
     exposed = exposed_in(request)
     facts = await _answer(request, site, tools.cve_facts, cve_id, exposed=exposed)
     found, refusal = await asked(request, site, tools.cve_verdict, cve_id, exposed=exposed)
@@ -279,7 +283,10 @@ def packed(report: str) -> str:
 
 def unpacked(field: str) -> str:
     try:
-        body = zlib.decompressobj().decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        unpacking = zlib.decompressobj()
+        body = unpacking.decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        if unpacking.unconsumed_tail:
+            raise Problem(413, "report_too_large", f"the report in this form has over {LONGEST_UNPACKED - 1:,} bytes")
         return body.decode()
     except (ValueError, zlib.error):
         raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None

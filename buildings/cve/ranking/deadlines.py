@@ -90,8 +90,7 @@ class Deadline:
     """By when the directive wants a CVE fixed on an asset that is, or is not, exposed to the internet."""
 
     rows: Annotated[
-        tuple[int, ...],
-        Field(description="Row of the directive's table, 1 to 16; several where CISA left a question open, see `unknown`."),
+        tuple[int, ...], Field(description="Row of the directive's table, 1 to 16; several where CISA left a question open, see `unknown`.")
     ]
     days: Annotated[
         int | None, Field(description="Days until it must be fixed, of several rows the fewest; null: with the system's next upgrade.")
@@ -150,7 +149,7 @@ class Deadlines:
         tuple[Point, ...],
         Field(
             exclude_if=lambda value: not value,
-            description="What CISA has not published of the CVE, or in no known word: the deadlines are ranges. Left out if nothing.",
+            description="What CISA has not published of the CVE, or in a word unknown here: the deadlines are ranges. Left out if none.",
         ),
     ] = ()
     counts_from: Annotated[date | None, Field(description="Day from which the days count; null: from the day on which you find it.")]
@@ -187,7 +186,7 @@ class Deadlines:
         else:
             times = self.strictest.words
         open_ones = " and ".join(point.replace("_", " ") for point in self.unknown)
-        left_open = f" CISA has not published, or in no known word: {open_ones}." if open_ones else ""
+        left_open = f" CISA has not published, or only in a word unknown here: {open_ones}." if open_ones else ""
         start = f"on {self.counts_from}, when KEV listed it, unless you found it before" if self.counts_from else "when you find it"
         return f"CISA's BOD 26-04: {times}. The days begin {start}.{left_open}"
 

@@ -129,6 +129,7 @@ class Latest:
         self.edition: Edition | None = None
         self.nvd = NvdRecords()
         self._storage = storage
+        self._loading = anyio.Lock()  # what was loaded last is served
         self._version: str | None = None
         self._brief: Brief | None = None
         self._results: DayResults | None = None
@@ -158,11 +159,16 @@ class Latest:
 
     async def reload(self) -> None:
         """Serve the newest stored list and NVD's newest records; cheap when nothing changed."""
+        async with self._loading:
+            await self._reload()
+
+    async def _reload(self) -> None:
         nvd = await load_state(self._storage, self.nvd)
         if nvd is not self.nvd:
+            edition = self.real_edition and await with_its_records(self._storage, replace(self.real_edition, nvd=nvd))
             self.nvd = nvd
-            if edition := self.real_edition:
-                self.edition = await with_its_records(self._storage, replace(edition, nvd=nvd))
+            if edition:
+                self.edition = edition
                 self._results = None
                 self._forecast_answers = None
                 self.feeds.clear()
@@ -175,11 +181,15 @@ class Latest:
         if version == self._version:
             return
         if stored := await load_latest(self._storage):
-            await self.show(stored, await load_forecast(self._storage, stored.edition.day))
+            await self._show_stored(stored, await load_forecast(self._storage, stored.edition.day))
         else:
             self._version = version  # it cannot be read; do not try again until it changes
 
     async def show(self, stored: StoredList, forecast: ForecastList | None) -> None:
+        async with self._loading:
+            await self._show_stored(stored, forecast)
+
+    async def _show_stored(self, stored: StoredList, forecast: ForecastList | None) -> None:
         self._show(await with_its_records(self._storage, replace(stored.edition, nvd=self.nvd)), stored.brief, forecast)
         self._version = stored.version
 

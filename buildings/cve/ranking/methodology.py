@@ -70,7 +70,7 @@ DEADLINES = (
     "Later: all others, with 60 days or until the system's next upgrade.",
     "If it is not known whether the internet reaches a system, both answers are given: in KEV the stricter one decides, outside KEV the"
     " laxer one, with a word on the other where it differs.",
-    "Where CISA has not published whether a CVE is automatable or its technical impact, or does it in no known word, the answer is the"
+    "Where CISA has not published whether a CVE is automatable or its technical impact, or only in a word unknown here, the answer is the"
     " range of the rows that remain: in KEV the strictest of them decides, outside KEV the laxest. Nothing is taken for no or partial.",
     "The days are calendar days. They begin when CISA lists the CVE in KEV, or when you find it on the system, whichever is first. So only"
     " CVEs in KEV have dates; of others you know the day.",

@@ -9,7 +9,6 @@ from buildings.cve.feeds.epss import numbers_in
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.forecast.models import ForecastList
 from buildings.cve.models import (
-    Affected,
     Brief,
     CveFacts,
     Cvss,
@@ -23,9 +22,7 @@ from buildings.cve.models import (
     MissCause,
     NvdDetails,
     PatchEvidence,
-    Rating,
     SourcePage,
-    Ssvc,
     Teaser,
     TeaserEntry,
     Verdict,
@@ -147,7 +144,7 @@ def verdict_of(edition: Edition, cve_id: str, *, exposed: Exposure, today: date)
         why=urgency.why,
         deadlines=in_words(urgency.deadlines),
         kev_removed_on=removal.noticed_on if removal else None,
-        nvd=details_of(record) if record else None,
+        nvd=NvdDetails.model_validate(record, from_attributes=True) if record else None,
         listing=listing_of(edition, cve_id),
         links=links_of(edition, cve_id),
         **_members(edition, cve_id, cve, record),
@@ -172,7 +169,7 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
         links=links_of(edition, cve_id),
         epss=cve.epss if cve else None,
         severity=record.rating.severity if record and record.rating else "UNKNOWN",
-        nvd=details_of(record) if record else None,
+        nvd=NvdDetails.model_validate(record, from_attributes=True) if record else None,
         verdict=verdict if cve else None,
         miss=miss,
         kev_removed_on=removal.noticed_on if removal else None,
@@ -182,19 +179,8 @@ def facts_of(edition: Edition, cve_id: str, *, description: str | None, verdict:
 def listing_of(edition: Edition, cve_id: str) -> KevListing | None:
     if (listing := edition.facts.kev.get(cve_id)) is None:
         return None
-    return KevListing(
-        name=listing.name,
-        description=listing.description,
-        required_action=listing.required_action,
-        vendor=listing.vendor,
-        product=listing.product,
-        date_added=listing.date_added,
-        due_date=listing.due_date,
-        forensic_triage=listing.forensic_triage,
-        ransomware=True if listing.ransomware else None,
-        first_release=listing.first_release,
-        unreadable=listing.unreadable,
-    )
+    members = {name: getattr(listing, name) for name in KevListing.model_fields}
+    return KevListing(**members | {"ransomware": True if listing.ransomware else None})
 
 
 def links_of(edition: Edition, cve_id: str) -> tuple[SourcePage, ...]:
@@ -244,23 +230,6 @@ def _members(edition: Edition, cve_id: str, cve: RankedCve, record: NvdRecord | 
         "exploit_reference": record.exploit_url if record else None,
         "factors": Factors(kev=points.kev, epss=round(points.epss, DECIMALS), recency=round(points.recency, DECIMALS)),
     }
-
-
-def details_of(record: NvdRecord) -> NvdDetails:
-    ssvc = record.ssvc
-    return NvdDetails(
-        status=record.status,
-        published=record.published,
-        modified=record.modified,
-        ratings=tuple(
-            Rating(severity=rating.severity, source=rating.source, score=rating.score, version=rating.version, vector=rating.vector)
-            for rating in record.ratings
-        ),
-        cwes=record.cwes,
-        affected=tuple(Affected(vendor=one.vendor, product=one.product, versions=one.versions) for one in record.affected),
-        affected_count=record.affected_count,
-        ssvc=Ssvc(exploitation=ssvc.exploitation, automatable=ssvc.automatable, technical_impact=ssvc.technical_impact) if ssvc else None,
-    )
 
 
 def cause_of_miss(edition: Edition, cve_id: str) -> MissCause:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from buildings.cve.models import WHEN_IF_EXPOSED, ResultPart
+from buildings.cve.models import WHEN_IF_EXPOSED, ResultPart, left_out
 from buildings.cve.ranking.deadlines import When
 from buildings.cve.reports.findings import Finding, Report, Said, Unreadable
 from buildings.cve.reports.schemes import cves_in
@@ -20,12 +20,7 @@ Bucket = Literal[
 ]
 BUCKETS: Sequence[Bucket] = get_args(Bucket)
 """In the order in which a reader wants to see them: what is to be fixed, what is to be looked at, what is settled."""
-OF_STATE: Mapping[Said, Bucket] = {
-    "unknown": "state_unknown",
-    "suppressed": "suppressed",
-    "not_affected": "not_affected",
-    "fixed": "fixed",
-}
+OF_STATE: Mapping[Said, Bucket] = {"unknown": "state_unknown", "suppressed": "suppressed", "not_affected": "not_affected", "fixed": "fixed"}
 SETTLED: Sequence[Bucket] = ("suppressed", "not_affected", "fixed")
 SHOWN_UNREADABLE = 20
 MOST_NAMED = 1_000_000
@@ -43,17 +38,17 @@ Lookup = Callable[[str, str], BatchVerdict | BatchMiss]
 
 def left_out_if_unknown(description: str) -> Any:
     """A field that is left out of the JSON where nothing is known: most rows would have many nulls."""
-    return Field(default=None, exclude_if=lambda value: value is None, description=f"{description} Left out if not known.")
+    return left_out(f"{description} Left out if not known.")
 
 
 class FindingRow(ResultPart):
     """One finding of a report: what the report says of it, and what is known of its CVE."""
 
     bucket: Bucket = Field(description=MEANINGS)
-    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    when_if_exposed: When | None = left_out(WHEN_IF_EXPOSED)
     cve_id: str | None = left_out_if_unknown("Its CVE; of several the most urgent.")
     id: str | None = left_out_if_unknown("What the tool calls it.")
-    other_ids: tuple[str, ...] = Field(default=(), exclude_if=lambda ids: not ids, description="Its other identifiers. Left out if none.")
+    other_ids: tuple[str, ...] = left_out("Its other identifiers. Left out if none.", when=())
     package: str | None = left_out_if_unknown("Package, component or product.")
     installed_version: str | None = left_out_if_unknown("Version that the report found.")
     fixed_version: str | None = left_out_if_unknown("Version, or what else the report says, that fixes it.")
@@ -70,6 +65,7 @@ class FindingRow(ResultPart):
 
 
 COLUMNS = tuple(FindingRow.model_fields)
+OF_VERDICT = ("rank", "score", "epss", "kev", "ransomware")
 
 
 class Counts(ResultPart):
@@ -103,9 +99,7 @@ class Accounting(ResultPart):
     claimed: int | None = left_out_if_unknown("Number of findings that the report itself says it has.")
     difference: str | None = left_out_if_unknown("A sentence where `claimed` is another number than `findings`.")
     notes: tuple[str, ...] = Field(description="How the report was read, where that matters.")
-    unreadable: tuple[UnreadablePart, ...] = Field(
-        default=(), exclude_if=lambda parts: not parts, description="The first 20 parts that cannot be read. Left out if none."
-    )
+    unreadable: tuple[UnreadablePart, ...] = left_out("The first 20 parts that cannot be read. Left out if none.", when=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +132,7 @@ class Placed:
             state=finding.state or None,
             said_by=finding.by or None,
             reason=verdict.reason if isinstance(verdict, BatchMiss) else None,
-            rank=ranked.rank if ranked else None,
-            score=ranked.score if ranked else None,
-            epss=ranked.epss if ranked else None,
-            kev=ranked.kev if ranked else None,
-            ransomware=ranked.ransomware if ranked else None,
+            **({name: getattr(ranked, name) for name in OF_VERDICT} if ranked else {}),
         )
 
 

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from buildings.cve.reports.documents import is_packed
 from buildings.cve.reports.findings import Report, ReportRefused
-from buildings.cve.reports.reader import read_report
+from buildings.cve.reports.reader import read_report, readable
 from buildings.cve.reports.worker import joined
 from campus import Problem
 
@@ -32,9 +32,9 @@ async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Re
     data = sent if isinstance(sent, bytes) else sent.encode("utf-8", "replace")
     try:
         if len(data) <= LARGE and not is_packed(data):
-            return await anyio.to_thread.run_sync(read_report, data)
+            return readable(await anyio.to_thread.run_sync(read_report, data))
         with anyio.fail_after(SECONDS):
-            return await anyio.to_thread.run_sync(_in_process, data, limiter=readers)
+            return readable(await anyio.to_thread.run_sync(_in_process, data, limiter=readers))
     except ReportRefused as refused:
         raise Problem(STATUS[refused.code], refused.code, refused.detail) from None
     except TimeoutError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import ClassVar
 from uuid import NAMESPACE_URL, uuid5
@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from buildings.cve.arguments import Exposure
-from buildings.cve.models import Answer
+from buildings.cve.models import Answer, left_out
 from buildings.cve.ranking.deadlines import exposure_at
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.methodology import NOTICES
@@ -60,13 +60,9 @@ class Verdicts(Answer):
     count: int = Field(description="Number of different CVEs in cve_ids and in the findings of the report that it does not call settled.")
     found: int = Field(description="Number of those that are ranked.")
     overdue: int = Field(description="Number of those whose deadline has passed: of two, that for exposed assets.")
-    accounting: Accounting | None = Field(
-        default=None, exclude_if=lambda value: value is None, description="What became of every finding of a report. Left out without one."
-    )
-    findings: tuple[FindingRow, ...] = Field(
-        default=(),
-        exclude_if=lambda rows: not rows,
-        description="Findings of the report, the first to fix first: the first `limit` of them. Left out if there are none.",
+    accounting: Accounting | None = left_out("What became of every finding of a report. Left out without one.")
+    findings: tuple[FindingRow, ...] = left_out(
+        "Findings of the report, the first to fix first: the first `limit` of them. Left out if there are none.", when=()
     )
     verdicts: tuple[BatchVerdict, ...] = Field(
         description="CVEs that are ranked, the best rank first: those in cve_ids, and those of `findings` that are not settled."
@@ -78,16 +74,10 @@ class Verdicts(Answer):
     not_looked_up: tuple[str, ...] = Field(
         description="The first 100 of those identifiers, such as GHSA, RHSA, DSA or PYSEC: call again with the CVEs that they stand for."
     )
-    resolved: Mapping[str, tuple[str, ...]] = Field(
-        default={},
-        exclude_if=lambda names: not names,
-        description="Identifiers of other schemes in cve_ids, and the CVEs that they stand for. Left out if there are none.",
+    resolved: Mapping[str, tuple[str, ...]] = left_out(
+        "Identifiers of other schemes in cve_ids, and the CVEs that they stand for. Left out if there are none.", when={}
     )
-    document: str | None = Field(
-        default=None,
-        exclude_if=lambda value: value is None,
-        description="All findings of a report as text, where Accept asks for another format than JSON. Left out otherwise.",
-    )
+    document: str | None = left_out("All findings of a report as text, where Accept asks for another format than JSON. Left out otherwise.")
     notices: tuple[str, ...] = Field(description="Notices that the publishers of the feeds require.")
 
     def as_csv(self) -> str:
@@ -250,12 +240,9 @@ def _lookup(edition: Edition, asked: Asked, today: date) -> Lookup:
 
 def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) -> Verdicts:
     """With all findings as text, if that is what the caller asked for: an answer in JSON has only the first."""
-    rows = (one.row() for one in findings)
-    if media_type == "text/csv":
-        return answer.model_copy(update={"document": csv_of_rows(rows)})
-    if media_type == "application/sarif+json":
-        return answer.model_copy(update={"document": sarif_of(rows, day=str(answer.day))})
-    return answer.model_copy(update={"document": answer.report_as_markdown(rows)}) if media_type == "text/markdown" else answer
+    writers = {"text/csv": csv_of_rows, "application/sarif+json": partial(sarif_of, day=str(answer.day))}
+    write = (writers | {"text/markdown": answer.report_as_markdown}).get(media_type)
+    return answer.model_copy(update={"document": write(one.row() for one in findings)}) if write else answer
 
 
 def _row(one: BatchVerdict) -> tuple[object, ...]:

@@ -91,12 +91,12 @@ class Document:
 class Form:
     """One form of report: how its content is recognised, how its findings are read, and how many the tool itself says there are.
 
-    All take the value of the decoded document. `read` is mostly `table(…)` of items.py. A `generic` form is asked after all others;
-    `note` is added to the notes of each report that it reads.
+    All take the value of the decoded document. `read` is mostly that of an `Items`, or `table(…)` of several. A `generic` form is asked
+    after all others; `note` is added to the notes of each report that it reads.
     """
 
     name: str
-    syntax: Syntax
+    syntax: Syntax = "json"
     recognises: Callable[[Any], bool]
     read: Callable[[Any], Iterator[Finding | Unreadable]]
     claimed: Callable[[Any], int | None] = lambda value: None

@@ -39,7 +39,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """One kind of finding in a form. Paths begin at the finding.
+    """One kind of finding in a form, all that stand at the paths of `at`. Other paths begin at the finding.
 
     `ids` are read all, the tool's own first: members that hold identifiers and nothing else; a bare number gets `scheme` before it, such
     as QID-105971. Where they have no CVE, the identifiers in the texts at `named_in` are added; where there is none at all, `or_else`
@@ -47,7 +47,7 @@ class Items:
     `counts` denies is no finding.
     """
 
-    at: str
+    at: str | tuple[str, ...]
     ids: str | tuple[str, ...]
     scheme: str = ""
     named_in: str | tuple[str, ...] = ()
@@ -59,15 +59,17 @@ class Items:
     version: Paths = ()
     fixed: Paths = ()
     place: Paths = ()
-    severity: Paths = ()
+    severity: Paths = "severity"
     counts: Callable[[Node], bool] = lambda node: True
 
-    def findings(self, root: Node) -> Iterator[Finding | Unreadable]:
-        for place, node in enumerate(nodes(root, self.at), start=1):
-            if self.counts(node):
-                yield self.finding(node, place)
+    def read(self, value: Any) -> Iterator[Finding | Unreadable]:
+        """All of this kind in a document, or in an object of one."""
+        for at in map(str, _each(self.at)):
+            for place, node in enumerate(nodes(Node(value), at), start=1):
+                if not isinstance(node.value, Mapping) or self.counts(node):
+                    yield self.finding(node, f"{'item' if at == '.' else at} {place}")
 
-    def finding(self, node: Node, place: int = 1) -> Finding | Unreadable:
+    def finding(self, node: Node, where: str) -> Finding | Unreadable:
         named = (text for path in _each(self.ids) for text in texts(node, str(path)))
         ids = own_ids(f"{self.scheme}-{text}" if self.scheme and text.isdecimal() else text for text in named)
         if self.named_in and not any(True for each in ids for _ in cves_in(each)):
@@ -76,8 +78,7 @@ class Items:
             )
         ids = ids or own_ids([first_text(node, _each(self.or_else))])
         if not ids:
-            at = "item" if self.at == "." else self.at
-            return Unreadable(f"{at} {place}", f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
+            return Unreadable(where, f"has no identifier in {' or '.join(map(str, _each(self.ids)))}")
         judged = judge(node, self.states, otherwise=Judged(self.said, "", self.by))
         return Finding(
             ids=tuple(ids)[:MOST_IDS_EACH],
@@ -115,11 +116,11 @@ def folded(word: str) -> str:
 
 
 def table(*kinds: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
-    """Reads a form that is nothing but a table."""
+    """Reads a form that has several kinds of findings."""
 
     def read(value: Any) -> Iterator[Finding | Unreadable]:
         for kind in kinds:
-            yield from kind.findings(Node(value))
+            yield from kind.read(value)
 
     return read
 
@@ -127,6 +128,11 @@ def table(*kinds: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
 def has(*paths: str) -> Callable[[Any], bool]:
     """Recognises documents that have something at each of the paths, be it empty or null."""
     return lambda value: all(_stands(Node(value), path) for path in paths)
+
+
+def either(*forms: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Recognises what one of several recognises."""
+    return lambda value: any(recognises(value) for recognises in forms)
 
 
 def total(*paths: str) -> Callable[[Any], int | None]:

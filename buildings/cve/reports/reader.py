@@ -1,16 +1,19 @@
 """Reads a scanner's report: recognises its form by its content, and accounts for each of its findings. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from time import thread_time
+from typing import Any
 
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
-from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused, Unreadable
+from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused
 
 MOST_FINDINGS = 100_000
+ERRORS = ("error", "errors", "errorMessage", "error_message")
+MOST_COMPLAINTS, LONGEST_ERROR = 10, 300
 SECONDS, SECONDS_EACH = 5.0, 2e-6
 """Of a processor, and for each character of the document: real ones take a quarter of it."""
 MOST_CHARACTERS = 30_000_000
@@ -21,7 +24,7 @@ REPEATED, FREELY = 10, 1_000_000
 def read_report(sent: bytes | str) -> Report:
     """The findings of a report, whatever its form.
 
-    Raises ReportRefused if it is too large, must not be decoded, or if nothing of it can be read.
+    Raises ReportRefused if it is too large or must not be decoded.
     """
     document = decode(sent)
     form = form_of(document)
@@ -41,23 +44,55 @@ def read_report(sent: bytes | str) -> Report:
             raise ReportRefused("report_too_large", "what the report says once belongs to too many of its findings; send it in parts")
         if len(findings) + len(unreadable) > MOST_FINDINGS:
             raise ReportRefused("report_too_large", f"the report has over {MOST_FINDINGS:,} findings; send it in parts")
-    report = Report(
+    return Report(
         form=form.name,
         findings=findings,
         unreadable=unreadable,
         claimed=form.claimed(document.value),
-        notes=(*document.notes, *filter(None, (form.note,))),
+        notes=(*document.notes, *filter(None, (form.note,)), *_complaints(document.value)),
         is_recognised=not form.generic or document.value == [],
     )
-    if not findings and (unreadable or not report.is_recognised):
-        raise ReportRefused("unreadable_report", _reason(unreadable))
-    return report
 
 
-def _reason(unreadable: Sequence[Unreadable]) -> str:
-    if unreadable:
-        return f"none of the report's findings can be read: {unreadable[0].where}: {unreadable[0].why}"
-    return "this is no report of a known form, and no identifier of a vulnerability stands in it; send the tool's JSON, XML or CSV"
+def _complaints(value: Any) -> tuple[str, ...]:
+    """What the tool itself says is missing from its scan, so that a short report does not look like a clean one."""
+    parts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
+    said = [text for part in parts for name in ERRORS for text in _texts(part.get(name))]
+    said += [text for part in parts if part.get("type") == "error" for text in _texts(part.get("data"))]
+    passed_over = sum(1 for part in parts for each in _members(part, "dependencies") if each.get("skip_reason"))
+    notes = [f"The tool reports an error, so that findings may be missing: {text[:LONGEST_ERROR]}" for text in dict.fromkeys(said)]
+    notes += [f"The tool passed over {passed_over:,} dependencies, of which nothing is known."] if passed_over else []
+    return tuple(notes[:MOST_COMPLAINTS])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of an error, which is a text, an object with one, or a list of such."""
+    if isinstance(value, dict):
+        value = next((value[name] for name in ("summary", "message", "detail", "title") if value.get(name)), "without a message")
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict):
+            yield from _texts(each)
+        elif isinstance(each, str) and each.strip():
+            yield " ".join(each.split())
+
+
+def _members(part: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    members = part.get(name)
+    return (each for each in (members if isinstance(members, list) else []) if isinstance(each, dict))
+
+
+def readable(report: Report) -> Report:
+    """The report, if any of it can be read. One of no known form in which nothing was found says nothing: it is refused.
+
+    Raises ReportRefused.
+    """
+    if report.findings or (report.is_recognised and not report.unreadable):
+        return report
+    if report.unreadable:
+        first = report.unreadable[0]
+        raise ReportRefused("unreadable_report", f"none of the report's findings can be read: {first.where}: {first.why}")
+    detail = "this is no known form of report, and it contains no identifier of a vulnerability; send the tool's JSON, XML or CSV"
+    raise ReportRefused("unreadable_report", detail)
 
 
 def form_of(document: Document) -> Form:

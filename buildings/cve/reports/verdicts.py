@@ -5,7 +5,7 @@ from datetime import date
 from pydantic import Field
 
 from buildings.cve.arguments import Exposure
-from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, MissReason, ResultPart
+from buildings.cve.models import SEVERITY, WHEN, WHEN_IF_EXPOSED, MissReason, Place, ResultPart, left_out
 from buildings.cve.numbers import number_of
 from buildings.cve.nvd.records import NvdRecordState
 from buildings.cve.ranking.deadlines import Deadlines, Urgency, When, urgency_of
@@ -15,22 +15,17 @@ from buildings.cve.ranking.formula import factors_of
 from buildings.cve.ranking.results import DECIMALS, cause_of_miss
 
 
-class BatchVerdict(ResultPart):
-    """The verdict on one of many CVEs."""
+class Wait(ResultPart):
+    """How long it may wait."""
 
     when: When = Field(description=WHEN)
-    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    when_if_exposed: When | None = left_out(WHEN_IF_EXPOSED)
     deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
-    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
-    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
-    kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
-    kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description=KEV_DUE)
-    ransomware: bool | None = Field(
-        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
-    )
-    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
+
+
+class BatchVerdict(Place, Wait):
+    """The verdict on one of many CVEs."""
+
     epss_percentile: float | None = Field(
         description="Share of all scored CVEs with the same or a lower EPSS, 0 to 1; null if not scored yet."
     )

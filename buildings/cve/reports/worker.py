@@ -9,6 +9,8 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
@@ -33,42 +35,29 @@ def main() -> None:
     try:
         parts = parts_of(read_report(sys.stdin.buffer.read()))
     except ReportRefused as refused:
-        parts = iter((_part(refused),))
-    for part in parts:
-        sys.stdout.buffer.write(part)
+        parts = iter((refused,))
+    for part in (*parts, None):
+        pickle.dump(part, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
 
 
-def parts_of(report: Report) -> Iterator[bytes]:
-    """A report in parts that are quick to unpickle, each after its length."""
-    yield _part(replace(report, findings=(), unreadable=()))
+def parts_of(report: Report) -> Iterator[object]:
+    """A report in parts that are quick to unpickle."""
+    yield replace(report, findings=(), unreadable=())
     for members in (report.findings, report.unreadable):
         left = iter(members)
         while some := tuple(islice(left, AT_ONCE)):
-            yield _part(some)
+            yield some
 
 
 def joined(data: bytes) -> Report:
-    """The report of parts. Raises the refusal that stands in its place."""
-    head, *others = map(pickle.loads, _cut(data))
+    """The report of the parts until None. Raises the refusal that stands in their place."""
+    head, *others = iter(partial(pickle.load, BytesIO(data)), None)
     if isinstance(head, ReportRefused):
         raise head
     assert isinstance(head, Report)
     members = [each for part in others for each in part]
     findings = [each for each in members if isinstance(each, Finding)]
     return replace(head, findings=findings, unreadable=members[len(findings) :])
-
-
-def _part(value: object) -> bytes:
-    pickled = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    return len(pickled).to_bytes(8, "big") + pickled
-
-
-def _cut(data: bytes) -> Iterator[bytes]:
-    place = 0
-    while place < len(data):
-        begin = place + 8
-        place = begin + int.from_bytes(data[place:begin], "big")
-        yield data[begin:place]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ first four name CVEs: one of these names is enough. All others must hold.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
@@ -17,11 +17,10 @@ from buildings.cve.arguments import SEQUENCES, CveId, number_of
 from buildings.cve.plain_names import plain_name, plain_package, plain_product
 from buildings.cve.ranking.enrichment import Severity
 from buildings.cve.tables import CVES, DETAILS, EPSS_CHANGES, PRODUCTS, RANKED, WEAKNESSES
-from campus.features.alerts import visible_name
 
 MOST_NAMES = 50
 MOST_CVE_IDS = 1_000
-MOST_WORDS = 10
+TEN_WORDS = r"^\s*\S+(\s+\S+){0,9}\s*$"
 LONGEST_NAME = 200  # KEV has a product of 90 characters, and its vendor comes before it
 IN_KEV = 25.0  # The lowest score of a CVE in KEV. One outside has at most 25 times EPSS, and counts as lower.
 HALF_STEP = 0.0005  # Scores are shown with three decimals.
@@ -109,13 +108,13 @@ def _changed(least: float, days: Days) -> Condition:
     return EPSS_CHANGES.c.day > days.week_before if days.week_before else false()
 
 
-def _words(text: str) -> str:
-    if len(text.split()) > MOST_WORDS:
-        raise ValueError(f"must have at most {MOST_WORDS} words")
-    return text
+def _visible(name: str) -> str:
+    """On one line, without characters that are not shown: these are no part of a name."""
+    shown = "".join(character if character.isprintable() else " " for character in name)
+    return " ".join(shown.split()) or "?"
 
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"\S"), AfterValidator(_visible)]
 Cwe = Annotated[str, Field(pattern=r"^CWE-[1-9][0-9]{0,4}$")]
 
 
@@ -165,9 +164,9 @@ class Criteria(BaseModel):
         Field(
             min_length=2,
             max_length=200,
-            description="Words that must all occur in NVD's description, such as 'deserialization java'.",
+            pattern=TEN_WORDS,
+            description="Up to ten words that must all occur in NVD's description, such as 'deserialization java'.",
         ),
-        AfterValidator(lambda text: None if text is None else _words(visible_name(text))),
         Criterion(_text, "described with {}", table=DETAILS),
     ] = None
     cwes: Annotated[
@@ -213,17 +212,17 @@ class Criteria(BaseModel):
     least_epss: Annotated[
         float | None,
         Field(ge=0, le=1, description="Least EPSS, 0 to 1."),
-        Criterion(lambda least, days: RANKED.c.epss >= least, "EPSS of at least {:g}"),
+        Criterion(lambda least, days: RANKED.c.epss >= least, "EPSS of at least {}"),
     ] = None
     least_rise: Annotated[
         float | None,
         Field(gt=0, le=1, description="Least rise of EPSS in a week: 0.1 from 0.2 to 0.3."),
-        Criterion(_changed, "EPSS risen by at least {:g} in a week", table=EPSS_CHANGES),
+        Criterion(_changed, "EPSS risen by at least {} in a week", table=EPSS_CHANGES),
     ] = None
     least_cvss: Annotated[
         float | None,
         Field(ge=0, le=10, description="Least CVSS base score, of whatever version rates it first: versions are not comparable."),
-        Criterion(lambda least, days: CVES.c.cvss >= least, "CVSS of at least {:g}"),
+        Criterion(lambda least, days: CVES.c.cvss >= least, "CVSS of at least {}"),
     ] = None
     least_severity: Annotated[
         Literal["LOW", "MEDIUM", "HIGH", "CRITICAL"] | None,
@@ -248,7 +247,7 @@ class Criteria(BaseModel):
             description="Least score, 0 to 100. 25: only CVEs in KEV reach it. 5: others too, if their probability of exploitation (EPSS) "
             "is 20 % or more. Above 50: only CVEs that were listed in KEV recently.",
         ),
-        Criterion(_score, "score of at least {:g}"),
+        Criterion(_score, "score of at least {}"),
     ] = None
 
     @property
@@ -301,6 +300,8 @@ def _has(table: Table, condition: Condition, *, first: bool) -> Condition:
 def _sentence(criterion: Criterion, value: Any) -> str:
     if value is False:
         return criterion.if_false
+    if isinstance(value, float):
+        return criterion.says.format(f"{value:.5f}".rstrip("0").rstrip("."))
     shown = (
         value
         if not isinstance(value, list)
@@ -329,9 +330,18 @@ CriterionName = Annotated[str, AfterValidator(_criterion), WithJsonSchema({"type
 
 def takes_criteria(function: FunctionT) -> FunctionT:
     """Give a tool's function an argument for each criterion in place of `**criteria`, for all that read signatures."""
+    return _takes(function, _ARGUMENTS)
+
+
+def takes_criteria_of_search(function: FunctionT) -> FunctionT:
+    """The same, in fewer words: what each is, search_cves says, and clients read the lists of tools again and again."""
+    return _takes(function, {name: Annotated[hint, Field(description="As in search_cves.")] for name, hint in _ARGUMENTS.items()})
+
+
+def _takes(function: FunctionT, arguments: Mapping[str, Any]) -> FunctionT:
     signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in _ARGUMENTS.items()]
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in arguments.items()]
     function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-    function.__annotations__ |= _ARGUMENTS
+    function.__annotations__ |= arguments
     return function

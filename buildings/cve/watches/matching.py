@@ -27,7 +27,7 @@ from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
 
 NO_DIGEST = bytes(16)
-CACHED = 100  # Searches whose results are kept: of 30,000 numbers each if the lowest score is 1.
+CACHED = 50  # Searches whose results are kept, of up to 300 KB each: 38,000 numbers if the lowest score is 1.
 URGENCY_MEMBERS = ("when", "when_if_exposed", "deadlines")
 NEWS_MEMBERS = tuple(name for name in NewsEntry.model_fields if name not in ("fits", "packages", *URGENCY_MEMBERS))
 
@@ -56,7 +56,6 @@ def unpack_known(block: bytes) -> set[int]:
 
 
 def digest_of(numbers: Collection[int]) -> bytes:
-    """A digest of CVEs: while it is that of what fitted last, all that fits is known."""
     return blake2b(little_endian(array("q", sorted(numbers))).tobytes(), digest_size=len(NO_DIGEST)).digest()
 
 
@@ -66,6 +65,7 @@ class Named:
     def __init__(self) -> None:
         self._numbers = array("q")
         self._places = array("q")
+        self._digests: dict[int, bytes] = {}
 
     def add(self, number: int, place: int) -> None:
         if not self._places or self._places[-1] != place:
@@ -74,6 +74,12 @@ class Named:
 
     def before(self, end: int) -> Sequence[int]:
         return self._numbers[: bisect_left(self._places, end)]
+
+    def digest(self, end: int) -> bytes:
+        count = bisect_left(self._places, end)
+        if count not in self._digests:
+            self._digests[count] = digest_of(self._numbers[:count])
+        return self._digests[count]
 
     def has(self, place: int) -> bool:
         found = bisect_left(self._places, place)
@@ -90,23 +96,39 @@ class Matcher:
         self._lowest = Criteria(least_score=lowest)
         leading = select(RANKED.c.number, RANKED.c.score).where(RANKED.c.rank != 0, *self._lowest.conditions(days))
         rows = connection.execute(leading.order_by(RANKED.c.rank)).all()
-        self._order = [row.number for row in rows]
         self._scores = [-row.score for row in rows]
-        self.places = {number: place for place, number in enumerate(self._order)}
+        self.places = {row.number: place for place, row in enumerate(rows)}
+        self._all = Named()
+        for number, place in self.places.items():
+            self._all.add(number, place)
         self._named = self._names()
-        self._searches: dict[str, Collection[int]] = {}
+        self._searches: dict[str, tuple[Sequence[int], bytes]] = {}
         self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
 
     def fitting(self, criteria: Criteria) -> set[int]:
+        end, ids, named = self._named_by(criteria)
+        found = set(ids).union(*(one.before(end) for one in named))
+        return found.intersection(self._found(beside)[0]) if (beside := criteria.beside_names) else found
+
+    def digest(self, criteria: Criteria) -> bytes:
+        """A digest of what fits: while it stays the same, so do the CVEs that fit."""
+        end, ids, named = self._named_by(criteria)
+        whole = blake2b(digest_of(ids), digest_size=len(NO_DIGEST))
+        for one in named:
+            whole.update(one.digest(end))
+        if beside := criteria.beside_names:
+            whole.update(self._found(beside)[1])
+        return whole.digest()
+
+    def _named_by(self, criteria: Criteria) -> tuple[int, Sequence[int], Sequence[Named]]:
+        """The place before which CVEs reach the least score, and what is named: identifiers that do, and names; all CVEs if nothing is."""
         assert criteria.least_score is not None, "a watch has one"
         end = bisect_right(self._scores, -reached(criteria.least_score))
-        if criteria.names_cves:
-            ids = (number_of(one) for one in criteria.cve_ids or ())
-            found = {number for number in ids if self.places.get(number, end) < end}
-            found.update(*(self._named[key].before(end) for _, key in keys_of(criteria) if key in self._named))
-        else:
-            found = set(self._order[:end])
-        return found.intersection(self._found(beside)) if (beside := criteria.beside_names) else found
+        if not criteria.names_cves:
+            return end, (), [self._all]
+        ids = (number_of(one) for one in criteria.cve_ids or ())
+        named = [self._named[key] for _, key in keys_of(criteria) if key in self._named]
+        return end, [number for number in ids if self.places.get(number, end) < end], named
 
     def entries(self, numbers: Collection[int], criteria: Watched) -> Iterator[NewsEntry]:
         """What is told of these CVEs, each with what of the watch names it."""
@@ -124,13 +146,15 @@ class Matcher:
             named = [words for words, key in keys_of(criteria) if key in self._named and self._named[key].has(self.places[number])]
             yield self._entries[number, exposed].model_copy(update={"fits": (*watched, *named)})
 
-    def _found(self, criteria: Criteria) -> Collection[int]:
+    def _found(self, criteria: Criteria) -> tuple[Sequence[int], bytes]:
+        """What a search finds, with its digest."""
         key = criteria.model_dump_json(exclude_none=True)
         if key not in self._searches:
             if len(self._searches) >= CACHED:
                 self._searches.pop(next(iter(self._searches)))
             sought = criteria.model_copy(update={"least_score": self._lowest.least_score})
-            self._searches[key] = frozenset(numbers_of(self._connection, sought, self._days))
+            numbers = numbers_of(self._connection, sought, self._days)
+            self._searches[key] = array("q", numbers), digest_of(numbers)
         return self._searches[key]
 
     def _names(self) -> Mapping[str, Named]:

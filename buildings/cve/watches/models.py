@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AwareDatetime, Field
 
 from buildings.cve.arguments import Exposure
-from buildings.cve.models import KEV_DATE, KEV_DUE, SEVERITY, WHEN, WHEN_IF_EXPOSED, Result, ResultPart
+from buildings.cve.models import SEVERITY, WHEN, WHEN_IF_EXPOSED, Place, Result, ResultPart, left_out
 from buildings.cve.ranking.deadlines import Deadlines, When
 from buildings.cve.ranking.enrichment import Severity
 from buildings.cve.search.criteria import CriterionName, Name
@@ -90,9 +90,7 @@ class Watch(ResultPart):
     products: tuple[str, ...] = Field(description="Products that it names.")
     cve_ids: tuple[str, ...] = Field(description="CVEs that it names.")
     least_score: float | None = Field(description="Least score that a CVE must have; null if it follows a report.")
-    report: FollowedReport | None = Field(
-        default=None, exclude_if=lambda report: report is None, description="The stored report that it follows. Left out if none."
-    )
+    report: FollowedReport | None = left_out("The stored report that it follows. Left out if none.")
     criteria: tuple[str, ...] = Field(description="All its criteria, a sentence for each.")
     exposed: Exposure = Field(description="Whether the internet reaches what it watches, for the deadlines in its news.")
     state: Literal["active", "paused", "stopped"] = Field(
@@ -130,33 +128,21 @@ class WatchDeleted(Result):
     watch_id: str = Field(description="Id of the deleted watch. Its news and undelivered messages are deleted too.")
 
 
-class NewsEntry(ResultPart):
+class NewsEntry(Place):
     """A CVE that newly fits a watch, as it was on the list that brought it."""
 
-    cve_id: str = Field(description="CVE identifier in the form CVE-<year>-<number>.")
-    rank: int = Field(description="Rank, 1 is first. Every CVE in KEV or EPSS has one; no two share one.")
-    score: float = Field(description="Priority score, 0 to 100, to three decimals. Above 25: in KEV. Above 50: in KEV and listed recently.")
-    kev: bool = Field(description="True if it is in CISA's Known Exploited Vulnerabilities catalog (KEV).")
-    kev_date_added: date | None = Field(description=KEV_DATE)
-    kev_due_date: date | None = Field(description=KEV_DUE)
-    ransomware: bool | None = Field(
-        description="True if CISA reports its use in ransomware campaigns; null if CISA does not report it. Never false."
-    )
-    epss: float | None = Field(description="EPSS: probability that it is exploited in the next 30 days, 0 to 1; null if not scored yet.")
     severity: Severity = Field(description=SEVERITY)
     vendor: str | None = Field(description="Vendor name, from KEV, else from NVD; null if neither has it.")
     product: str | None = Field(description="Product name, from KEV, else from NVD; null if neither has it.")
     when: When = Field(description=f"When to fix it. {WHEN}")
-    when_if_exposed: When | None = Field(default=None, exclude_if=lambda when: when is None, description=WHEN_IF_EXPOSED)
+    when_if_exposed: When | None = left_out(WHEN_IF_EXPOSED)
     deadlines: Deadlines = Field(description="By when to fix it after CISA's directive BOD 26-04.")
     fits: tuple[str, ...] = Field(
         description="What of the watch it fits, such as 'vendor Cisco' or 'cve_ids'; empty if it names nothing. Of a stored report: what"
         " is news, such as 'newly in KEV', 'used for ransomware', 'due 2026-12-01 by KEV', 'EPSS of 0.1 or more', 'a fix or advisory' or"
         " 'to fix today'."
     )
-    packages: tuple[str, ...] = Field(
-        default=(), exclude_if=lambda names: not names, description="Of a stored report: the packages in which it was found, with versions."
-    )
+    packages: tuple[str, ...] = left_out("Of a stored report: the packages in which it was found, with versions.", when=())
 
 
 class News(ResultPart):

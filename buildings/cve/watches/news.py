@@ -18,7 +18,7 @@ from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALERTS, OUTBOX, TARGETS, WATCH_NEWS, WATCH_OWNERS, WATCHES
 from buildings.cve.watches.alerts import NEWS, PAUSED, pack_entries, unpack_entries
 from buildings.cve.watches.lines import judge_again
-from buildings.cve.watches.matching import NO_DIGEST, Matcher, digest_of, pack_known, read_criteria, unpack_known
+from buildings.cve.watches.matching import NO_DIGEST, Matcher, pack_known, read_criteria, unpack_known
 from buildings.cve.watches.models import News, NewsList
 from buildings.cve.watches.store import delete_watch, owned_watch, targets_of, watches_with_owner
 from campus.storage import Storage, among, in_snapshot, in_transaction
@@ -97,12 +97,11 @@ class ListMatching:
             entries = judge_again(connection, row, self.edition, matcher)
             return self._told(row, row.known, len(entries), pack_entries(entries)) if entries else None
         criteria = read_criteria(row.criteria)
-        fitting = matcher.fitting(criteria)
-        digest = digest_of(fitting)
+        digest = matcher.digest(criteria)
         is_complete = self.edition.nvd.is_complete
         if row.known.startswith(digest) and not row.needs_baseline and row.nvd_complete == is_complete:
             return None
-        known = unpack_known(row.known)
+        known, fitting = unpack_known(row.known), matcher.fitting(criteria)
         unknown = fitting - known
         new = [] if row.needs_baseline else sorted(unknown, key=matcher.places.__getitem__)[:MOST_NEWS]
         known |= unknown if row.needs_baseline else set(new)

@@ -10,7 +10,7 @@ import pytest
 from recorder.receivers import SLACK, Authority, SlackReceiver, make_authority, open_receiver
 from sqlalchemy import select
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.cve.tables import ALERTS, OUTBOX, WATCHES
 from buildings.recorder import building as recorder
 from campus.outbound.http_clients import guarded_client

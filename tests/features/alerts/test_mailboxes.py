@@ -12,7 +12,7 @@ import anyio
 import pytest
 from recorder.receivers import Mailbox, open_mailbox
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from campus.testing import Clock, Reply, TestCampus, open_campus
 

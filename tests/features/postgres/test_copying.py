@@ -11,7 +11,7 @@ import anyio
 import pytest
 from sqlalchemy import make_url, text
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from buildings.recorder import building as recorder
 from buildings.recorder.tables import Tables
 from campus.storage import in_snapshot, in_transaction

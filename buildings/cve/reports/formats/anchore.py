@@ -1,7 +1,7 @@
 """Anchore: the vulnerabilities of Engine, Enterprise and `anchorectl`."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.items import Items, either, has
 from buildings.cve.reports.paths import match
 
 ANY = r"^(?!None$)(.+)$"
@@ -16,31 +16,25 @@ def _vulnerabilities(at: str) -> Items:
         version=("package_version", "packageVersion"),
         fixed=match("fix", ANY),
         place=(match("package_path", ANY), match("packagePath", ANY), "^imageDigest"),
-        severity="severity",
     )
 
 
 FORMS = (
     Form(
         name="Anchore",
-        syntax="json",
-        recognises=lambda value: has("vulnerabilities.vuln")(value) or has("imageDigest", "vulnerability_type")(value),
-        read=table(_vulnerabilities("vulnerabilities")),
+        recognises=either(has("vulnerabilities.vuln"), has("imageDigest", "vulnerability_type")),
+        read=_vulnerabilities("vulnerabilities").read,
     ),
-    Form(name="anchorectl", syntax="json", recognises=has("vuln", "packageName"), read=table(_vulnerabilities("."))),
+    Form(name="anchorectl", recognises=has("vuln", "packageName"), read=_vulnerabilities(".").read),
     Form(
         name="Anchore Enterprise",
-        syntax="json",
         recognises=has("securityEvaluation", "metadata"),
-        read=table(
-            Items(
-                at="securityEvaluation",
-                ids=("vulnerabilityId", "cves"),
-                package="package",
-                fixed=match("fixAvailable", ANY),
-                place="^metadata.repository + ^metadata.tag + path",
-                severity="severity",
-            )
-        ),
+        read=Items(
+            at="securityEvaluation",
+            ids=("vulnerabilityId", "cves"),
+            package="package",
+            fixed=match("fixAvailable", ANY),
+            place="^metadata.repository + ^metadata.tag + path",
+        ).read,
     ),
 )

@@ -26,56 +26,34 @@ OWN = ("id", "issueid", "findingid", "ruleid", "rule", "checkid", "title", "name
 SAMPLE = 1_000
 """Rows in which a column without a known name is looked at for identifiers."""
 
+STATES = "status state findingstatus vulnerabilitystatus vulnstatus remediationstatus analysisstate triagestatus"
+FLAGS = "riskaccepted falsepositive suppressed ignored isignored issuppressed mitigated mitigation"
+PACKAGES = (
+    "packagename package packages pkgname componentname component library libraryname dependencyname artifact module affectedpackages"
+    " affectedpackage cvecausedbypackage vulnpackage product productname software name detailedname"
+)
+VERSIONS = (
+    "installedversion installed packageversion packageinstalledversion componentversionname componentversion currentversion versioninuse"
+    " pkgversion version"
+)
+FIXED = "fixedversion fixedversions fixedin fixedinversion fixversion fixversions cvefixedin patchedversion firstpatchedversion"
+HOSTS = ("target", "image", "imagename", "repository : tag", "host : port", "hostname : port", "ip : port", "ipaddress : port")
+PLACES = "resourceid assetname resourcename packagepath filepath path location locationpath project projectname"
 ROW = Items(
     at=".",
     ids="ids",
-    states=(
-        *(State(name, WORDS) for name in ("status", "state", "findingstatus", "vulnerabilitystatus", "vulnstatus", "remediationstatus")),
-        *(State(name, WORDS) for name in ("analysisstate", "triagestatus")),
-        *(
-            State(name, FLAG)
-            for name in ("riskaccepted", "falsepositive", "suppressed", "ignored", "isignored", "issuppressed", "mitigated", "mitigation")
-        ),
-    ),
-    package=(
-        *("packagename", "package", "packages", "pkgname", "componentname", "component", "library", "libraryname", "dependencyname"),
-        *("artifact", "module", "affectedpackages", "affectedpackage", "cvecausedbypackage", "vulnpackage", "product", "productname"),
-        *("software", "name", "detailedname"),
-    ),
-    version=(
-        *("installedversion", "installed", "packageversion", "packageinstalledversion", "componentversionname", "componentversion"),
-        *("currentversion", "versionininuse", "pkgversion", "version"),
-    ),
+    states=(*(State(name, WORDS) for name in STATES.split()), *(State(name, FLAG) for name in FLAGS.split())),
+    package=tuple(PACKAGES.split()),
+    version=tuple(VERSIONS.split()),
     fixed=(
-        *("fixedversion", "fixedversions", "fixedin", "fixedinversion", "fixversion", "fixversions", "cvefixedin", "patchedversion"),
-        *(
-            "firstpatchedversion",
-            match("fixstatus", r"fixed in (.+)"),
-            "fix",
-            "fixedinversions",
-            "remediatedversion",
-            "fixavailable",
-            "solution",
-            "remediation",
-        ),
+        *FIXED.split(),
+        match("fixstatus", r"fixed in (.+)"),
+        *("fix", "fixedinversions", "remediatedversion", "fixavailable", "solution", "remediation"),
     ),
-    place=(
-        *("target", "image", "imagename", "repository : tag", "host : port", "hostname : port", "ip : port", "ipaddress : port"),
-        *(
-            "resourceid",
-            "assetname",
-            "resourcename",
-            "packagepath",
-            "filepath",
-            "path",
-            "location",
-            "locationpath",
-            "project",
-            "projectname",
-        ),
-    ),
+    place=(*HOSTS, *PLACES.split()),
     severity=("severity", "cveseverity", "securityrisk", "risk", "threat", "vendorseverity", "cvssseverity", "severitylevel"),
 )
+"""Columns by what they hold, the likeliest name first."""
 
 TOOLS = (
     ("Prisma Cloud CSV", {"cveid", "fixstatus"}),
@@ -95,7 +73,7 @@ def reader_of(row: Items) -> Callable[[Any], Iterator[Finding | Unreadable]]:
         for place, cells in enumerate(rows, start=1):
             ids = [each for name in columns for each in ids_in(cells.get(name, ""))]
             own = next((cells[name] for name in (*columns, *OWN) if cells.get(name)), "")
-            yield narrow.finding(Node({**cells, "ids": ids or [own]}), place)
+            yield narrow.finding(Node({**cells, "ids": ids or [own]}), f"item {place}")
 
     return read
 

@@ -1,13 +1,15 @@
 """Amazon: Inspector v2, Security Hub (ASFF) and the scans of images in ECR."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, total, words
+from buildings.cve.reports.items import Items, State, either, has, table, total, words
 from buildings.cve.reports.paths import match
 
 PACKAGES = "packageVulnerabilityDetails.vulnerablePackages"
 
+LISTS = ("Findings", "findings", "detail.findings")
 
-def _inspector(at: str) -> Items:
+
+def _inspector(*at: str) -> Items:
     return Items(
         at=at,
         ids="packageVulnerabilityDetails.vulnerabilityId",
@@ -18,11 +20,10 @@ def _inspector(at: str) -> Items:
         version=f"{PACKAGES}.version",
         fixed=match(f"{PACKAGES}.fixedInVersion", r"^(?!NotAvailable$)(.+)$"),
         place=f"resources.id + {PACKAGES}.filePath",
-        severity="severity",
     )
 
 
-def _security_hub(at: str) -> Items:
+def _security_hub(*at: str) -> Items:
     return Items(
         at=at,
         ids="Vulnerabilities.Id",
@@ -44,23 +45,14 @@ def _security_hub(at: str) -> Items:
 FORMS = (
     Form(
         name="Amazon Inspector",
-        syntax="json",
-        recognises=lambda value: has("findings.findingArn")(value) or has("detail.findingArn")(value),
-        read=table(_inspector("findings"), _inspector("detail")),
+        recognises=either(has("findings.findingArn"), has("detail.findingArn")),
+        read=_inspector("findings", "detail").read,
     ),
-    Form(name="Amazon Inspector", syntax="json", recognises=has("findingArn", "awsAccountId"), read=table(_inspector("."))),
-    Form(name="AWS Security Hub", syntax="json", recognises=has("SchemaVersion", "ProductArn"), read=table(_security_hub("."))),
-    Form(
-        name="AWS Security Hub",
-        syntax="json",
-        recognises=lambda value: any(
-            has(path)(value) for path in ("Findings.SchemaVersion", "findings.SchemaVersion", "detail.findings.SchemaVersion")
-        ),
-        read=table(*(_security_hub(at) for at in ("Findings", "findings", "detail.findings"))),
-    ),
+    Form(name="Amazon Inspector", recognises=has("findingArn", "awsAccountId"), read=_inspector(".").read),
+    Form(name="AWS Security Hub", recognises=has("SchemaVersion", "ProductArn"), read=_security_hub(".").read),
+    Form(name="AWS Security Hub", recognises=either(*(has(f"{at}.SchemaVersion") for at in LISTS)), read=_security_hub(*LISTS).read),
     Form(
         name="AWS ECR",
-        syntax="json",
         recognises=has("imageScanFindings"),
         read=table(
             Items(
@@ -69,7 +61,6 @@ FORMS = (
                 package="attributes.[key=package_name].value",
                 version="attributes.[key=package_version].value",
                 place="^^repositoryName + ^^imageId.imageTag",
-                severity="severity",
             ),
             _inspector("imageScanFindings.enhancedFindings"),
         ),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
-from buildings.cve.reports.items import Items, State, has, table, total, words
+from buildings.cve.reports.items import Items, State, either, has, total, words
 
 REMEDIATION = words(
     open="new needs_review remediation_required affected under_investigation reopened",
@@ -49,17 +49,11 @@ BINARY = replace(ROW, states=(), fixed="latestversion", place=("objectfullpath",
 FORMS = (
     Form(
         name="Black Duck",
-        syntax="json",
-        recognises=lambda value: has(f"items.{OF_COMPONENT}")(value) or has("items.vulnerability", "items.componentName")(value),
-        read=table(_components("items")),
+        recognises=either(has(f"items.{OF_COMPONENT}"), has("items.vulnerability", "items.componentName")),
+        read=_components("items").read,
         claimed=total("totalCount"),
     ),
-    Form(name="Black Duck", syntax="json", recognises=has("componentName", OF_COMPONENT), read=table(_components("."))),
-    Form(
-        name="Black Duck CSV",
-        syntax="csv",
-        recognises=has_columns("vulnerabilityid", "remediationstatus"),
-        read=reader_of(REPORT),
-    ),
+    Form(name="Black Duck", recognises=has("componentName", OF_COMPONENT), read=_components(".").read),
+    Form(name="Black Duck CSV", syntax="csv", recognises=has_columns("vulnerabilityid", "remediationstatus"), read=reader_of(REPORT)),
     Form(name="Black Duck Binary Analysis", syntax="csv", recognises=has_columns("cve", "objectsha1"), read=reader_of(BINARY)),
 )

@@ -14,10 +14,7 @@ GROUPS = words(
     fixed="fixed first_fixed recommended",
     not_affected="known_not_affected",
 )
-SEVERITY = (
-    *("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"),
-    *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"),
-)
+SEVERITY = (*("cvss_v3.baseSeverity", "cvss_v4.baseSeverity"), *("content.cvss_v4.baseSeverity", "content.cvss_v3.baseSeverity"))
 
 
 class Product(NamedTuple):
@@ -90,7 +87,7 @@ def _products(tree: Any) -> dict[str, Product]:
             continue
         name = str(branch.get("name")) if branch.get("category") == "product_name" else name
         version = str(branch.get("name")) if branch.get("category") == "product_version" else version
-        branches += [(each, name, version) for each in branch.get("branches") or ()]
+        branches += [(each.value, name, version) for each in nodes(Node(branch), "branches")]
         for product in nodes(Node(branch), "product"):
             products |= _product(product, name, version)
     for product in nodes(Node(tree), "full_product_names"):
@@ -113,4 +110,4 @@ def _product(product: Node, name: str, version: str) -> dict[str, Product]:
     return {first_text(product, ("product_id",)): Product(*named)}
 
 
-FORMS = (Form(name="CSAF", syntax="json", recognises=has("document.csaf_version"), read=_read),)
+FORMS = (Form(name="CSAF", recognises=has("document.csaf_version"), read=_read),)

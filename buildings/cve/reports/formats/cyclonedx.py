@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import folded, has, words
-from buildings.cve.reports.paths import Node, first_text, nodes, texts
+from buildings.cve.reports.items import either, folded, has, words
+from buildings.cve.reports.paths import Node, first_text, nodes, one_line, texts
 from buildings.cve.reports.schemes import own_ids
 from buildings.cve.reports.vex import package_of
 
@@ -72,7 +72,7 @@ def _finding(ids: tuple[str, ...], node: Node, affected: Node, component: Compon
         version=component.version or first_text(affected, VERSIONS),
         fixed=first_text(node, ("recommendation", "recommendations.recommendation")),
         place=component.ref,
-        severity=max((each for path in RATINGS for each in texts(node, path)), key=_weight, default=""),
+        severity=one_line(max((each for path in RATINGS for each in texts(node, path)), key=_weight, default="")),
     )
 
 
@@ -112,11 +112,6 @@ def _component(node: Node) -> Component:
 
 
 FORMS = (
-    Form(
-        name="CycloneDX",
-        syntax="json",
-        recognises=lambda value: has("bomFormat")(value) or has("specVersion", "components")(value),
-        read=_read_json,
-    ),
+    Form(name="CycloneDX", recognises=either(has("bomFormat"), has("specVersion", "components")), read=_read_json),
     Form(name="CycloneDX", syntax="xml", recognises=lambda root: isinstance(root.get("bom"), Mapping), read=_read_xml),
 )

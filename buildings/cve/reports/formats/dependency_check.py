@@ -5,7 +5,7 @@ from typing import Any
 
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
-from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.items import Items, either, has, table
 from buildings.cve.reports.paths import match
 
 
@@ -27,8 +27,7 @@ XML = "analysis.dependencies.dependency.vulnerabilities"
 FORMS = (
     Form(
         name="Dependency-Check",
-        syntax="json",
-        recognises=lambda value: has("reportSchema", "dependencies")(value) or has("dependencies.evidenceCollected")(value),
+        recognises=either(has("reportSchema", "dependencies"), has("dependencies.evidenceCollected")),
         read=table(
             _vulnerabilities("dependencies.vulnerabilities"),
             _vulnerabilities("dependencies.suppressedVulnerabilities", said="suppressed", by="a suppression file"),

@@ -1,7 +1,7 @@
 """Dependency-Track: exported findings, and those of its API."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, words
 
 ALIASES = ("ghsaId", "osvId", "snykId", "sonatypeId", "gsdId", "vulnDbId")
 
@@ -30,14 +30,8 @@ def _findings(at: str) -> Items:
 FORMS = (
     Form(
         name="Dependency-Track",
-        syntax="json",
-        recognises=lambda value: has("meta", "project", "version")(value) or has("findings.vulnerability", "findings.component")(value),
-        read=table(_findings("findings")),
+        recognises=either(has("meta", "project", "version"), has("findings.vulnerability", "findings.component")),
+        read=_findings("findings").read,
     ),
-    Form(
-        name="Findings of Dependency-Track",
-        syntax="json",
-        recognises=has("component", "vulnerability", "matrix"),
-        read=table(_findings(".")),
-    ),
+    Form(name="Findings of Dependency-Track", recognises=has("component", "vulnerability", "matrix"), read=_findings(".").read),
 )

@@ -1,7 +1,7 @@
 """GitLab: the reports of its scanners in pipelines, and the findings of its two APIs."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, words
 from buildings.cve.reports.paths import match
 
 STATE = State(
@@ -10,65 +10,36 @@ STATE = State(
     by=("dismissed_by.name", "dismissedBy.name", "dismissal_reason", "resolved_by.name"),
 )
 UPGRADE = match("solution", r"(?:to|version) (?:version )?(v?[0-9][^\s,]*?)(?=[.,]?(?:\s|$))")
-PACKAGE = "location.dependency.package.name"
-PLACE = ("location.image", "location.file + location.start_line", "location.hostname + location.path", "location.blobPath")
+IN_GRAPHQL = ("data.project.vulnerabilities.nodes", "data.group.vulnerabilities.nodes", "data.vulnerabilities.nodes")
+
+
+def _findings(at: str | tuple[str, ...], *ids: str, or_else: tuple[str, ...]) -> Items:
+    return Items(
+        at=at,
+        ids=ids,
+        or_else=or_else,
+        states=(STATE,),
+        package=("location.dependency.package.name", "location.vulnerableImage"),
+        version="location.dependency.version",
+        fixed=UPGRADE,
+        place=("location.image", "location.file + location.start_line", "location.hostname + location.path", "location.blobPath"),
+    )
+
 
 FORMS = (
     Form(
         name="GitLab report",
-        syntax="json",
-        recognises=lambda value: has("vulnerabilities", "scan")(value) or has("vulnerabilities.identifiers", "version")(value),
-        read=table(
-            Items(
-                at="vulnerabilities",
-                ids="identifiers.name",
-                or_else=("name", "message", "category", "id"),
-                states=(STATE,),
-                package=PACKAGE,
-                version="location.dependency.version",
-                fixed=UPGRADE,
-                place=PLACE,
-                severity="severity",
-            )
-        ),
+        recognises=either(has("vulnerabilities", "scan"), has("vulnerabilities.identifiers", "version")),
+        read=_findings("vulnerabilities", "identifiers.name", or_else=("name", "message", "category", "id")).read,
     ),
     Form(
         name="GitLab findings",
-        syntax="json",
         recognises=has("report_type", "identifiers"),
-        read=table(
-            Items(
-                at=".",
-                ids=("identifiers.external_id", "identifiers.name"),
-                or_else=("name", "title"),
-                states=(STATE,),
-                package=PACKAGE,
-                version="location.dependency.version",
-                fixed=UPGRADE,
-                place=PLACE,
-                severity="severity",
-            )
-        ),
+        read=_findings(".", "identifiers.external_id", "identifiers.name", or_else=("name", "title")).read,
     ),
     Form(
         name="GitLab vulnerabilities of GraphQL",
-        syntax="json",
-        recognises=lambda value: any(has(f"data.{inside}vulnerabilities.nodes")(value) for inside in ("project.", "group.", "")),
-        read=table(
-            *(
-                Items(
-                    at=f"data.{inside}vulnerabilities.nodes",
-                    ids="identifiers.name",
-                    or_else="title",
-                    states=(STATE,),
-                    package=("location.dependency.package.name", "location.vulnerableImage"),
-                    version="location.dependency.version",
-                    fixed=UPGRADE,
-                    place=("location.image", "location.file", "location.blobPath"),
-                    severity="severity",
-                )
-                for inside in ("project.", "group.", "")
-            )
-        ),
+        recognises=either(*map(has, IN_GRAPHQL)),
+        read=_findings(IN_GRAPHQL, "identifiers.name", or_else=("title",)).read,
     ),
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, has
+from buildings.cve.reports.items import Items, either, has
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 
@@ -47,10 +47,7 @@ def _place(finding: Node) -> str:
     return first_text(positions[-1], ("filename + line",)) if positions else ""
 
 
-def _is_stream(value: Any) -> bool:
-    return any(has(name)(value) for name in ("config.scanner_name", "config.protocol_version", "finding.osv", "osv.schema_version"))
-
-
+STREAM = ("config.scanner_name", "config.protocol_version", "finding.osv", "osv.schema_version")
 BEFORE_1 = Items(
     at="Vulns",
     ids=("OSV.id", "OSV.aliases"),
@@ -63,7 +60,7 @@ BEFORE_1 = Items(
 def _read_before_1(value: Any) -> Iterator[Finding | Unreadable]:
     """It lists a vulnerability once for each symbol that has it, and counts it once: the first."""
     seen: set[tuple[str, ...]] = set()
-    for finding in BEFORE_1.findings(Node(value)):
+    for finding in BEFORE_1.read(value):
         if isinstance(finding, Unreadable) or finding.ids not in seen:
             yield finding
         if isinstance(finding, Finding):
@@ -71,11 +68,6 @@ def _read_before_1(value: Any) -> Iterator[Finding | Unreadable]:
 
 
 FORMS = (
-    Form(name="govulncheck", syntax="json", recognises=_is_stream, read=_read),
-    Form(
-        name="govulncheck before 1.0",
-        syntax="json",
-        recognises=has("Vulns", "Modules"),
-        read=_read_before_1,
-    ),
+    Form(name="govulncheck", recognises=either(*map(has, STREAM)), read=_read),
+    Form(name="govulncheck before 1.0", recognises=has("Vulns", "Modules"), read=_read_before_1),
 )

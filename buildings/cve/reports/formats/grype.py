@@ -1,7 +1,7 @@
 """Grype: its JSON, with the matches that rules or VEX documents made it ignore."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, table, words
 
 
 def _matches(at: str, **also: object) -> Items:
@@ -21,8 +21,7 @@ def _matches(at: str, **also: object) -> Items:
 FORMS = (
     Form(
         name="Grype",
-        syntax="json",
-        recognises=lambda value: has("matches", "descriptor")(value) or has("matches.vulnerability", "matches.artifact")(value),
+        recognises=either(has("matches", "descriptor"), has("matches.vulnerability", "matches.artifact")),
         read=table(
             _matches("matches"),
             _matches(

@@ -8,8 +8,8 @@ the output of the plugin has the versions.
 from collections.abc import Iterable, Iterator
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, table, words
-from buildings.cve.reports.paths import Node, match
+from buildings.cve.reports.items import Items, State, has, words
+from buildings.cve.reports.paths import match
 
 CVES = ("cve", "definitioncve")
 OUTPUTS = ("plugin_output", "pluginoutput", "plugintext", "output")
@@ -28,10 +28,7 @@ NESSUS = Items(
     place="^@name : @port : @protocol",
     severity=("risk_factor", "@severity"),
 )
-STATES = State(
-    "vulnerabilitystate",
-    words(open="active new open resurfaced reopened", fixed="fixed"),
-)
+STATES = State("vulnerabilitystate", words(open="active new open resurfaced reopened", fixed="fixed"))
 RULES = State("modification", words(open="none recasted", suppressed="accepted"))
 ROWS = Items(
     at=".",
@@ -49,7 +46,7 @@ SAME = ("plugin", "pluginid", "definitionid", "host", "assetid", "protocol", "po
 
 
 def _read_rows(rows: list[dict[str, str]]) -> Iterator[Finding | Unreadable]:
-    yield from ROWS.findings(Node(list(_joined(rows))))
+    yield from ROWS.read(list(_joined(rows)))
 
 
 def _joined(rows: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
@@ -71,6 +68,6 @@ def _is_table(rows: list[dict[str, str]]) -> bool:
 
 
 FORMS = (
-    Form(name="Nessus", syntax="xml", recognises=has("NessusClientData_v2"), read=table(NESSUS)),
+    Form(name="Nessus", syntax="xml", recognises=has("NessusClientData_v2"), read=NESSUS.read),
     Form(name="Nessus CSV", syntax="csv", recognises=_is_table, read=_read_rows),
 )

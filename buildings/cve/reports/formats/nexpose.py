@@ -35,7 +35,7 @@ def _read(root: Any) -> Iterator[Finding | Unreadable]:
             for test in nodes(node, at):
                 about = definitions.get(first_text(test, ("@id",)).lower(), {})
                 known = {"about": about, "host": first_text(node, ("@address",)), "port": first_text(test, (port,)) if port else ""}
-                yield from TESTS.findings(Node({**test.value, **known}))
+                yield from TESTS.read({**test.value, **known})
 
 
 FORMS = (Form(name="Nexpose", syntax="xml", recognises=has("NexposeReport"), read=_read),)

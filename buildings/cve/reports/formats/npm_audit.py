@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, has, table, total
+from buildings.cve.reports.items import Items, either, has, table, total
 from buildings.cve.reports.paths import Node, first_text, match, nodes, texts
 from buildings.cve.reports.schemes import ids_in
 
@@ -61,14 +61,12 @@ def _advisories(name: str, packages: dict[str, Node]) -> list[Node]:
 FORMS = (
     Form(
         name="npm audit 7",
-        syntax="json",
-        recognises=lambda value: has("auditReportVersion", "vulnerabilities")(value) or has("vulnerabilities.{}.via")(value),
+        recognises=either(has("auditReportVersion", "vulnerabilities"), has("vulnerabilities.{}.via")),
         read=_packages,
         claimed=total("metadata.vulnerabilities.total"),
     ),
     Form(
         name="npm audit 6",
-        syntax="json",
         recognises=has("advisories", "metadata"),
         read=table(
             _advisory("advisories.{}.findings.paths", "^^", "^", place="."),
@@ -78,26 +76,22 @@ FORMS = (
     ),
     Form(
         name="yarn audit",
-        syntax="json",
         recognises=has("type", "data"),
-        read=table(_advisory("[type=auditAdvisory].data", "advisory.", "advisory.findings.", place="resolution.path")),
+        read=_advisory("[type=auditAdvisory].data", "advisory.", "advisory.findings.", place="resolution.path").read,
         claimed=total(*(f"data.vulnerabilities.{level}" for level in LEVELS)),
     ),
     Form(
         name="yarn npm audit",
-        syntax="json",
         recognises=has("value", "children.ID"),
-        read=table(
-            Items(
-                at="children",
-                ids=(),
-                named_in="URL",
-                or_else=("URL", "ID"),
-                package="^value",
-                version="'Tree Versions'",
-                place="Dependents",
-                severity="Severity",
-            )
-        ),
+        read=Items(
+            at="children",
+            ids=(),
+            named_in="URL",
+            or_else=("URL", "ID"),
+            package="^value",
+            version="'Tree Versions'",
+            place="Dependents",
+            severity="Severity",
+        ).read,
     ),
 )

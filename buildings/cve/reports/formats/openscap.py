@@ -1,7 +1,7 @@
 """XCCDF results of OpenSCAP and others: each rule that a host fails is a finding; those it passes are none."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, has, words
 from buildings.cve.reports.paths import first_text
 
 PASSED = ("pass", "notapplicable", "notselected", "notchecked", "informational")
@@ -21,6 +21,6 @@ def _rules(at: str) -> Items:
 
 
 FORMS = (
-    Form(name="XCCDF", syntax="xml", recognises=has("Benchmark.TestResult"), read=table(_rules("Benchmark."))),
-    Form(name="XCCDF", syntax="xml", recognises=has("TestResult.rule-result"), read=table(_rules(""))),
+    Form(name="XCCDF", syntax="xml", recognises=has("Benchmark.TestResult"), read=_rules("Benchmark.").read),
+    Form(name="XCCDF", syntax="xml", recognises=has("TestResult.rule-result"), read=_rules("").read),
 )

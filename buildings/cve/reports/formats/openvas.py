@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, words
 from buildings.cve.reports.paths import Node, match, nodes
 
 FALSE = words(suppressed="false_positive")
@@ -36,21 +36,15 @@ CSV = Items(
     version=match("specificresult", INSTALLED),
     fixed=(match("specificresult", FIXED), "solution"),
     place=("ip : port : portprotocol", "hostname : port : portprotocol"),
-    severity="severity",
 )
 
 
 def _read(root: Any) -> Iterator[Finding | Unreadable]:
     report = next(report for path in ROOTS for report in nodes(Node(root), path) if "results" in report.value)
-    yield from RESULT.findings(report)
+    yield from RESULT.read(report.value)
 
 
 FORMS = (
-    Form(
-        name="OpenVAS",
-        syntax="xml",
-        recognises=lambda root: any(has(f"{path}.results")(root) for path in ROOTS),
-        read=_read,
-    ),
-    Form(name="OpenVAS CSV", syntax="csv", recognises=lambda rows: bool(rows) and "nvtoid" in rows[0], read=table(CSV)),
+    Form(name="OpenVAS", syntax="xml", recognises=either(*(has(f"{path}.results") for path in ROOTS)), read=_read),
+    Form(name="OpenVAS CSV", syntax="csv", recognises=lambda rows: bool(rows) and "nvtoid" in rows[0], read=CSV.read),
 )

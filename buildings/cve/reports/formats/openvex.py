@@ -68,4 +68,4 @@ def _recognises(value: Any) -> bool:
     return bool(documents) and all(isinstance(each, Mapping) and "openvex" in str(each.get("@context")) for each in documents)
 
 
-FORMS = (Form(name="OpenVEX", syntax="json", recognises=_recognises, read=_read),)
+FORMS = (Form(name="OpenVEX", recognises=_recognises, read=_read),)

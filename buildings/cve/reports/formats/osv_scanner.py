@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
-from buildings.cve.reports.items import Items, State, has, words
+from buildings.cve.reports.items import Items, State, either, has, words
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 
 ABOUT: dict[str, Any] = {"package": "^package.name", "version": ("^package.version", "^package.commit"), "place": "^^source.path"}
@@ -24,13 +24,13 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
         for group in nodes(package, "groups"):
             named = [by_id[each] for each in texts(group, "ids") if each in by_id]
             grouped.update(texts(group, "ids"))
-            finding = GROUP.finding(group)
+            finding = GROUP.finding(group, "results.packages.groups")
             if isinstance(finding, Finding) and not finding.state and texts(group, IS_CALLED):
                 finding = replace(finding, state="not called")
             yield _with_details(finding, package, named)
         for name, alone in by_id.items():
             if name not in grouped:
-                yield _with_details(ALONE.finding(alone), package, [alone])
+                yield _with_details(ALONE.finding(alone, "results.packages.vulnerabilities"), package, [alone])
 
 
 def _with_details(finding: Finding | Unreadable, package: Node, named: list[Node]) -> Finding | Unreadable:
@@ -46,10 +46,7 @@ def _with_details(finding: Finding | Unreadable, package: Node, named: list[Node
 FORMS = (
     Form(
         name="OSV-Scanner",
-        syntax="json",
-        recognises=lambda value: any(
-            has(*each)(value) for each in (("results.packages.package",), ("results.source.path",), ("results", "experimental_config"))
-        ),
+        recognises=either(has("results.packages.package"), has("results.source.path"), has("results", "experimental_config")),
         read=_read,
     ),
 )

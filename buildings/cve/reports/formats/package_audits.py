@@ -3,27 +3,14 @@
 from typing import Any
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, total
+from buildings.cve.reports.items import Items, State, either, has, table, total
 from buildings.cve.reports.paths import match
 
 IN_PURL = r"^pkg:[^/]+/([^@?]+)", r"^pkg:[^@]+@([^?]+)"
 
 
 def _advisories(at: str, **also: Any) -> Items:
-    return Items(at=at, ids=("advisoryId", "cve"), named_in="sources.remoteId", package="packageName", severity="severity", **also)
-
-
-def _dotnet(packages: str) -> Items:
-    return Items(
-        at=f"projects.frameworks.{packages}.vulnerabilities",
-        ids=(),
-        named_in="advisoryurl",
-        or_else="advisoryurl",
-        package="^id",
-        version="^resolvedVersion",
-        place="^^^path",
-        severity="severity",
-    )
+    return Items(at=at, ids=("advisoryId", "cve"), named_in="sources.remoteId", package="packageName", **also)
 
 
 def _occurrences(at: str) -> Items:
@@ -42,46 +29,37 @@ def _occurrences(at: str) -> Items:
     )
 
 
-_COMPOSER = has("advisories", "abandoned")
-
 FORMS = (
     Form(
         name="cargo audit",
-        syntax="json",
         recognises=has("vulnerabilities.list", "vulnerabilities.count", "lockfile"),
-        read=table(
-            Items(
-                at="vulnerabilities.list",
-                ids=("advisory.id", "advisory.aliases"),
-                package="package.name",
-                version="package.version",
-                fixed="versions.patched",
-            )
-        ),
+        read=Items(
+            at="vulnerabilities.list",
+            ids=("advisory.id", "advisory.aliases"),
+            package="package.name",
+            version="package.version",
+            fixed="versions.patched",
+        ).read,
         claimed=total("vulnerabilities.count"),
         note="Warnings of cargo audit, such as of unmaintained packages, are none of its vulnerabilities: they are not read.",
     ),
     Form(
         name="bundler-audit",
-        syntax="json",
         recognises=lambda value: has("results", "created_at")(value) and (not value["results"] or has("results.type")(value)),
-        read=table(
-            Items(
-                at="results",
-                ids="advisory.id",
-                or_else="advisory.title",
-                package="gem.name",
-                version="gem.version",
-                fixed="advisory.patched_versions",
-                severity="advisory.criticality",
-                counts=lambda node: "advisory" in node.value,
-            )
-        ),
+        read=Items(
+            at="results",
+            ids="advisory.id",
+            or_else="advisory.title",
+            package="gem.name",
+            version="gem.version",
+            fixed="advisory.patched_versions",
+            severity="advisory.criticality",
+            counts=lambda node: "advisory" in node.value,
+        ).read,
     ),
     Form(
         name="composer audit",
-        syntax="json",
-        recognises=lambda value: _COMPOSER(value) or has("advisories.{}.advisoryId")(value),
+        recognises=either(has("advisories", "abandoned"), has("advisories.{}.advisoryId")),
         read=table(
             _advisories("advisories.{}"),
             _advisories(
@@ -91,67 +69,52 @@ FORMS = (
     ),
     Form(
         name="dotnet list package --vulnerable",
-        syntax="json",
         recognises=has("projects", "parameters", "sources"),
-        read=table(_dotnet("topLevelPackages"), _dotnet("transitivePackages")),
+        read=Items(
+            at=tuple(f"projects.frameworks.{packages}.vulnerabilities" for packages in ("topLevelPackages", "transitivePackages")),
+            ids=(),
+            named_in="advisoryurl",
+            or_else="advisoryurl",
+            package="^id",
+            version="^resolvedVersion",
+            place="^^^path",
+        ).read,
     ),
     Form(
         name="Retire.js",
-        syntax="json",
         recognises=has("data.results.component"),
-        read=table(
-            Items(
-                at="data.results.vulnerabilities",
-                ids=("identifiers.CVE", "identifiers.githubID"),
-                or_else=("identifiers.summary", "info"),
-                package="^component",
-                version="^version",
-                place="^^file",
-                severity="severity",
-            )
-        ),
+        read=Items(
+            at="data.results.vulnerabilities",
+            ids=("identifiers.CVE", "identifiers.githubID"),
+            or_else=("identifiers.summary", "info"),
+            package="^component",
+            version="^version",
+            place="^^file",
+        ).read,
     ),
     Form(
         name="OSS Index",
-        syntax="json",
         recognises=has("coordinates", "vulnerabilities"),
-        read=table(
-            Items(
-                at="vulnerabilities",
-                ids="id",
-                named_in=("cve", "title"),
-                package=match("^coordinates", IN_PURL[0]),
-                version=match("^coordinates", IN_PURL[1]),
-                severity="cvssScore",
-            )
-        ),
+        read=Items(
+            at="vulnerabilities",
+            ids="id",
+            named_in=("cve", "title"),
+            package=match("^coordinates", IN_PURL[0]),
+            version=match("^coordinates", IN_PURL[1]),
+            severity="cvssScore",
+        ).read,
     ),
     Form(
         name="Harbor",
-        syntax="json",
         recognises=lambda value: isinstance(value, dict) and any(name.startswith("application/vnd.") for name in value),
-        read=table(
-            Items(
-                at="{}.vulnerabilities",
-                ids="id",
-                package="package",
-                version="version",
-                fixed="fix_version",
-                place="artifact_digests",
-                severity="severity",
-            )
-        ),
+        read=Items(
+            at="{}.vulnerabilities", ids="id", package="package", version="version", fixed="fix_version", place="artifact_digests"
+        ).read,
     ),
-    Form(
-        name="Google Artifact Analysis",
-        syntax="json",
-        recognises=has("noteName", "vulnerability"),
-        read=table(_occurrences(".")),
-    ),
+    Form(name="Google Artifact Analysis", recognises=has("noteName", "vulnerability"), read=_occurrences(".").read),
     Form(
         name="Google Artifact Analysis of an image",
-        syntax="json",
         recognises=has("package_vulnerability_summary"),
-        read=table(_occurrences("package_vulnerability_summary.vulnerabilities.{}")),
+        read=_occurrences("package_vulnerability_summary.vulnerabilities.{}").read,
     ),
 )

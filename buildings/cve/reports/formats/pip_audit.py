@@ -1,7 +1,7 @@
 """pip-audit: its JSON of today and of before 2.0."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, has, table
+from buildings.cve.reports.items import Items, has
 
 
 def _vulns(at: str) -> Items:
@@ -9,7 +9,7 @@ def _vulns(at: str) -> Items:
 
 
 FORMS = (
-    Form(name="pip-audit", syntax="json", recognises=has("dependencies", "fixes"), read=table(_vulns("dependencies.vulns"))),
-    Form(name="pip-audit", syntax="json", recognises=has("dependencies.vulns"), read=table(_vulns("dependencies.vulns"))),
-    Form(name="pip-audit before 2.0", syntax="json", recognises=has("name", "vulns"), read=table(_vulns("vulns"))),
+    Form(name="pip-audit", recognises=has("dependencies", "fixes"), read=_vulns("dependencies.vulns").read),
+    Form(name="pip-audit", recognises=has("dependencies.vulns"), read=_vulns("dependencies.vulns").read),
+    Form(name="pip-audit before 2.0", recognises=has("name", "vulns"), read=_vulns("vulns").read),
 )

@@ -1,7 +1,7 @@
 """Prisma Cloud (Twistlock): `twistcli` and the scans of its API."""
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, has, table, total
+from buildings.cve.reports.items import Items, either, has, table, total
 from buildings.cve.reports.paths import match
 
 
@@ -13,26 +13,21 @@ def _vulnerabilities(at: str) -> Items:
         version="packageVersion",
         fixed=("fixedVersion", match("status", r"fixed in (.+)"), match("fixStatus", r"fixed in (.+)")),
         place=("^name + packagePath", "^repoTag.repo + ^repoTag.tag", "^hostname", "^id"),
-        severity="severity",
     )
 
 
-COMPLIANCE = Items(at="results.compliances", ids="id", or_else="title", place=("^name", "^id"), severity="severity")
+COMPLIANCE = Items(at="results.compliances", ids="id", or_else="title", place=("^name", "^id"))
 
 FORMS = (
     Form(
         name="Prisma Cloud",
-        syntax="json",
-        recognises=lambda value: any(has(f"results.{name}")(value) for name in ("vulnerabilityDistribution", "complianceDistribution")),
+        recognises=either(has("results.vulnerabilityDistribution"), has("results.complianceDistribution")),
         read=table(_vulnerabilities("results.vulnerabilities"), COMPLIANCE),
         claimed=total("results.vulnerabilityDistribution.total", "results.complianceDistribution.total"),
     ),
     Form(
         name="Prisma Cloud's scans",
-        syntax="json",
-        recognises=lambda value: (
-            has("vulnerabilities.packageName", "vulnerabilities.cve")(value) or has("vulnerabilitiesCount", "_id")(value)
-        ),
-        read=table(_vulnerabilities("vulnerabilities")),
+        recognises=either(has("vulnerabilities.packageName", "vulnerabilities.cve"), has("vulnerabilitiesCount", "_id")),
+        read=_vulnerabilities("vulnerabilities").read,
     ),
 )

@@ -43,7 +43,7 @@ def _read(value: Any) -> Iterator[Finding | Unreadable]:
             rule = rules.of(result)
             about = dict(result.value) | {"rule": rule}
             about["ruleId"] = next((each for each in (*texts(result, "ruleId"), *texts(result, "rule.id"), *texts(Node(rule), "id"))), "")
-            yield _suppressed(RESULT.finding(Node(about, "", run), place), result)
+            yield _suppressed(RESULT.finding(Node(about, "", run), f"item {place}"), result)
 
 
 class _Rules:
@@ -84,4 +84,4 @@ def _suppressed(finding: Finding | Unreadable, result: Node) -> Finding | Unread
     return replace(finding, said="unknown", state=odd[:300]) if odd and finding.said == "open" else finding
 
 
-FORMS = (Form(name="SARIF", syntax="json", recognises=has("runs", "version"), read=_read),)
+FORMS = (Form(name="SARIF", recognises=has("runs", "version"), read=_read),)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from buildings.cve.reports.findings import Form
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, table, words
 
 
 def _vulnerabilities(at: str, **also: Any) -> Items:
@@ -30,49 +30,37 @@ def _set_aside(project: str) -> tuple[Items, ...]:
 FORMS = (
     Form(
         name="Snyk",
-        syntax="json",
-        recognises=lambda value: has("vulnerabilities", "packageManager")(value) or has("vulnerabilities", "dependencyCount")(value),
+        recognises=either(has("vulnerabilities", "packageManager"), has("vulnerabilities", "dependencyCount")),
         read=table(*_set_aside(""), *_set_aside("applications.")),
     ),
     Form(
         name="Snyk's issues",
-        syntax="json",
-        recognises=lambda value: (
-            has("data.attributes.effective_severity_level")(value) or has("jsonapi", "data.attributes.problems")(value)
-        ),
-        read=table(
-            Items(
-                at="data",
-                ids=("attributes.key", "attributes.problems.id"),
-                named_in="attributes.problems.url",
-                states=(
-                    State("attributes.ignored", words(suppressed="true")),
-                    State("attributes.status", words(open="open", fixed="resolved")),
-                ),
-                package="attributes.coordinates.representations.dependency.package_name",
-                version="attributes.coordinates.representations.dependency.package_version",
-                place="attributes.coordinates.representations.sourceLocation.file",
-                severity="attributes.effective_severity_level",
-            )
-        ),
+        recognises=either(has("data.attributes.effective_severity_level"), has("jsonapi", "data.attributes.problems")),
+        read=Items(
+            at="data",
+            ids=("attributes.key", "attributes.problems.id"),
+            named_in="attributes.problems.url",
+            states=(
+                State("attributes.ignored", words(suppressed="true")),
+                State("attributes.status", words(open="open", fixed="resolved")),
+            ),
+            package="attributes.coordinates.representations.dependency.package_name",
+            version="attributes.coordinates.representations.dependency.package_version",
+            place="attributes.coordinates.representations.sourceLocation.file",
+            severity="attributes.effective_severity_level",
+        ).read,
     ),
     Form(
         name="Snyk's aggregated issues",
-        syntax="json",
         recognises=has("issues.issueData"),
-        read=table(
-            Items(
-                at="issues",
-                ids=("id", "issueData.identifiers.CVE", "issueData.identifiers.GHSA"),
-                states=(
-                    State("isIgnored", words(suppressed="true"), by="ignoreReasons.reason"),
-                    State("isPatched", words(fixed="true")),
-                ),
-                package="pkgName",
-                version="pkgVersions",
-                fixed="fixInfo.fixedIn",
-                severity="issueData.severity",
-            )
-        ),
+        read=Items(
+            at="issues",
+            ids=("id", "issueData.identifiers.CVE", "issueData.identifiers.GHSA"),
+            states=(State("isIgnored", words(suppressed="true"), by="ignoreReasons.reason"), State("isPatched", words(fixed="true"))),
+            package="pkgName",
+            version="pkgVersions",
+            fixed="fixInfo.fixedIn",
+            severity="issueData.severity",
+        ).read,
     ),
 )

@@ -27,9 +27,9 @@ REFERENCES = Items(
 def _read_packages(value: Any) -> Iterator[Finding | Unreadable]:
     """One finding for each package and vulnerability: several references may name the same."""
     found: dict[tuple[int, str], Finding] = {}
-    for place, node in enumerate(nodes(Node(value), REFERENCES.at), start=1):
+    for place, node in enumerate(nodes(Node(value), "packages.externalRefs"), start=1):
         if REFERENCES.counts(node):
-            finding = REFERENCES.finding(node, place)
+            finding = REFERENCES.finding(node, f"packages.externalRefs {place}")
             if isinstance(finding, Unreadable):
                 yield finding
             elif found.get(key := (id(node.within and node.within.value), finding.ids[0].upper()), finding).said != "open":
@@ -100,10 +100,9 @@ def _read_tags(text: str) -> Iterator[Finding | Unreadable]:
 
 
 FORMS = (
-    Form(name="SPDX", syntax="json", recognises=has("spdxVersion", "SPDXID"), read=_read_packages),
+    Form(name="SPDX", recognises=has("spdxVersion", "SPDXID"), read=_read_packages),
     Form(
         name="SPDX 3",
-        syntax="json",
         recognises=lambda value: isinstance(value, Mapping) and "spdx" in str(value.get("@context")) and "@graph" in value,
         read=_read_graph,
     ),

@@ -1,11 +1,10 @@
 """Trivy: its JSON of images, file systems and clusters, with what an ignore file or a VEX document took out of it."""
 
 from dataclasses import replace
-from typing import Any
 
 from buildings.cve.reports.findings import Form
 from buildings.cve.reports.formats.any_csv import ROW, has_columns, reader_of
-from buildings.cve.reports.items import Items, State, has, table, words
+from buildings.cve.reports.items import Items, State, either, has, table, words
 
 STATUSES = State(
     "Status",
@@ -63,38 +62,25 @@ def _of_operator(reports: str) -> tuple[Items, ...]:
             version="installedVersion",
             fixed="fixedVersion",
             place=place,
-            severity="severity",
         ),
-        Items(at=f"{reports}report.secrets", ids="ruleID", place=place, severity="severity"),
-        Items(
-            at=f"{reports}report.checks",
-            ids=("checkID", "id"),
-            place=place,
-            severity="severity",
-            counts=lambda node: node.value.get("success") is not True,
-        ),
+        Items(at=f"{reports}report.secrets", ids="ruleID", place=place),
+        Items(at=f"{reports}report.checks", ids=("checkID", "id"), place=place, counts=lambda node: node.value.get("success") is not True),
     )
 
 
-def _is_of_operator(value: Any) -> bool:
-    return any(has(f"{reports}apiVersion", f"{reports}report")(value) for reports in ("", "items."))
-
-
 FORMS = (
-    Form(
-        name="Trivy",
-        syntax="json",
-        recognises=lambda value: has("SchemaVersion", "ArtifactName")(value) or has("Results.Target")(value),
-        read=table(*_kinds("Results.")),
-    ),
+    Form(name="Trivy", recognises=either(has("SchemaVersion", "ArtifactName"), has("Results.Target")), read=table(*_kinds("Results."))),
     Form(
         name="Trivy of a cluster",
-        syntax="json",
         recognises=has("ClusterName"),
         read=table(*_kinds("Resources.Results."), *_kinds("Vulnerabilities.Results."), *_kinds("Misconfigurations.Results.")),
     ),
-    Form(name="Trivy Operator", syntax="json", recognises=_is_of_operator, read=table(*_of_operator(""), *_of_operator("items."))),
-    Form(name="Trivy", syntax="json", recognises=has("Target", "Type"), read=table(*_kinds(""))),
+    Form(
+        name="Trivy Operator",
+        recognises=either(has("apiVersion", "report"), has("items.apiVersion", "items.report")),
+        read=table(*_of_operator(""), *_of_operator("items.")),
+    ),
+    Form(name="Trivy", recognises=has("Target", "Type"), read=table(*_kinds(""))),
     Form(
         name="Trivy table",
         syntax="csv",

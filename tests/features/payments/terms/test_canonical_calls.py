@@ -8,7 +8,7 @@ from fastmcp.server.middleware import Middleware
 from features.payments.terms.paid_campus import PATH, open_paid_campus
 from features.payments.terms.samples import PAYMENTS, make_seller
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from campus.features.chain import PAYMENT, headers_of, terms_of
 from campus.testing import Frame, open_campus
 

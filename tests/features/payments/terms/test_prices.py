@@ -15,7 +15,7 @@ import openapi_spec_validator
 import pytest
 from features.payments.terms.samples import PAYMENTS
 
-from buildings.cve import building as cve
+from buildings.cve.building import building as cve
 from campus import Building
 from campus.app import Campus, assemble
 from campus.asgi import open_app
@@ -35,6 +35,7 @@ INTERFACE = {
     "next_in_kev": ("/v1/next", "0.02"),
     "brief_changes": ("/v1/brief/changes", "0.02"),
     "cve_verdicts": ("/v1/cve/verdicts", "0.10"),
+    "search_cves": ("/v1/cves", "0.01"),
 }
 PRODUCTS = {"cve": "19", "recorder": "19", "campus-pass": "29", "campus-pass-year": "149"}
 ARGUMENTS = {"cve_id": "CVE-2026-1234", "date": "2026-08-19"}
