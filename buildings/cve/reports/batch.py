@@ -1,6 +1,6 @@
 """Verdicts on many CVEs at once: those of a list in rank order, the findings of a report in the order in which to fix them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache, partial
@@ -240,8 +240,12 @@ def _lookup(edition: Edition, asked: Asked, today: date) -> Lookup:
 
 def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) -> Verdicts:
     """With all findings as text, if that is what the caller asked for: an answer in JSON has only the first."""
-    writers = {"text/csv": csv_of_rows, "application/sarif+json": partial(sarif_of, day=str(answer.day))}
-    write = (writers | {"text/markdown": answer.report_as_markdown}).get(media_type)
+    writers: Mapping[str, Callable[[Iterable[FindingRow]], str]] = {
+        "text/csv": csv_of_rows,
+        "text/markdown": answer.report_as_markdown,
+        "application/sarif+json": partial(sarif_of, day=str(answer.day)),
+    }
+    write = writers.get(media_type)
     return answer.model_copy(update={"document": write(one.row() for one in findings)}) if write else answer
 
 
