@@ -80,9 +80,10 @@ async def refusal_of(campus: TestCampus, tool: str, meta: Any = None, **argument
     return text
 
 
-async def test_the_sentence_of_the_issue() -> None:
+async def test_a_misspelled_argument_of_a_shipped_tool_is_named_with_the_right_one() -> None:
     async with open_campus(cve=cve, tools={"cve_verdict": {"free": True}}) as campus:
-        assert await refusal_of(campus, "cve_verdict", cve="CVE-2021-44228") == "argument cve_id is required; there is no argument cve"
+        sentence = "argument cve_id is required; there is no argument cve; the other arguments are: exposed"
+        assert await refusal_of(campus, "cve_verdict", cve="CVE-2021-44228") == sentence
 
 
 @pytest.mark.parametrize("way", ["direct", "through the server", "a proxy"])

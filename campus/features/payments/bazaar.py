@@ -10,15 +10,13 @@ from twins import QUERY_METHODS, Operation, Parameter, resolve_reference, with_p
 
 BAZAAR = "bazaar"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-LARGEST = 1_500
-"""In bytes, of one schema."""
-LARGEST_EXTENSION = 1_750
+LARGEST_EXTENSION = 2_750
 LARGEST_OVER_MCP = 1_000
 """In bytes, of the whole extension; the output gets the bytes that the input leaves. Less over MCP, where a model reads every word."""
-SHORTER = (1_200, 1_000, 850, 700, 550, 400)
+SHORTER = (2_250, 1_750, 1_450, 1_200, 1_000, 850, 700, 550, 400)
 """The sizes from which a header takes the largest that fits: many proxies accept no more than 4 KB of headers."""
-AROUND_ARGUMENTS = 300
-"""About the bytes of an extension besides its schema of the arguments."""
+OF_ARGUMENTS = 0.4
+"""The share of an extension that the schema of the arguments may take, so that an example of the answer fits beside it."""
 ANY_OBJECT = {"type": "object"}
 DEEPEST_SCHEMA = 6
 SCHEMA_KEYWORDS = ("type", "enum", "const", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "required", "description")
@@ -29,7 +27,7 @@ Schema = Mapping[str, Any]
 
 def http_extension(operation: Operation, method: str, *, largest: int = LARGEST_EXTENSION) -> dict[str, Any]:
     """How to call the HTTP route with one of its methods; `largest` is the size to aim at, in bytes."""
-    room = min(LARGEST, largest - AROUND_ARGUMENTS)
+    room = int(largest * OF_ARGUMENTS)
     in_path = [each for each in operation.parameters if each.in_path]
     others = [each for each in operation.parameters if not each.in_path]
     call: dict[str, Any] = {"type": "http", "method": method}
@@ -59,7 +57,7 @@ def mcp_extension(operation: Operation, description: str) -> dict[str, Any]:
         "toolName": tool.name,
         "description": description,
         "transport": "streamable-http",
-        "inputSchema": _object(operation.parameters, operation, largest=LARGEST, name=lambda each: each.name),
+        "inputSchema": _object(operation.parameters, operation, largest=int(LARGEST_EXTENSION * OF_ARGUMENTS), name=lambda each: each.name),
     }
     text = {"type": "string"}
     properties = {
@@ -138,7 +136,7 @@ def _object(parameters: Iterable[Parameter], operation: Operation, *, largest: i
         if len(to_json(schema)) <= largest:
             return schema
     names: dict[str, Any] = {"type": "object", "properties": {name(each): {} for each in members}}
-    return names if len(to_json(names)) <= largest else {"type": "object"}
+    return names if len(to_json(names)) <= 2 * largest else {"type": "object"}
 
 
 def _slim(schema: Schema, root: Schema, *, keep: Iterable[str], depth: int = 0) -> dict[str, Any]:

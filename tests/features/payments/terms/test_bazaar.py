@@ -92,7 +92,7 @@ async def test_a_crawler_finds_the_arguments_of_every_tool_in_the_header_and_its
                 assert complete[1]["properties"], path
                 jsonschema.validate(complete[2], complete[1])
                 jsonschema.validate(complete[2], tool.output_schema)
-        assert len(tools) == 9
+        assert len(tools) == 10
 
 
 async def test_the_list_that_is_shown_has_a_real_entry(tmp_path: Path) -> None:
