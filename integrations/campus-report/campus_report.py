@@ -134,6 +134,8 @@ def _told(answer: dict[str, Any], options: argparse.Namespace) -> int:
         ]
         shown = [one["bucket"].replace("_", " ").ljust(9), one.get("cve_id") or one.get("id"), *what, one.get("place")]
         print(*filter(None, shown))
+    if sooner := sum("when_if_exposed" in one for one in answer.get("findings", [])):
+        print(f"note: {sooner} of the first {len(answer['findings'])} have to be fixed sooner if the internet reaches them: send --exposed")
     untold = sum(buckets[name] for name in UNTOLD)
     if answer.get("sample"):
         raise NotJudged("campus has no list yet, only its sample")
