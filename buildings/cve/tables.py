@@ -38,7 +38,7 @@ class Ranked(Tables, table=True):
     __tablename__ = "ranked"
 
     number: int = Field(primary_key=True, sa_type=CveNumber, sa_column_kwargs={"autoincrement": False})
-    rank: int = Field(index=True)
+    rank: int
     score: float
     epss: float | None = None
     percentile: float | None = None

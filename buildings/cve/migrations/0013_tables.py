@@ -37,7 +37,6 @@ def _create_lists() -> None:
         sa.Column("epss", sa.Float(), nullable=True),
         sa.Column("percentile", sa.Float(), nullable=True),
     )
-    op.create_index(op.f("ix_ranked_rank"), "ranked", ["rank"])
     op.create_table(
         "brief_edition",
         sa.Column("day", sa.Date(), primary_key=True),
