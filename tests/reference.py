@@ -15,7 +15,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from buildings import checkout, cve, gateway, recorder
+from buildings import checkout, gateway, recorder
+from buildings.cve.building import building as cve
 from buildings.gateway.clients import Server, texts
 from campus.cli import commands
 from campus.config import BuildingTable, ProductTable, ToolTable, config_model
@@ -43,7 +44,7 @@ SUBJECTS = (
 """What buildings and features import beside `campus` itself, on its page."""
 DOORS = ("campus", "campus.features.alerts", "campus.testing", "campus.features.chain", "twins")
 OWN = ("campus", "twins", "buildings")
-BUILDINGS = {"gateway": gateway.building, "cve": cve.building, "recorder": recorder.building, "checkout": checkout.building}
+BUILDINGS = {"gateway": gateway.building, "cve": cve, "recorder": recorder.building, "checkout": checkout.building}
 UNITS = (
     r"US dollars|HH:MM in UTC|seconds?|minutes?|days?|bytes|connections?|port|niceness"
     r"|messages|monitors|watches|registrations|calls a minute|calls"

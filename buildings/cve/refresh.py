@@ -215,12 +215,7 @@ async def _publish(site: CveSite, edition: Edition, last: Edition | None, *, cop
     history = await history_after(site.storage, edition, last)
     outlook = await make_outlook(site.storage, edition, last, history=history)
     stored = await save(
-        site.storage,
-        edition,
-        copies=copies,
-        if_served=outlook.rows,
-        history=history,
-        tell=await _matching(site, edition, last),
+        site.storage, edition, copies=copies, if_served=outlook.rows, history=history, tell=await _matching(site, edition, last)
     )
     if stored:
         await grade_lists(site.storage, edition)

@@ -34,7 +34,7 @@ def upgrade() -> None:
 def _make_jobs() -> None:
     op.create_table(
         "jobs",
-        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), primary_key=True),
         sa.Column("holder", sa.String(), nullable=True),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.Column("last_started", sa.DateTime(timezone=True), nullable=True),
@@ -42,23 +42,21 @@ def _make_jobs() -> None:
         sa.Column("last_error", sa.String(), nullable=True),
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("retry_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_jobs")),
     )
 
 
 def _make_secrets() -> None:
     op.create_table(
         "secrets",
-        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), primary_key=True),
         sa.Column("value", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_secrets")),
     )
 
 
 def _make_keys() -> None:
     op.create_table(
         "keys",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("prefix", sa.String(), nullable=False),
         sa.Column("product", sa.String(), nullable=False),
@@ -71,7 +69,6 @@ def _make_keys() -> None:
         sa.Column("replaced_by", sa.String(), nullable=True),
         sa.Column("last_used_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["replaced_by"], ["keys.id"], name=op.f("fk_keys_replaced_by")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_keys")),
         sa.UniqueConstraint("digest", name=op.f("uq_keys_digest")),
     )
     op.create_index("ix_keys_issued_at_id", "keys", ["issued_at", "id"])
@@ -80,14 +77,13 @@ def _make_keys() -> None:
 def _make_key_events() -> None:
     op.create_table(
         "key_events",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("key_id", sa.String(), nullable=False),
         sa.Column("action", sa.String(), nullable=False),
         sa.Column("by", sa.String(), nullable=False),
         sa.Column("detail", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_key_events_key_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_key_events")),
     )
     op.create_index(op.f("ix_key_events_key_id"), "key_events", ["key_id"])
     _refuse_changes("key_events", "key_events only grows")
@@ -96,13 +92,12 @@ def _make_key_events() -> None:
 def _make_sessions() -> None:
     op.create_table(
         "sessions",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sa.Column("key_id", sa.String(), nullable=False),
         sa.Column("lineage", sa.String(), nullable=False),
         sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name=op.f("fk_sessions_key_id")),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_sessions")),
     )
     op.create_index(op.f("ix_sessions_ends_at"), "sessions", ["ends_at"])
 
@@ -110,9 +105,8 @@ def _make_sessions() -> None:
 def _make_sent_forms() -> None:
     op.create_table(
         "sent_forms",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sa.Column("sent_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_sent_forms")),
     )
     op.create_index(op.f("ix_sent_forms_sent_at"), "sent_forms", ["sent_at"])
 
@@ -120,7 +114,7 @@ def _make_sent_forms() -> None:
 def _make_key_sales() -> None:
     op.create_table(
         "key_sales",
-        sa.Column("payment", sa.String(), nullable=False),
+        sa.Column("payment", sa.String(), primary_key=True),
         sa.Column("action", sa.String(), nullable=False),
         sa.Column("key_id", sa.String(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
@@ -133,7 +127,6 @@ def _make_key_sales() -> None:
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("delivered_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("payment", name=op.f("pk_key_sales")),
     )
     op.create_index(op.f("ix_key_sales_key_id"), "key_sales", ["key_id"])
 

@@ -39,7 +39,7 @@ NOT_REPEATABLE = frozenset(
     (
         *("register_monitor", "takeover", "update_monitor", "pause_monitor", "resume_monitor", "delete_monitor"),
         *("heartbeat", "heartbeat_get"),
-        *("create_feed_url", "create_watch", "update_watch", "delete_watch"),
+        *("create_feed_url", "create_watch", "update_watch", "delete_watch", "watch_report"),
     )
 )
 """Tools whose second answer to one call differs from the first; they are called with what they refuse."""

@@ -54,6 +54,7 @@ CALLS = (
     Call("revoke_feed_url", {}, {"feed_id": "feed_id"}),
     Call("create_watch", {"name": "generated", "vendors": ["Apache"], "alert_webhook": NOWHERE}, learns=("watch_id",)),
     Call("update_watch", {"least_score": 50}, {"watch_id": "watch_id"}),
+    Call("watch_report", {"name": "generated scan", "report": "fix CVE-1999-0001"}),
     Call("list_watches"),
     Call("watch_news", {"since": 0}),
     Call("delete_watch", {}, {"watch_id": "watch_id"}),

@@ -45,7 +45,9 @@ class Generated:
         """Call an operation; what cannot be an argument of it goes into its body."""
         module = self._module(identity)
         arguments = {f"{name}_query" if name in TAKEN else name: value for name, value in arguments.items()}
-        known = {name: value for name, value in arguments.items() if name in module.sync_detailed.__annotations__}
+        content = self.operations[identity].get("requestBody", {}).get("content", {})
+        in_body = content.get("application/json", {}).get("schema", {}).get("properties", {})  # beside a text they may be in the query
+        known = {name: value for name, value in arguments.items() if name in module.sync_detailed.__annotations__ and name not in in_body}
         if body := module.sync_detailed.__annotations__.get("body"):
             kind = next(one for one in (body, *get_args(body)) if hasattr(one, "from_dict"))
             known["body"] = kind.from_dict({name: value for name, value in arguments.items() if name not in known})

@@ -30,6 +30,7 @@ OF_KEYS = {
     "/v1/feed-urls/{feed_id}": {"delete"},
     "/v1/feed-urls/{feed_id}/keep": {"post"},
     "/v1/watches": {"get", "post"},
+    "/v1/watches/reports": {"post"},
     "/v1/watches/{watch_id}": {"patch", "delete"},
     "/v1/watches/news": {"get"},
 }

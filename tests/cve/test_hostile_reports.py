@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import os
+import sys
 from typing import Any
 
+import anyio
 import pytest
+from patience import patience
 
 from buildings.cve.reports import apart, reader
 from buildings.cve.reports.accounting import MOST_NAMED, check_names
 from buildings.cve.reports.findings import Finding, Report, ReportRefused
-from buildings.cve.reports.reader import read_report
+from buildings.cve.reports.reader import read_report, readable
 from campus import Problem
 
 MANY = " ".join(f"CVE-2021-{10_000 + n}" for n in range(200))
@@ -30,7 +34,7 @@ def sarif(rule: dict[str, Any], results: int) -> str:
 )
 def test_a_report_that_costs_more_than_it_weighs_is_refused(report: str, code: str) -> None:
     with pytest.raises(ReportRefused) as refused:
-        read_report(report)
+        readable(read_report(report))
     assert refused.value.code == code
 
 
@@ -64,9 +68,33 @@ def test_names_that_stand_for_too_many_cves_too_often_are_refused() -> None:
 @pytest.mark.anyio
 async def test_an_archive_is_unpacked_in_a_process_of_its_own_however_small_it_is(open_test_campus, monkeypatch) -> None:
     read: list[bytes] = []
-    monkeypatch.setattr(apart, "_in_process", lambda data: read.append(data) or read_report(data))
+
+    async def in_process(data: bytes) -> Report:
+        read.append(data)
+        return read_report(data)
+
+    monkeypatch.setattr(apart, "_in_process", in_process)
     packed = gzip.compress(sarif({}, 2).encode())
     async with open_test_campus() as campus:
         await campus.site.state.read(packed)
         await campus.site.state.read(sarif({}, 2))
     assert read == [packed]
+
+
+@pytest.mark.anyio
+async def test_the_process_that_reads_a_report_ends_with_its_call_and_the_next_one_is_read(open_test_campus, monkeypatch, tmp_path) -> None:
+    pid = tmp_path / "pid"
+    waits = f"import os, pathlib, sys, time; sys.stdin.read(); pathlib.Path({str(pid)!r}).write_text(f'{{os.getpid()}} '); time.sleep(600)"
+    command, packed = apart.COMMAND, gzip.compress(sarif({}, 2).encode())
+    monkeypatch.setattr(apart, "COMMAND", (sys.executable, "-c", waits))
+    async with open_test_campus() as campus:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(campus.site.state.read, packed)
+            with anyio.fail_after(patience(20)):
+                while not pid.exists() or not pid.read_text().endswith(" "):  # noqa: ASYNC110 (another process writes it)
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
+        monkeypatch.setattr(apart, "COMMAND", command)
+        assert len((await campus.site.state.read(packed)).findings) == 2

@@ -10,6 +10,7 @@ import pytest
 
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.errors import FeedError, FeedRefused
+from buildings.cve.names import reading
 from buildings.cve.names.osv import MEMBERS, Records
 from buildings.cve.names.reading import read_names
 from buildings.cve.names.store import ecosystem_states, names_in_words, resolve
@@ -97,6 +98,21 @@ def advisories(count: int) -> list[dict[str, Any]]:
 async def resolved(campus, *names: str) -> dict[str, tuple[str, ...]]:
     found = await resolve(campus.site.storage, names)
     return {name: tuple(f"CVE-2026-{number % 10**12}" for number in numbers) for name, numbers in found.items()}
+
+
+async def test_records_whose_times_are_none_are_held_and_said(osv, opened, limits) -> None:
+    async with opened() as campus:
+        osv.put(*(one | {"modified": "0001-01-01T00:00:00Z"} for one in advisories(30)))
+        with pytest.raises(FeedRefused, match="30 of 30 records cannot be read"):
+            await read_names(campus.site, limits=limits())
+
+
+async def test_an_ecosystem_with_more_names_than_memory_is_refused(osv, opened, limits, monkeypatch) -> None:
+    monkeypatch.setattr(reading, "MOST_PAIRS", 29)
+    async with opened() as campus:
+        osv.put(*advisories(30))
+        with pytest.raises(FeedRefused, match="over 29 names"):
+            await read_names(campus.site, limits=limits())
 
 
 def test_a_zip_file_is_read_in_whatever_parts_it_arrives() -> None:

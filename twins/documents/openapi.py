@@ -93,12 +93,18 @@ def _operation(operation: Operation, method: str, schemas: Components) -> dict[s
     sent_in_url = [each for each in operation.parameters if each.in_path or in_query or each in beside_text]
     if sent_in_url:
         parameters = [_parameter(each, operation, schemas) for each in sent_in_url]
-        described["parameters"] = [one if in_query or one["in"] == "path" else one | {"required": False} for one in parameters]
+        described["parameters"] = [one if in_query or one["in"] == "path" else _beside_text(one) for one in parameters]
     sent_in_body = [each for each in operation.parameters if not each.in_path]
     if sent_in_body and not in_query:
         described["requestBody"] = _body(sent_in_body, operation, schemas)
     described["responses"] = _responses(operation, method, schemas)
     return described
+
+
+def _beside_text(described: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter that is only for a body of text: without a default, which generated clients would send beside a body in JSON too."""
+    schema = {keyword: value for keyword, value in described.get("schema", {}).items() if keyword != "default"}
+    return {**described, "required": False, **({"schema": schema} if schema else {})}
 
 
 def _parameter(parameter: Parameter, operation: Operation, schemas: Components) -> dict[str, Any]:

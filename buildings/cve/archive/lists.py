@@ -165,7 +165,8 @@ async def save(
         await connection.run_sync(_store_kev, edition.facts.kev)
         for row in if_served:
             await session.merge(row)
-        await _note_copies(session, copies)
+        for name, copy in copies.items():
+            await session.merge(read_state(name, copy))
         await session.flush()
         if tell:
             await connection.run_sync(tell)
@@ -237,9 +238,11 @@ async def note_failure(storage: Storage, failure: Failure) -> None:
         session.add(row)
 
 
-async def _note_copies(session: AsyncSession, copies: Mapping[str, Copy | None]) -> None:
-    for name, copy in copies.items():
-        await session.merge(read_state(name, copy))
+async def forget_failure(storage: Storage, feed: str) -> None:
+    """Note that a feed could be read, though nothing was new."""
+    async with storage.write() as session:
+        if row := await session.get(FeedState, feed):
+            row.failure = row.failed_at = None
 
 
 def read_state(feed: str, copy: Copy | None) -> FeedState:

@@ -168,22 +168,6 @@ class Body:
         return True
 
 
-@dataclass
-class Counted:
-    """A Taker, and how many bytes it took."""
-
-    taker: Taker
-    taken: int = 0
-
-    def restart(self) -> None:
-        self.taker.restart()
-        self.taken = 0
-
-    def take(self, chunk: bytes) -> bool:
-        self.taken += len(chunk)
-        return self.taker.take(chunk)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
     client: httpx.AsyncClient
@@ -207,13 +191,14 @@ class Fetcher:
 
     async def _fetch(self, url: str, taker: Taker, held: Copy | None, headers: Mapping[str, str], *, follow_redirects: bool) -> Copy | None:
         asked = {**headers, **(held.conditions(url) if held else {})}
-        counted = Counted(taker)
+        responses: list[httpx.Response] = []
         try:
             with anyio.fail_after(self.retry_policy.seconds):
-                return await self._with_tries(lambda: self._stream(url, asked, counted, follow_redirects=follow_redirects))
+                return await self._with_tries(lambda: self._stream(url, asked, taker, responses, follow_redirects=follow_redirects))
         except TimeoutError:
+            read = responses[-1].num_bytes_downloaded if responses else 0
             raise FeedUnavailable(
-                self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {counted.taken:,} bytes"
+                self.feed, f"{origin_of(url)} had not finished after {self.retry_policy.seconds:g} seconds and {read:,} bytes"
             ) from None
         except httpx.HTTPStatusError as error:
             raise FeedUnavailable(self.feed, answer_of(url, error.response.status_code)) from None
@@ -232,15 +217,18 @@ class Fetcher:
         tries = stamina.AsyncRetryingCaller(attempts=self.retry_policy.attempts, timeout=None, wait_initial=first, wait_jitter=first / 2)
         return await tries(_is_retried, stream)
 
-    async def _stream(self, url: str, headers: Mapping[str, str], taker: Counted, *, follow_redirects: bool) -> Copy | None:
+    async def _stream(
+        self, url: str, headers: Mapping[str, str], taker: Taker, responses: list[httpx.Response], *, follow_redirects: bool
+    ) -> Copy | None:
         taker.restart()
         async with self.client.stream("GET", url, headers=headers, follow_redirects=follow_redirects) as response:
             if response.status_code == HTTPStatus.NOT_MODIFIED and headers.keys() & CONDITIONS:
                 return None
             self._check(response, url)
+            responses.append(response)
             async for chunk in response.aiter_raw():
                 wants_more = taker.take(chunk)
-                if taker.taken > self.size_limits.sent:
+                if response.num_bytes_downloaded > self.size_limits.sent:
                     raise FeedRefused(self.feed, f"{origin_of(url)} sends more than {self.size_limits.sent:,} bytes")
                 if not wants_more:
                     break

@@ -30,10 +30,10 @@ class Words:
 
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
-    def add(self, kind: str, word: object, *, taken_as: str, count: int = 1) -> None:
+    def add(self, kind: str, word: object, *, taken_as: str) -> None:
         key = kind, shown(word), taken_as
         if key in self.counts or len(self.counts) < MOST_WORDS:
-            self.counts[key] = self.counts.get(key, 0) + count
+            self.counts[key] = self.counts.get(key, 0) + 1
 
     def members(self, value: Mapping[str, Any], known: Set[str], *, of: str) -> None:
         """Add the members of an object that are not known."""

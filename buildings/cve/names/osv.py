@@ -36,12 +36,15 @@ SCHEMA = "1."
 MOST_NAMES = 200
 MOST_UNREADABLE, UNREADABLE_SHARE = 20, 0.01
 LONGEST_LINE = 400
+FIRST_YEAR = 1999
+MOST_PAIRS = 2_000_000
+"""Names of all records of an ecosystem: some 500 bytes of memory each. The largest has 60,000."""
 OVERLAP = timedelta(days=2)
 """OSV shows records with a time of change that is some hours past: so far back a reading looks again."""
 
 
 def address_of(url: str, ecosystem: str, file: str) -> str:
-    return f"{url}/{quote(ecosystem)}/{quote(file)}"
+    return f"{url}/{quote(ecosystem)}/{quote(file, safe='')}"
 
 
 def is_read(name: str) -> bool:
@@ -63,6 +66,7 @@ class Records:
     pairs: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     words: Words = field(default_factory=Words)
+    count: int = 0
 
     def add(self, name: str, content: bytes | bytearray) -> None:
         """Read a record; `name` is that of its file."""
@@ -81,6 +85,7 @@ class Records:
         pairs |= {(name.upper(), number) for number in _divided(upstream)[0]}
         self.changed[name] = modified
         self.pairs[name] = frozenset(sorted(pairs)[:MOST_NAMES])
+        self.count += len(self.pairs[name])
 
     def _watch(self, record: dict[str, Any], names: list[str]) -> None:
         self.words.members(record, MEMBERS, of="records")
@@ -130,6 +135,8 @@ def _divided(names: list[str]) -> tuple[list[int], list[str]]:
 
 def instant(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
+    if moment.year < FIRST_YEAR:
+        raise ValueError(f"a time of the year {moment.year}")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -15,7 +15,7 @@ from buildings.cve.feeds.download import Fetcher, FetchLimits, SizeLimits
 from buildings.cve.feeds.errors import FeedError, FeedRefused, FeedUnavailable
 from buildings.cve.feeds.issue import Issue
 from buildings.cve.feeds.vocabulary import note_words
-from buildings.cve.names.osv import FEED, OVERLAP, ChangedNames, Records, address_of, is_read
+from buildings.cve.names.osv import FEED, MOST_PAIRS, OVERLAP, ChangedNames, Records, address_of, is_read
 from buildings.cve.names.store import feed_of, forget_others, load_source, note_unchanged, store_changes, store_whole, stored_records
 from buildings.cve.names.zips import Unzip
 from buildings.cve.settings import CveSettings
@@ -166,4 +166,6 @@ class WholeFile:
             record = name.removesuffix(".json")
             if is_read(record):
                 self.records.add(record, content)
+                if self.records.count > MOST_PAIRS:
+                    raise FeedRefused(self._feed, f"its records have over {MOST_PAIRS:,} names")
         return True

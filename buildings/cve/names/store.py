@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from buildings.cve.archive.lists import failures, read_state
+from buildings.cve.archive.lists import failures, forget_failure, read_state
 from buildings.cve.arguments import spelled
 from buildings.cve.feeds.download import Copy
 from buildings.cve.names.osv import FEED, OVERLAP, Records, cve_in
@@ -136,8 +136,7 @@ async def store_changes(storage: Storage, used: AliasSource, records: Records, *
 async def note_unchanged(storage: Storage, ecosystem: str, *, now: datetime) -> None:
     async with storage.write() as session:
         (await session.get_one(AliasSource, ecosystem)).read_at = now
-        if state := await session.get(FeedState, feed_of(ecosystem)):
-            state.failure = state.failed_at = None
+    await forget_failure(storage, feed_of(ecosystem))
 
 
 async def forget_others(storage: Storage, ecosystems: Collection[str]) -> None:

@@ -12,7 +12,7 @@ import anyio.to_thread
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, bindparam, select
 
-from buildings.cve.archive.lists import held_copies, product_row, read_state
+from buildings.cve.archive.lists import forget_failure, held_copies, product_row, read_state
 from buildings.cve.arguments import number_of
 from buildings.cve.feeds.download import Copy, Fetcher, FetchLimits
 from buildings.cve.feeds.errors import FeedRefused
@@ -24,7 +24,7 @@ from buildings.cve.nvd.records import NvdRecords, line_of
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.ranking.enrichment import REJECTED_STATUS, NvdRecord, patch_of
 from buildings.cve.settings import CveSettings
-from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, FeedState, NvdState
+from buildings.cve.tables import CVES, DETAILS, LATEST, PRODUCTS, WEAKNESSES, NvdState
 from campus import Site
 from campus.storage import Storage, among, column_pages, in_snapshot
 
@@ -67,7 +67,7 @@ async def _read(site: NvdSite, limits: FetchLimits, *, most_pages: int | None, r
     while most_pages is None or pages < most_pages:
         position = progress.position or Position()
         if position.is_current(site.now()):
-            return await forget_failure(site.storage)
+            return await forget_failure(site.storage, FEED)
         if position.phase == "all" and not reads_all:
             return None
         position = position.begun(site.now())
@@ -95,7 +95,7 @@ async def _read_file(site: NvdSite, fetcher: Fetcher, last: Progress) -> None:
     held = (await held_copies(site.storage)).get(FEED) if last.version else None
     fetched = await fetch_page(fetcher, site.settings.nvd_url, held=held)
     if fetched is None:
-        return await forget_failure(site.storage)
+        return await forget_failure(site.storage, FEED)
     page, copy = fetched
     if not page.count:
         raise FeedRefused(FEED, "a file without any records")
@@ -233,13 +233,6 @@ async def load_description(storage: Storage, number: int) -> str | None:
     """The description of a CVE; None if its record was not read, or has none."""
     chosen = select(DETAILS.c.description).where(DETAILS.c.number == number)
     return await in_snapshot(storage, lambda connection: connection.scalar(chosen)) or None
-
-
-async def forget_failure(storage: Storage) -> None:
-    """Note that NVD could be read, though nothing was new."""
-    async with storage.write() as session:
-        if row := await session.get(FeedState, FEED):
-            row.failure = row.failed_at = None
 
 
 def _progress(state: NvdState | None) -> Progress:

@@ -283,7 +283,10 @@ def packed(report: str) -> str:
 
 def unpacked(field: str) -> str:
     try:
-        body = zlib.decompressobj().decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        unpacking = zlib.decompressobj()
+        body = unpacking.decompress(b64decode(field, validate=True), LONGEST_UNPACKED)
+        if unpacking.unconsumed_tail:
+            raise Problem(413, "report_too_large", f"the report in this form has over {LONGEST_UNPACKED - 1:,} bytes")
         return body.decode()
     except (ValueError, zlib.error):
         raise Problem(422, "invalid_request", "the report in this form cannot be read; upload it again") from None

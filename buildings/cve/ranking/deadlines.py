@@ -90,8 +90,7 @@ class Deadline:
     """By when the directive wants a CVE fixed on an asset that is, or is not, exposed to the internet."""
 
     rows: Annotated[
-        tuple[int, ...],
-        Field(description="Row of the directive's table, 1 to 16; several where CISA left a question open, see `unknown`."),
+        tuple[int, ...], Field(description="Row of the directive's table, 1 to 16; several where CISA left a question open, see `unknown`.")
     ]
     days: Annotated[
         int | None, Field(description="Days until it must be fixed, of several rows the fewest; null: with the system's next upgrade.")

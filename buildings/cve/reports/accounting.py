@@ -65,6 +65,7 @@ class FindingRow(ResultPart):
 
 
 COLUMNS = tuple(FindingRow.model_fields)
+OF_VERDICT = ("rank", "score", "epss", "kev", "ransomware")
 
 
 class Counts(ResultPart):
@@ -131,11 +132,7 @@ class Placed:
             state=finding.state or None,
             said_by=finding.by or None,
             reason=verdict.reason if isinstance(verdict, BatchMiss) else None,
-            rank=ranked.rank if ranked else None,
-            score=ranked.score if ranked else None,
-            epss=ranked.epss if ranked else None,
-            kev=ranked.kev if ranked else None,
-            ransomware=ranked.ransomware if ranked else None,
+            **({name: getattr(ranked, name) for name in OF_VERDICT} if ranked else {}),
         )
 
 

@@ -5,6 +5,8 @@ A document in memory is ten times its size, and the interpreter does nothing els
 
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
@@ -33,21 +35,32 @@ async def read_apart(sent: bytes | str, *, readers: anyio.CapacityLimiter) -> Re
     try:
         if len(data) <= LARGE and not is_packed(data):
             return readable(await anyio.to_thread.run_sync(read_report, data))
-        with anyio.fail_after(SECONDS):
-            return readable(await anyio.to_thread.run_sync(_in_process, data, limiter=readers))
+        async with _turn(readers):
+            return readable(await _in_process(data))
     except ReportRefused as refused:
         raise Problem(STATUS[refused.code], refused.code, refused.detail) from None
+
+
+@asynccontextmanager
+async def _turn(readers: anyio.CapacityLimiter) -> AsyncIterator[None]:
+    try:
+        with anyio.fail_after(SECONDS):
+            await readers.acquire()
     except TimeoutError:
         detail = "large reports of others are being read; try again soon, or send a smaller one"
         raise Problem(503, "busy_with_reports", detail, headers={"Retry-After": "30"}) from None
-
-
-def _in_process(data: bytes) -> Report:
     try:
-        read = subprocess.run(  # noqa: S603  # our own command
-            COMMAND, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS, check=True
-        )
-        return joined(read.stdout)
-    except (subprocess.SubprocessError, OSError):
+        yield
+    finally:
+        readers.release()
+
+
+async def _in_process(data: bytes) -> Report:
+    """The process ends with the call: when its caller leaves, or the server stops, nobody else's report waits for it."""
+    try:
+        with anyio.fail_after(SECONDS):
+            read = await anyio.run_process(COMMAND, input=data, stderr=subprocess.DEVNULL)
+    except (subprocess.SubprocessError, OSError):  # of which TimeoutError is one
         detail = "reading the report takes more memory or time than there is; send it in parts, or only its identifiers in cve_ids"
         raise ReportRefused("report_too_large", detail) from None
+    return await anyio.to_thread.run_sync(joined, read.stdout)

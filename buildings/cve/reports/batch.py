@@ -1,9 +1,9 @@
 """Verdicts on many CVEs at once: those of a list in rank order, the findings of a report in the order in which to fix them. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import ClassVar
 from uuid import NAMESPACE_URL, uuid5
@@ -240,12 +240,13 @@ def _lookup(edition: Edition, asked: Asked, today: date) -> Lookup:
 
 def _as_document(answer: Verdicts, findings: Sequence[Placed], media_type: str) -> Verdicts:
     """With all findings as text, if that is what the caller asked for: an answer in JSON has only the first."""
-    rows = (one.row() for one in findings)
-    if media_type == "text/csv":
-        return answer.model_copy(update={"document": csv_of_rows(rows)})
-    if media_type == "application/sarif+json":
-        return answer.model_copy(update={"document": sarif_of(rows, day=str(answer.day))})
-    return answer.model_copy(update={"document": answer.report_as_markdown(rows)}) if media_type == "text/markdown" else answer
+    writers: Mapping[str, Callable[[Iterable[FindingRow]], str]] = {
+        "text/csv": csv_of_rows,
+        "text/markdown": answer.report_as_markdown,
+        "application/sarif+json": partial(sarif_of, day=str(answer.day)),
+    }
+    write = writers.get(media_type)
+    return answer.model_copy(update={"document": write(one.row() for one in findings)}) if write else answer
 
 
 def _row(one: BatchVerdict) -> tuple[object, ...]:

@@ -51,13 +51,13 @@ NEXT_VALUE = re.compile(r"\n(?=[{\[])")
 """Where the next value of a stream may begin: within a value a brace at the beginning of a line is indented, or in a list of one."""
 
 
-def decode(data: bytes | str, *, largest: int = LARGEST) -> Document:
+def decode(data: bytes | str) -> Document:
     """The document in `data`. Raises ReportRefused if it is too large, or must not or cannot be decoded."""
     notes: list[str] = []
     sent = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if len(sent) > largest:
-        raise _too_large(largest)
-    text = sent.decode() if isinstance(data, str) else _text_of(_unpacked(sent, largest, notes), notes)
+    if len(sent) > LARGEST:
+        raise _too_large(LARGEST)
+    text = sent.decode() if isinstance(data, str) else _text_of(_unpacked(sent, notes), notes)
     if "\0" in text:
         notes.append(f"{text.count(chr(0)):,} NUL characters are read as \ufffd.")
         text = text.replace("\0", "\ufffd")
@@ -86,8 +86,8 @@ def _too_large(largest: int) -> ReportRefused:
 # Archives
 
 
-def _unpacked(data: bytes, largest: int, notes: list[str]) -> bytes:
-    most = min(largest, LARGEST_RATIO * len(data))
+def _unpacked(data: bytes, notes: list[str]) -> bytes:
+    most = min(LARGEST, LARGEST_RATIO * len(data))
     if data.startswith(ZIP):
         unpacked, kind = _unzipped(data, most + 1), "zip archive"
     elif data.startswith(GZIP):

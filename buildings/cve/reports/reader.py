@@ -10,10 +10,12 @@ from typing import Any
 from buildings.cve.reports import formats
 from buildings.cve.reports.documents import decode
 from buildings.cve.reports.findings import Document, Finding, Form, Report, ReportRefused
+from buildings.cve.reports.paths import Node, first_text, nodes, one_line, texts
 
 MOST_FINDINGS = 100_000
-ERRORS = ("error", "errors", "errorMessage", "error_message")
-MOST_COMPLAINTS, LONGEST_ERROR = 10, 300
+ERRORS = ("error", "errors", "errorMessage", "error_message", "[type=error].data")
+MESSAGES = ("summary", "message", "detail", "title")
+MOST_COMPLAINTS = 10
 SECONDS, SECONDS_EACH = 5.0, 2e-6
 """Of a processor, and for each character of the document: real ones take a quarter of it."""
 MOST_CHARACTERS = 30_000_000
@@ -56,29 +58,18 @@ def read_report(sent: bytes | str) -> Report:
 
 def _complaints(value: Any) -> tuple[str, ...]:
     """What the tool itself says is missing from its scan, so that a short report does not look like a clean one."""
-    parts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
-    said = [text for part in parts for name in ERRORS for text in _texts(part.get(name))]
-    said += [text for part in parts if part.get("type") == "error" for text in _texts(part.get("data"))]
-    passed_over = sum(1 for part in parts for each in _members(part, "dependencies") if each.get("skip_reason"))
-    notes = [f"The tool reports an error, so that findings may be missing: {text[:LONGEST_ERROR]}" for text in dict.fromkeys(said)]
+    root = Node(value)
+    said = dict.fromkeys(filter(None, (_message(error) for path in ERRORS for error in nodes(root, path))))
+    notes = [f"The tool reports an error, so that findings may be missing: {text}" for text in said]
+    passed_over = len(texts(root, "dependencies.skip_reason"))
     notes += [f"The tool passed over {passed_over:,} dependencies, of which nothing is known."] if passed_over else []
     return tuple(notes[:MOST_COMPLAINTS])
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """The texts of an error, which is a text, an object with one, or a list of such."""
-    if isinstance(value, dict):
-        value = next((value[name] for name in ("summary", "message", "detail", "title") if value.get(name)), "without a message")
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, dict):
-            yield from _texts(each)
-        elif isinstance(each, str) and each.strip():
-            yield " ".join(each.split())
-
-
-def _members(part: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    members = part.get(name)
-    return (each for each in (members if isinstance(members, list) else []) if isinstance(each, dict))
+def _message(error: Node) -> str:
+    if isinstance(error.value, dict):
+        return first_text(error, MESSAGES) or "without a message"
+    return one_line(error.value) if isinstance(error.value, str) else ""
 
 
 def readable(report: Report) -> Report:

@@ -49,6 +49,12 @@ def ids_within(text: str) -> tuple[str, ...]:
     return tuple(ids_in(text))
 
 
+def ids_from_the_start(text: str) -> list[str]:
+    """The identifiers of a text that begins with one."""
+    ids = list(ids_in(text))
+    return ids if ids and text.upper().startswith(tuple(each.upper() for each in ids)) else []
+
+
 def own_ids(texts: Iterable[str]) -> dict[str, None]:
     """The identifiers in members that hold nothing else: what is of no known scheme is one as it stands, a kind of weakness is none."""
     ids: dict[str, None] = {}

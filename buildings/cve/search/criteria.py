@@ -302,14 +302,9 @@ def _sentence(criterion: Criterion, value: Any) -> str:
         return criterion.if_false
     if isinstance(value, float):
         return criterion.says.format(f"{value:.5f}".rstrip("0").rstrip("."))
-    shown = (
-        value
-        if not isinstance(value, list)
-        else " or ".join(value)
-        if len(value) <= 5
-        else f"{' or '.join(value[:4])} or {len(value) - 4} others"
-    )
-    return criterion.says.format(shown)
+    if isinstance(value, list):
+        return criterion.says.format(" or ".join(value if len(value) <= 5 else [*value[:4], f"{len(value) - 4} others"]))
+    return criterion.says.format(value)
 
 
 _ARGUMENTS = {name: hint for name, hint in get_type_hints(Criteria, include_extras=True).items() if name in Criteria.model_fields}

@@ -14,6 +14,7 @@ from buildings.cve.watches.models import NewsEntry
 from buildings.cve.watches.reports import FOLLOWING, UNRANKED, Following, Known, Line, known_of, news_of
 from campus.storage import among
 
+MOST_PACKAGES = 100  # In the news of one CVE, which webhooks carry.
 KNOWN = tuple(field.name for field in fields(Known))
 CHANGE = (
     update(WATCH_LINES)
@@ -28,12 +29,17 @@ class Judge:
 
     edition: Edition | None
     following: Following
+    judged: dict[tuple[str, Exposure, float], Known] = field(default_factory=dict)
+    """What was judged already: the same CVEs stand in most reports."""
 
     def __call__(self, line: Line) -> Known:
         if self.edition is None or not canonical(line.id):
             return UNRANKED
-        least = self.following.least_epss
-        return known_of(self.edition, line.id, exposed=line.exposed, least_epss=least, today=self.edition.day)
+        wanted = line.id, line.exposed, self.following.least_epss
+        if (known := self.judged.get(wanted)) is None:
+            known = known_of(self.edition, line.id, exposed=line.exposed, least_epss=wanted[-1], today=self.edition.day)
+            self.judged[wanted] = known
+        return known
 
 
 def store_lines(connection: Connection, watch_id: str, lines: Sequence[Line], judge: Judge) -> None:
@@ -62,17 +68,19 @@ class CveNews:
 
 def judge_again(connection: Connection, watch: Row[Any], edition: Edition, matcher: Matcher) -> tuple[NewsEntry, ...]:
     """Store what a list says of a watch's lines; returns what is news of them, an entry for each CVE, the first rank first."""
-    judge = Judge(edition, FOLLOWING.validate_json(watch.following))
+    judge = Judge(edition, FOLLOWING.validate_json(watch.following), matcher.judged)
     rows = _rows(connection, watch.id)
     resolved = _resolved(connection, [row.id for row in rows if not canonical(row.id)])
     found: dict[int, CveNews] = {}
     changes = []
     for row in rows:
         line = _line(row)
-        line = replace(line, id=resolved.get(line.id, line.id))
+        if row.id in resolved:
+            line = replace(line, id=resolved[row.id])
         before, now = _known(row), judge(line)
-        if now != before or line.id != row.id:
-            changes.append({"of": watch.id, "at": row.place, "id": line.id, **asdict(now)})
+        if now == before and line.id == row.id:
+            continue
+        changes.append({"of": watch.id, "at": row.place, "id": line.id, **asdict(now)})
         if reasons := news_of(before, now, least_epss=judge.following.least_epss):
             news = found.setdefault(number_of(line.id), CveNews(line.exposed))
             news.exposed = "yes" if line.exposed == "yes" else news.exposed
@@ -88,7 +96,7 @@ def _entries(found: Mapping[int, CveNews], matcher: Matcher) -> Iterator[NewsEnt
         numbers = [number for number, news in found.items() if news.exposed == exposed]
         for number, entry in zip(numbers, matcher.entries(numbers, Watched(exposed=exposed)), strict=True):
             news = found[number]
-            yield entry.model_copy(update={"fits": tuple(news.reasons), "packages": tuple(news.packages)})
+            yield entry.model_copy(update={"fits": tuple(news.reasons), "packages": tuple(news.packages)[:MOST_PACKAGES]})
 
 
 def _resolved(connection: Connection, names: Sequence[str]) -> dict[str, str]:

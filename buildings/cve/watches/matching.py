@@ -25,6 +25,7 @@ from buildings.cve.search.criteria import Criteria, reached
 from buildings.cve.search.queries import days_of, found_of, numbers_of, rows_of, ssvc_of
 from buildings.cve.tables import PRODUCTS, RANKED
 from buildings.cve.watches.models import NewsEntry
+from buildings.cve.watches.reports import Known
 
 NO_DIGEST = bytes(16)
 CACHED = 50  # Searches whose results are kept, of up to 300 KB each: 38,000 numbers if the lowest score is 1.
@@ -104,6 +105,7 @@ class Matcher:
         self._named = self._names()
         self._searches: dict[str, tuple[Sequence[int], bytes]] = {}
         self._entries: dict[tuple[int, Exposure], NewsEntry] = {}
+        self.judged: dict[tuple[str, Exposure, float], Known] = {}
 
     def fitting(self, criteria: Criteria) -> set[int]:
         end, ids, named = self._named_by(criteria)

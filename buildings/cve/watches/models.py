@@ -142,7 +142,7 @@ class NewsEntry(Place):
         " is news, such as 'newly in KEV', 'used for ransomware', 'due 2026-12-01 by KEV', 'EPSS of 0.1 or more', 'a fix or advisory' or"
         " 'to fix today'."
     )
-    packages: tuple[str, ...] = left_out("Of a stored report: the packages in which it was found, with versions.", when=())
+    packages: tuple[str, ...] = left_out("Of a stored report: the first 100 packages in which it was found, with versions.", when=())
 
 
 class News(ResultPart):

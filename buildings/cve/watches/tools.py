@@ -177,11 +177,7 @@ async def delete_watch(watch_id: WatchId, site: CveSite = CurrentSite(), caller:
 
 @mcp.tool(title="News of your watches", annotations=READ_ONLY, meta=route("GET /v1/watches/news") | access())
 async def watch_news(
-    since: Since = 0,
-    watch_id: SomeWatchId = None,
-    limit: NewsLimit = 100,
-    site: CveSite = CurrentSite(),
-    caller: Caller = CurrentCaller(),
+    since: Since = 0, watch_id: SomeWatchId = None, limit: NewsLimit = 100, site: CveSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> NewsList:
     """Return what newly fits your watches, the oldest first; with watch_id that of one of them.
 

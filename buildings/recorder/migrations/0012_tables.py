@@ -18,42 +18,38 @@ def upgrade() -> None:
 def _make_independent_tables() -> None:
     op.create_table(
         "owner",
-        sa.Column("lineage", sa.String(), nullable=False),
+        sa.Column("lineage", sa.String(), primary_key=True),
         sa.Column("monitors", sa.Integer(), nullable=False),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("lineage", name=op.f("pk_owner")),
     )
     op.create_table(
         "reply",
-        sa.Column("key_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("key_digest", sa.LargeBinary(), primary_key=True),
         sa.Column("request_digest", sa.LargeBinary(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("sealed", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("key_digest", name=op.f("pk_reply")),
     )
     op.create_table(
         "tick",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_tick")),
     )
     op.create_table(
         "outage",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("began_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger(), nullable=False),
         sa.Column("lost_by", sa.BigInteger(), nullable=False),
         sa.Column("moved_to", sa.String(), nullable=True),
         sa.Column("told_to", sa.String(), nullable=False),
         sa.Column("told_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_outage")),
     )
 
 
 def _make_targets() -> None:
     op.create_table(
         "target",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("address", sa.String(), nullable=False),
         sa.Column("identity", sa.LargeBinary(), nullable=False),
@@ -77,7 +73,6 @@ def _make_targets() -> None:
         sa.Column("burst", sa.Integer(), server_default="0", nullable=False),
         sa.Column("burst_since", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_target_owner")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_target")),
         sa.UniqueConstraint("identity", name=op.f("uq_target_identity")),
     )
     _index_where("ix_target_due", "target", ["health", "next_try_at", "sender", "host"], "next_try_at IS NOT NULL")
@@ -90,7 +85,7 @@ def _make_targets() -> None:
 def _make_monitors() -> None:
     op.create_table(
         "monitor",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("secret_digest", sa.LargeBinary(), nullable=False),
         sa.Column("badge_id", sa.String(), nullable=False),
         sa.Column("owner", sa.String(), nullable=True),
@@ -122,7 +117,6 @@ def _make_monitors() -> None:
         sa.Column("made_by", sa.String(), nullable=True),
         sa.Column("due_at", sa.BigInteger(), server_default="0", nullable=False),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_monitor")),
         sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
     )
     _index_where("ix_monitor_due", "monitor", ["due_at"], "mode = 'up'")
@@ -134,38 +128,35 @@ def _make_monitors() -> None:
 def _make_tables_of_monitors() -> None:
     op.create_table(
         "monitor_target",
-        sa.Column("monitor_id", sa.String(), nullable=False),
-        sa.Column("target_id", sa.String(), nullable=False),
+        sa.Column("monitor_id", sa.String(), primary_key=True),
+        sa.Column("target_id", sa.String(), primary_key=True),
         sa.Column("place", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_monitor_target_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_monitor_target_target_id")),
-        sa.PrimaryKeyConstraint("monitor_id", "target_id", name=op.f("pk_monitor_target")),
     )
     op.create_index(op.f("ix_monitor_target_target_id"), "monitor_target", ["target_id"])
     op.create_table(
         "capsule",
-        sa.Column("monitor_id", sa.String(), nullable=False),
-        sa.Column("slot", sa.Integer(), nullable=False),
+        sa.Column("monitor_id", sa.String(), primary_key=True),
+        sa.Column("slot", sa.Integer(), primary_key=True),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=True),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_capsule_monitor_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("monitor_id", "slot", name=op.f("pk_capsule")),
     )
     op.create_table(
         "retired_secret",
-        sa.Column("monitor_id", sa.String(), nullable=False),
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("monitor_id", sa.String(), primary_key=True),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_retired_secret_monitor_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("monitor_id", "digest", name=op.f("pk_retired_secret")),
     )
 
 
 def _make_alerts() -> None:
     op.create_table(
         "alert",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("target_id", sa.String(), nullable=False),
         sa.Column("monitor_id", sa.String(), nullable=True),
         sa.Column("epoch", sa.Integer(), nullable=False),
@@ -180,13 +171,12 @@ def _make_alerts() -> None:
         sa.Column("omitted_since", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_alert_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_alert_target_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_alert")),
         sa.UniqueConstraint("monitor_id", "epoch", "kind", "target_id", name="uq_alert_monitor_id"),
     )
     op.create_index("ix_alert_target_id", "alert", ["target_id", "id"])
     op.create_table(
         "delivery",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("target_id", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -196,7 +186,6 @@ def _make_alerts() -> None:
         sa.Column("reason", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_delivery_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_delivery_target_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_delivery")),
     )
     op.create_index("ix_delivery_target_id", "delivery", ["target_id", "id"])
     op.create_index(op.f("ix_delivery_monitor_id"), "delivery", ["monitor_id"])

@@ -86,7 +86,7 @@ async def test_every_price_is_paid_exactly_and_without_gas_over_either_frame(sal
             (await client.post("/v1/cve/verdicts", content=" ".join(f"CVE-2026-{1000 + n}" for n in range(20_001))), "too_many_ids"),
             (await client.get("/v1/cve/verdicts", params={"cve_ids": "CVE\u20112021-44228"}), "invalid_cve_ids"),
             (await client.get("/v1/next", params={"date": "2001-02-03"}), "no_data_for_date"),
-            (await client.post("/v1/cve/verdicts", content=b"CVE-2021-44228 " * 350_000), "body_too_large"),
+            (await client.post("/v1/cve/verdicts", content=b"CVE-2021-44228 " * 350_000), "too_large"),
             (
                 await client.post("/v1/cve/verdicts", content=b"[" * 500_000, headers={"Content-Type": "application/json"}),
                 "unreadable_report",

@@ -7,7 +7,7 @@ from typing import Any
 from buildings.cve.reports.findings import Finding, Form
 from buildings.cve.reports.items import Items, Judged, State, judge, words
 from buildings.cve.reports.paths import Node, texts
-from buildings.cve.reports.schemes import cves_in, ids_in
+from buildings.cve.reports.schemes import cves_in, ids_from_the_start, ids_in
 
 OWN = re.compile(r"(?:id|name|cve|cves|cveids?|vulnerability(?:id|name)?|vulnid|ruleid|ghsaid|advisory(?:id)?|title)", re.IGNORECASE)
 ALSO = re.compile(r"(?:alias|identifier|related|reference|cve)", re.IGNORECASE)
@@ -66,7 +66,9 @@ def _findings(node: Node, around: Judged) -> Iterator[Finding]:
 
 
 def _findings_of_object(node: Node, around: Judged) -> Iterator[Finding]:
-    own = [each for name, member in node.value.items() if OWN.fullmatch(name) for text in _strings(member) for each in _beginning(text)]
+    own = [
+        each for name, member in node.value.items() if OWN.fullmatch(name) for text in _strings(member) for each in ids_from_the_start(text)
+    ]
     if SET_ASIDE.match(node.name):
         around = Judged("suppressed", node.name, node.name)
     around = judge(node, FINDING.states, otherwise=around)
@@ -97,12 +99,6 @@ def _finding(node: Node, ids: list[str], judged: Judged) -> Finding:
 
     members = {name: said_of(name) for name in ("package", "version", "fixed", "place", "severity")}
     return Finding(ids=tuple(dict.fromkeys(ids)), said=judged.said, state=judged.state, by=judged.by, **members)
-
-
-def _beginning(text: str) -> list[str]:
-    """The identifiers of a text that begins with one."""
-    found = list(ids_in(text))
-    return found if found and any(text.upper().startswith(each.upper()) for each in found) else []
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ from buildings.cve.reports.findings import Finding, Form, Unreadable
 from buildings.cve.reports.formats.any_csv import ROW
 from buildings.cve.reports.paths import Node
 from buildings.cve.reports.rows import column_of
-from buildings.cve.reports.schemes import cves_in, ids_in
+from buildings.cve.reports.schemes import cves_in, ids_from_the_start
 
 
 def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
@@ -23,7 +23,7 @@ def _read(root: Mapping[str, Any]) -> Iterator[Finding | Unreadable]:
             mentioned |= dict.fromkeys(cves_in(element))
             continue
         flat = {column_of(name): text for name, text in _texts(element)}
-        ids = [each for _, text in _texts(element) for each in _beginning(text)]
+        ids = [each for _, text in _texts(element) for each in ids_from_the_start(text[:1_000])]
         if ids:
             found.update(ids)
             yield ROW.finding(Node({**(around or {}), **flat, "ids": ids}), "item")
@@ -41,12 +41,6 @@ def _texts(element: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The attributes of an element, its own text, and its children that are texts."""
     for name, members in element.items():
         yield from ((name, text) for text in (members if isinstance(members, list) else [members]) if isinstance(text, str))
-
-
-def _beginning(text: str) -> list[str]:
-    """The identifiers of a text that begins with one."""
-    ids = list(ids_in(text[:1_000]))
-    return ids if ids and text.upper().startswith(tuple(each.upper() for each in ids)) else []
 
 
 FORMS = (

@@ -1,6 +1,6 @@
 """govulncheck: a stream of objects, of which only `finding`s are findings: one for each entry of the database that the code reaches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from buildings.cve.reports.findings import Finding, Form, Unreadable
@@ -8,9 +8,8 @@ from buildings.cve.reports.items import Items, either, has
 from buildings.cve.reports.paths import Node, first_text, nodes, texts
 from buildings.cve.reports.schemes import own_ids
 
-LEVELS = ("function", "package", "module")
-"""How near the code comes, from what the first frame of a trace names: it calls, imports or only requires what is vulnerable."""
 REACHES = {"function": "called", "package": "imported", "module": "required"}
+"""How near the code comes, from what the first frame of a trace names."""
 
 
 def _read(value: Any) -> Iterator[Finding]:
@@ -21,12 +20,12 @@ def _read(value: Any) -> Iterator[Finding]:
         for name in texts(finding, "osv"):
             found.setdefault(name, []).append(finding)
     for name, traces in found.items():
-        level, nearest = min(((_level(each), place) for place, each in enumerate(traces)), default=(2, 0))
+        frames = [next(nodes(each, "trace"), Node({})) for each in traces]
+        level, nearest = min((_level(frame), place) for place, frame in enumerate(frames))
         entry = entries.get(name, Node({}))
-        frames = [Node(each.value["trace"][0]) for each in traces if each.value.get("trace")]
         yield Finding(
             ids=tuple(own_ids([name, *texts(entry, "aliases")])),
-            state=REACHES[LEVELS[level]],
+            state=list(REACHES.values())[level],
             package=", ".join(dict.fromkeys(text for frame in frames for text in texts(frame, "module")))[:300],
             version=", ".join(dict.fromkeys(text for frame in frames for text in texts(frame, "version")))[:300],
             fixed=first_text(traces[nearest], ("fixed_version",)),
@@ -35,10 +34,8 @@ def _read(value: Any) -> Iterator[Finding]:
         )
 
 
-def _level(finding: Node) -> int:
-    trace = finding.value.get("trace")
-    frame = trace[0] if isinstance(trace, list) and trace and isinstance(trace[0], Mapping) else {}
-    return next((level for level, name in enumerate(LEVELS) if frame.get(name)), len(LEVELS) - 1)
+def _level(frame: Node) -> int:
+    return next((level for level, name in enumerate(REACHES) if texts(frame, name)), len(REACHES) - 1)
 
 
 def _place(finding: Node) -> str:

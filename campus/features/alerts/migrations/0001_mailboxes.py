@@ -11,20 +11,18 @@ def upgrade() -> None:
     """Make the tables."""
     op.create_table(
         "alerts_mailboxes",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sa.Column("token", sa.String(), nullable=False),
         sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("unanswered", sa.Integer(), nullable=False),
         sa.Column("refused_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_alerts_mailboxes")),
         sa.UniqueConstraint("token", name=op.f("uq_alerts_mailboxes_token")),
     )
     op.create_table(
         "alerts_senders",
-        sa.Column("address", sa.LargeBinary(), nullable=False),
-        sa.Column("sender", sa.String(), nullable=False),
+        sa.Column("address", sa.LargeBinary(), primary_key=True),
+        sa.Column("sender", sa.String(), primary_key=True),
         sa.Column("asked_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("agreed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("address", "sender", name=op.f("pk_alerts_senders")),
     )
     op.create_index(op.f("ix_alerts_senders_sender_asked_at"), "alerts_senders", ["sender", "asked_at"])

@@ -13,7 +13,7 @@ def upgrade() -> None:
     """Make the tables and the secret."""
     op.create_table(
         "connect_clients",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("key_id", sa.String(), nullable=False),
         sa.Column("building", sa.String(), nullable=False),
         sa.Column("client_id", sa.String(), nullable=False),
@@ -21,13 +21,12 @@ def upgrade() -> None:
         sa.Column("returns_to", sa.String(), nullable=False),
         sa.Column("connected_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ends_at", sa.DateTime(timezone=True), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_connect_clients")),
     )
     for name in ("ends_at", "key_id"):
         op.create_index(op.f(f"ix_connect_clients_{name}"), "connect_clients", [name])
     op.create_table(
         "connect_tokens",
-        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
         sa.Column("client", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("issued_at", sa.DateTime(timezone=True), nullable=False),
@@ -36,7 +35,6 @@ def upgrade() -> None:
         sa.Column("code_challenge", sa.String(), nullable=True),
         sa.Column("redirect_uri", sa.String(), nullable=True),
         sa.ForeignKeyConstraint(["client"], ["connect_clients.id"], name=op.f("fk_connect_tokens_client")),
-        sa.PrimaryKeyConstraint("digest", name=op.f("pk_connect_tokens")),
     )
     for name in ("client", "expires_at"):
         op.create_index(op.f(f"ix_connect_tokens_{name}"), "connect_tokens", [name])

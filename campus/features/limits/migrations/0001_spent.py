@@ -11,9 +11,8 @@ def upgrade() -> None:
     """Make the table. In PostgreSQL it is unlogged: it holds a minute, and nobody waits for a disk or a standby to store it."""
     op.create_table(
         "limits_spent",
-        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), primary_key=True),
         sa.Column("missing", sa.Double(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_limits_spent")),
         prefixes=["UNLOGGED"] if op.get_bind().dialect.name == "postgresql" else [],
     )

@@ -31,7 +31,7 @@ def upgrade() -> None:
 def _make_payments() -> None:
     op.create_table(
         "payments",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("network", sa.String(), nullable=False),
         sa.Column("asset", sa.String(), nullable=False),
         sa.Column("payer", sa.String(), nullable=False),
@@ -61,7 +61,6 @@ def _make_payments() -> None:
         sa.Column("overdue_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("signed", sa.LargeBinary(), nullable=True),
         sa.Column("submissions", sa.Integer(), nullable=False, server_default="0"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_payments")),
         sa.UniqueConstraint("network", "asset", "payer", "nonce", name=op.f("uq_payments_authorization")),
         sa.UniqueConstraint("purchase", "payer", name=op.f("uq_payments_purchase_payer")),
     )
@@ -74,7 +73,7 @@ def _make_payments() -> None:
 def _make_ledger() -> None:
     op.create_table(
         "payments_ledger",
-        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("event", sa.String(), nullable=False),
         sa.Column("building", sa.String(), nullable=False),
@@ -88,7 +87,6 @@ def _make_ledger() -> None:
         sa.Column("amount", sa.BigInteger(), nullable=True),
         sa.Column("transaction", sa.String(), nullable=True),
         sa.Column("detail", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_payments_ledger")),
     )
     op.create_index(op.f("ix_payments_ledger_at"), "payments_ledger", ["at"])
     op.create_index(op.f("ix_payments_ledger_payment_id"), "payments_ledger", ["payment_id"])

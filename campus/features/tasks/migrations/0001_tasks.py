@@ -11,7 +11,7 @@ def upgrade() -> None:
     """Make the table."""
     op.create_table(
         "tasks",
-        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), primary_key=True),
         sa.Column("building", sa.String(), nullable=False),
         sa.Column("tool", sa.String(), nullable=False),
         sa.Column("owner", sa.String(), nullable=True),
@@ -26,7 +26,6 @@ def upgrade() -> None:
         sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
         sa.Column("kept_until", sa.DateTime(timezone=True), nullable=False),
         sa.Column("result", sa.LargeBinary(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_tasks")),
         sa.UniqueConstraint("purchase", name=op.f("uq_tasks_purchase")),
     )
     op.create_index(op.f("ix_tasks_started_by"), "tasks", ["started_by"])

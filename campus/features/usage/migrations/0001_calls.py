@@ -10,12 +10,11 @@ down_revision = None
 def upgrade() -> None:
     op.create_table(
         "usage_calls",
-        sa.Column("day", sa.String(), nullable=False),
-        sa.Column("lineage", sa.String(), nullable=False),
-        sa.Column("building", sa.String(), nullable=False),
-        sa.Column("tool", sa.String(), nullable=False),
+        sa.Column("day", sa.String(), primary_key=True),
+        sa.Column("lineage", sa.String(), primary_key=True),
+        sa.Column("building", sa.String(), primary_key=True),
+        sa.Column("tool", sa.String(), primary_key=True),
         sa.Column("calls", sa.BigInteger(), nullable=False),
         sa.Column("opened", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("day", "lineage", "building", "tool", name=op.f("pk_usage_calls")),
     )
     op.create_index(op.f("ix_usage_calls_lineage"), "usage_calls", ["lineage"])
