@@ -21,6 +21,7 @@ NEWS, PAUSED = "news", "paused"
 EMAIL_PAGES = "/v1/watches/email"
 LONGEST_WAIT = 5.0  # Most seconds between two readings of the outbox: the refresh, which fills it, is another process.
 LINES = 20  # CVEs in the text of a message for people.
+PACKAGES = 3  # Packages of a stored report in one line of a message.
 QUESTION = 'Someone, probably you, asked for news of the watch "{name}" at this address: CVEs that newly fit it, after each daily list.'
 ENTRIES: TypeAdapter[tuple[NewsEntry, ...]] = TypeAdapter(tuple[NewsEntry, ...])
 
@@ -138,6 +139,8 @@ def line_of(entry: NewsEntry) -> str:
     facts = [f"fix {entry.when}{exposed}".replace("_", " "), f"rank {entry.rank:,}", f"score {entry.score:g}", listed]
     facts += [f"due in KEV {entry.kev_due_date}"] if entry.kev_due_date else []
     facts += ["used in ransomware campaigns"] if entry.ransomware else []
+    more = f" and {len(entry.packages) - PACKAGES:,} more" if len(entry.packages) > PACKAGES else ""
+    facts += [f"in {', '.join(entry.packages[:PACKAGES])}{more}"] if entry.packages else []
     return f"{entry.cve_id} {name}: {', '.join(facts)}"
 
 

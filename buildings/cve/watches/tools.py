@@ -66,7 +66,7 @@ async def create_watch(
     """Be told which CVEs newly matter to you, within a minute of each daily list, instead of comparing lists yourself.
 
     The criteria are those of search_cves: try them there first. Vendors, products, packages and cve_ids widen the watch, every
-    other one narrows it. least_score, at least 1, is 25 for a watch that only names CVEs, so that it tells of KEV alone, and else
+    other one narrows it. least_score, at least 1, is by default 25 if there are no others, so that it tells of KEV alone, and else
     1. What fits today's list already is no news: you are told what newly fits from the next list on, each CVE once. News is sent
     to a signed webhook, Discord or e-mail, at least once under one id, and can be polled with watch_news for 90 days. Up to 20
     watches per key; the same watch again returns the one you have.
