@@ -51,6 +51,7 @@ PAID = {
     "no CVE",
     "next_in_kev",
     "cve_verdicts",
+    "search_cves",
     "brief_changes",
 }
 CALLS = {
@@ -69,13 +70,14 @@ CALLS = {
     "next_record": Tool("next_record", "/cve/mcp", "/v1/next/record"),
     "next_in_kev": Tool("next_in_kev", "/cve/mcp", "/v1/next"),
     "cve_verdicts": Tool("cve_verdicts", "/cve/mcp", "/v1/cve/verdicts?cve_ids={cve_ids}", {"cve_ids": "CVE-2021-44228,CVE-1999-0001"}),
+    "search_cves": Tool("search_cves", "/cve/mcp", "/v1/cves?text={text}", {"text": "log4j"}),
     "brief_changes": Tool("brief_changes", "/cve/mcp", "/v1/brief/changes"),
     "brief_change_counts": Tool("brief_change_counts", "/cve/mcp", "/v1/brief/changes/counts"),
     "no CVE": Tool("cve_verdict", "/cve/mcp", "/v1/cve/{cve_id}", {"cve_id": "CVE-21-4"}),
 }
 OF_ONE_KEY = {
     *("create_feed_url", "list_feed_urls", "keep_feed_url", "revoke_feed_url"),
-    *("create_watch", "update_watch", "list_watches", "delete_watch", "watch_news"),
+    *("create_watch", "update_watch", "list_watches", "delete_watch", "watch_news", "watch_report"),
 }
 """Their answers differ from call to call: test_feed_urls.py and test_watches.py in tests/cve call them over both frames."""
 REFUSED_WITH_A_KEY = {
