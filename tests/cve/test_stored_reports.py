@@ -1,6 +1,7 @@
 """Stored reports: what of a file is kept, what is news of it and told once, and when it is deleted."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,11 +10,12 @@ from sqlalchemy import select
 
 from buildings.cve.ranking.deadlines import When
 from buildings.cve.tables import WATCH_LINES
-from buildings.cve.watches.reports import Known, news_of
+from buildings.cve.watches.lines import Judge
+from buildings.cve.watches.reports import Following, Known, Line, news_of
 from campus.storage import in_snapshot
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
-EPSS = "/epss.csv.gz"
+NVD = "/rest/json/cves/2.0"
 DUE = {"dueDate": "2026-09-30"}
 SECRET_PLACE = "registry.internal/shop:1"
 
@@ -84,6 +86,29 @@ async def test_the_same_name_replaces_a_report_and_what_it_knew_stays_known(open
         for report, code in ((trivy(("CVE-2026-7001", "log4j", "not_affected")), "nothing_to_follow"), ('{"a": 1}', "unreadable_report")):
             answer = await lists.call("watch_report", name="none", report=report)
             assert (answer.status, answer.code) == (422, code)
+
+
+async def test_a_fix_is_news_of_any_cve_also_if_the_report_is_sent_again_before_the_list(open_lists, publisher, make, storage_url) -> None:
+    async with open_lists(storage=storage_url) as lists:
+        unfixed = make.nvd_record("CVE-2026-1050", references=[])
+        publisher.put(NVD, make.nvd_page([unfixed]))
+        await lists.campus.run("nvd")
+        await lists.next_list()
+        await follow(lists, trivy(("CVE-2026-1050", "curl", "affected")))
+        publisher.put(
+            NVD, make.nvd_page([make.nvd_record("CVE-2026-1050", references=[{"url": "https://acme.example/1", "tags": ["Patch"]}])])
+        )
+        lists.clock.move(timedelta(hours=2))
+        await lists.campus.run("nvd")
+        await follow(lists, trivy(("CVE-2026-1050", "curl", "affected")))
+        site = lists.campus.site
+        line = Line("CVE-2026-1050", "curl", "1.0", "unknown")
+        forgetful = replace(site.state.edition, nvd=replace(site.state.edition.nvd, lines={}))  # as of a CVE beyond the first 5,000
+        judge = Judge(forgetful, Following(least_epss=0.1))
+        assert (await in_snapshot(site.storage, lambda connection: judge.prepared(connection, [line])(line))).fix
+        await lists.next_list()
+        (item,) = (await lists.call("watch_news")).data["news"]
+        assert [entry["fits"] for entry in item["entries"]] == [["a fix or advisory"]]
 
 
 async def test_a_stored_report_is_deleted_by_its_owner_and_with_its_keys_end(open_lists, storage_url) -> None:

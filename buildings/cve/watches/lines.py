@@ -1,12 +1,13 @@
 """The lines of stored reports in the database: stored with what is known of them, and judged again with each list."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_args
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from buildings.cve.arguments import Exposure, canonical, number_of, spelled
+from buildings.cve.nvd.reading import lines_in
 from buildings.cve.ranking.edition import Edition
 from buildings.cve.tables import ALIASES, WATCH_LINES
 from buildings.cve.watches.matching import Matcher, Watched
@@ -32,6 +33,15 @@ class Judge:
     judged: dict[tuple[str, Exposure, float], Known] = field(default_factory=dict)
     """What was judged already: the same CVEs stand in most reports."""
 
+    def prepared(self, connection: Connection, lines: Iterable[Line]) -> "Judge":
+        """With NVD's records of the lines that are not judged yet: of most CVEs a list holds none, and none would read as no fix."""
+        if self.edition is None or self.edition.nvd.holds_all:
+            return self
+        nvd, least = self.edition.nvd, self.following.least_epss
+        unknown = {number_of(line.id) for line in lines if canonical(line.id) and (line.id, line.exposed, least) not in self.judged}
+        missing = unknown - nvd.lines.keys()
+        return replace(self, edition=replace(self.edition, nvd=nvd.with_lines(lines_in(connection, missing)))) if missing else self
+
     def __call__(self, line: Line) -> Known:
         if self.edition is None or not canonical(line.id):
             return UNRANKED
@@ -49,6 +59,7 @@ def store_lines(connection: Connection, watch_id: str, lines: Sequence[Line], ju
     """
     before = {_line(row): _known(row) for row in _rows(connection, watch_id)}
     connection.execute(WATCH_LINES.delete().where(WATCH_LINES.c.watch_id == watch_id))
+    judge = judge.prepared(connection, lines)
     rows = [
         {"watch_id": watch_id, "place": place, **asdict(line), **asdict(before.get(line) or judge(line))}
         for place, line in enumerate(lines)
@@ -68,15 +79,13 @@ class CveNews:
 
 def judge_again(connection: Connection, watch: Row[Any], edition: Edition, matcher: Matcher) -> tuple[NewsEntry, ...]:
     """Store what a list says of a watch's lines; returns what is news of them, an entry for each CVE, the first rank first."""
-    judge = Judge(edition, FOLLOWING.validate_json(watch.following), matcher.judged)
     rows = _rows(connection, watch.id)
     resolved = _resolved(connection, [row.id for row in rows if not canonical(row.id)])
+    lines = [replace(_line(row), id=resolved.get(row.id, row.id)) for row in rows]
+    judge = Judge(edition, FOLLOWING.validate_json(watch.following), matcher.judged).prepared(connection, lines)
     found: dict[int, CveNews] = {}
     changes = []
-    for row in rows:
-        line = _line(row)
-        if row.id in resolved:
-            line = replace(line, id=resolved[row.id])
+    for row, line in zip(rows, lines, strict=True):
         before, now = _known(row), judge(line)
         if now == before and line.id == row.id:
             continue
