@@ -5,7 +5,7 @@ FROM ${PYTHON} AS build
 WORKDIR /src
 RUN python3 -m venv /opt/campus
 COPY requirements.txt .
-RUN /opt/campus/bin/pip install --no-cache-dir --require-hashes --only-binary :all: --no-deps -r requirements.txt
+RUN /opt/campus/bin/pip install --no-cache-dir --require-hashes --only-binary :all: --no-binary oncalendar --no-deps -r requirements.txt
 COPY . .
 RUN /opt/campus/bin/pip install --no-cache-dir --no-deps . && rm -r /opt/campus/lib/python3*/site-packages/pip*
 

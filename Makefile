@@ -17,7 +17,7 @@ STAMP = $(VENV)/.stamp-$(SUM)
 unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip -q --disable-pip-version-check
 INSTALL = install --no-compile --no-deps
-LOCKED = $(INSTALL) --require-hashes --only-binary :all:
+LOCKED = $(INSTALL) --require-hashes --only-binary :all: --no-binary oncalendar
 MCP1 = $(VENV)/mcp1
 MCP1_LOCK = tests/clients/requirements-mcp1.txt
 MCP1_STAMP = $(MCP1)/.stamp-$(shell cksum < $(MCP1_LOCK) | cut -d' ' -f1)
@@ -122,11 +122,11 @@ $(SITE_STAMP): $(SITE_LOCK) $(EMPTY)
 	$(PIP) --python $(SITE)/bin/python $(LOCKED) -r $(SITE_LOCK)
 	touch $@
 
-COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --generate-hashes --no-header --python-version 3.11 \
+COMPILE = uv pip compile -q --upgrade --universal --only-binary :all: --no-binary oncalendar --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-emit-build-options
 lock:                     ## write the locks anew, the second on the versions of the first; needs uv
 	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements-dev.txt
-	$(COMPILE) pyproject.toml --extra payments --extra postgres -c requirements-dev.txt -o requirements.txt
+	$(COMPILE) pyproject.toml --extra payments --extra postgres --extra apprise -c requirements-dev.txt -o requirements.txt
 	echo pip | $(COMPILE) - -o $(PIP_LOCK)
 	echo "zensical>=0.0.73,<0.1" | $(COMPILE) - -o $(SITE_LOCK)
 
