@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
 from campus.features.alerts import CHAT_SERVICES, visible_name
@@ -12,7 +12,7 @@ from campus.features.alerts import CHAT_SERVICES, visible_name
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
 LONGEST_NAME = 100
 EXIT_CODE = re.compile("[0-9]{1,3}")
-STATUSES = "'ok', 'start', 'idle', 'fail' or an exit code from 0 to 255; the beat was not counted"
+STATUSES = "'ok', 'start', 'idle', 'fail', 'log' or an exit code from 0 to 255; the beat was not counted"
 
 Name = Annotated[
     str,
@@ -72,19 +72,19 @@ OptionalSecret = Annotated[
 def _status(value: Any) -> Any:
     """A status; an exit code that is written as text, as shells write it, as a number. One error for all else, not one for each form."""
     read = int(value) if isinstance(value, str) and EXIT_CODE.fullmatch(value) else value
-    if read in ("ok", "start", "idle", "fail") or (isinstance(read, int) and 0 <= read <= 255):
+    if read in ("ok", "start", "idle", "fail", "log") or (isinstance(read, int) and 0 <= read <= 255):
         return read
     raise PydanticKnownError("literal_error", {"expected": STATUSES})
 
 
 ExitCode = Annotated[int, Strict(), Field(ge=0, le=255)]
 Status = Annotated[
-    Literal["ok", "start", "idle", "fail"] | ExitCode,
+    Literal["ok", "start", "idle", "fail", "log"] | ExitCode,
     BeforeValidator(_status),
     Field(
         description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. idle: you"
         " wait for your user or for work; no deadline runs until your next beat (with next_in, that one does). fail: it failed, send the"
-        " alert now. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."
+        " alert now. log: keep the output, change nothing. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."
     ),
 ]
 CapsuleValue = Annotated[
@@ -107,6 +107,95 @@ Seq = Annotated[
 NextIn = Annotated[
     float | None,
     Field(ge=LEAST_PERIOD, le=LONGEST, description="Minutes until the next beat. Replaces the period once; use it before a long step."),
+]
+Schedule = Annotated[
+    str | None,
+    Field(
+        max_length=200,
+        description="When beats are expected, instead of the period: a cron expression such as '17 3 * * *', or an OnCalendar expression of"
+        " systemd such as 'Mon..Fri 09:00'.",
+    ),
+]
+Timezone = Annotated[str, Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin.")]
+DueAt = Annotated[
+    AwareDatetime | None, Field(description="For something that happens once: when its one beat is expected. No deadline runs after it.")
+]
+Hours = Annotated[
+    str | None,
+    Field(max_length=200, description="When beats are expected at all, such as 'Mon..Fri 09:00-17:00'; outside no deadline passes."),
+]
+Maintenance = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=100)]],
+    Field(
+        max_length=20,
+        description="Windows in which nothing is expected and no alert is raised: 'Sun 02:00-04:00', or from/to as"
+        " 2026-12-24T20:00/2026-12-27T06:00.",
+    ),
+]
+RunMinutes = Annotated[
+    float | None,
+    Field(
+        ge=LEAST_PERIOD,
+        le=LONGEST,
+        description="Longest time that a run may take, in minutes from its start beat: then the alert is sent. By default the grace.",
+    ),
+]
+Failures = Annotated[int, Field(ge=1, le=100, description="How many failures in a row raise the alert.")]
+Remind = Annotated[
+    float | None,
+    Field(ge=1, le=LONGEST, description="Minutes between reminders while it is down and nobody acknowledges, such as 60 or 1440."),
+]
+ManualResume = Annotated[bool, Field(description="A pause lasts until resume_monitor is called: a beat does not end it.")]
+StuckAfter = Annotated[
+    int | None,
+    Field(
+        ge=2,
+        le=1_000,
+        description="How many beats in a row with the same `progress`, or tool calls with the same arguments, make an agent stuck.",
+    ),
+]
+StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
+SLUG = r"^[a-z0-9][a-z0-9_-]*$"
+Slug = Annotated[
+    str | None,
+    Field(
+        max_length=60,
+        pattern=SLUG,
+        description="Name for addresses, unique for the key: registering with the slug of a monitor changes that one.",
+    ),
+]
+Tags = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]], Field(max_length=20, description="Words to filter by.")
+]
+AS_REGISTERED = "As register_monitor takes it; "
+NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
+NewTimezone = Annotated[str | None, Field(max_length=64, description="As register_monitor takes it.")]
+NewDueAt = Annotated[AwareDatetime | None, Field(description="As register_monitor takes it.")]
+NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
+NewMaintenance = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=100)]] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")
+]
+NewRunMinutes = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
+NewFailures = Annotated[int | None, Field(ge=1, le=100, description="As register_monitor takes it.")]
+NewRemind = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
+NewManualResume = Annotated[bool | None, Field(description="As register_monitor takes it.")]
+NewStuckAfter = Annotated[int | None, Field(ge=0, le=1_000, description=f"{AS_REGISTERED}0 ends it.")]
+NewStuckTakeover = Annotated[bool | None, Field(description="As register_monitor takes it.")]
+NewSlug = Annotated[str | None, Field(max_length=60, pattern=SLUG, description="As register_monitor takes it.")]
+NewTags = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]] | None,
+    Field(max_length=20, description="Replaces them."),
+]
+RunId = Annotated[
+    str | None, Field(max_length=64, description="Id of the run that this beat starts or ends, where runs overlap; any text of yours.")
+]
+Output = Annotated[str | None, Field(description="What the run wrote; the last 8 KB are kept, and shown in the alert.")]
+Progress = Annotated[
+    str | int | float | None,
+    Field(
+        description="How far you are, such as a step or the count of what is done: with stuck_after, an alert is sent when it stays the"
+        " same."
+    ),
 ]
 After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]

@@ -12,7 +12,7 @@ from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.alerts.texts import WATCHED_AFTER_EXPIRY
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, Beat, past_beats
 from buildings.recorder.monitors.credentials import new_secret
-from buildings.recorder.monitors.registration import ANSWER_RETENTION
+from buildings.recorder.monitors.registration import ANSWER_RETENTION, new_row
 from buildings.recorder.monitors.rows import apply_key_event, delete_all, stored_state
 from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
 from buildings.recorder.runtime import RecorderSite
@@ -161,9 +161,8 @@ def _registered(connection: Connection, *, now: datetime, entropy: Entropy) -> R
     """The monitor once it is there. The digest of its secret is random: no secret fits it."""
     connection.execute(
         insert(MONITORS).values(
-            **{"id": DEMO, "secret_digest": entropy(32), "badge_id": new_secret(entropy), "name": "demo", "registered_at": now},
-            **{**SCHEDULE._asdict(), **initial_state(SCHEDULE, now)._asdict()},
-            **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
+            **new_row(DEMO, "demo", SCHEDULE, initial_state(SCHEDULE, now), now=now),
+            **{"badge_id": new_secret(entropy), "plain": True, "tags": "", "secret_digest": entropy(32), "ping_digest": entropy(32)},
         )
     )
     row = _demo(connection)

@@ -49,6 +49,7 @@ class Registered(Answer):
         default=None,
         description="Address for the hooks of an agent's host, such as Claude Code: takes whatever they post. It contains the secret.",
     )
+    ping_url: str = Field(description="Address for clients of Healthchecks, which takes what they send. It authorizes beats.")
     cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
@@ -143,6 +144,7 @@ class Taken(Answer):
     fence: int = Field(description=FENCE)
     beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     hook_url: str = Field(description="The same for the hooks of an agent's host. It contains the secret.")
+    ping_url: str = Field(description="The same for clients of Healthchecks. It authorizes beats.")
     cron: str = Field(description="Shell command that sends a beat.")
     state: ShownState = Field(description=STATE)
     deadline_at: AwareDatetime = Field(description="Send a beat before this time (UTC), or you are reported dead.")
@@ -261,6 +263,7 @@ class Resecured(Answer):
     secret: str = Field(description="The new secret, required for heartbeat. Store it: it is not shown again.")
     beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     hook_url: str = Field(description="The same for the hooks of an agent's host. It contains the secret.")
+    ping_url: str = Field(description="The same for clients of Healthchecks. It authorizes beats.")
     cron: str = Field(description="Shell command that sends a beat.")
 
 

@@ -15,20 +15,49 @@ from buildings.recorder.alerts.targets import addresses_in, check_addresses, reg
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
+    DueAt,
     Email,
+    Failures,
     Grace,
+    Hours,
     Limit,
+    Maintenance,
+    ManualResume,
     MonitorId,
     Name,
+    NewDueAt,
+    NewFailures,
     NewGrace,
+    NewHours,
+    NewMaintenance,
+    NewManualResume,
     NewName,
     NewPeriod,
+    NewRemind,
+    NewRunMinutes,
+    NewSchedule,
+    NewSlug,
+    NewStuckAfter,
+    NewStuckTakeover,
+    NewTags,
+    NewTimezone,
     NextIn,
     OptionalSecret,
+    Output,
     Period,
+    Progress,
+    Remind,
+    RunId,
+    RunMinutes,
+    Schedule,
     Secret,
     Seq,
+    Slug,
     Status,
+    StuckAfter,
+    StuckTakeover,
+    Tags,
+    Timezone,
     Webhook,
     minutes,
 )
@@ -36,6 +65,7 @@ from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unst
 from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Resecured, Taken, Tested, Updated, Watched
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
+from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -55,7 +85,6 @@ from buildings.recorder.monitors.rows import (
     update_stored,
     watched,
 )
-from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
@@ -81,6 +110,7 @@ mcp = FastMCP(
 FLEET_APP = add_app(
     mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
+CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "slug", "tags", *MonitorOptions.model_fields)
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
 __all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
@@ -97,6 +127,19 @@ async def register_monitor(
     grace_minutes: Grace = 5,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    schedule: Schedule = None,
+    timezone: Timezone = "UTC",
+    due_at: DueAt = None,
+    hours: Hours = None,
+    maintenance: Maintenance = [],  # noqa: B006  # nobody changes it
+    run_minutes: RunMinutes = None,
+    alert_after_failures: Failures = 1,
+    remind_minutes: Remind = None,
+    manual_resume: ManualResume = False,
+    stuck_after: StuckAfter = None,
+    stuck_takeover: StuckTakeover = False,
+    slug: Slug = None,
+    tags: Tags = [],  # noqa: B006  # nobody changes it
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
     repeat_key: str | None = CurrentIdempotencyKey(),
@@ -116,13 +159,30 @@ async def register_monitor(
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
-    arguments = to_json([name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None])
+    options = MonitorOptions(
+        schedule=schedule,
+        timezone=timezone,
+        due_at=due_at,
+        hours=hours,
+        maintenance=tuple(maintenance),
+        run_minutes=run_minutes,
+        alert_after_failures=alert_after_failures,
+        remind_minutes=remind_minutes,
+        manual_resume=manual_resume,
+        stuck_after=stuck_after,
+        stuck_takeover=stuck_takeover,
+    )
+    sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
+    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags))])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
     if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
     request = RegistrationRequest(
         name=name,
-        schedule=Schedule(minutes(period_minutes), minutes(grace_minutes)),
+        schedule=options.schedule_of(minutes(period_minutes), minutes(grace_minutes)),
+        options=options,
+        slug=slug,
+        tags=tags,
         addresses=addresses,
         key=caller.key,
         maker=caller.maker,
@@ -155,6 +215,9 @@ async def heartbeat(
     capsule: CapsuleValue = MISSING,
     seq: Seq = None,
     next_in: NextIn = None,
+    rid: RunId = None,
+    output: Output = None,
+    progress: Progress = None,
     site: RecorderSite = CurrentSite(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
@@ -176,6 +239,9 @@ async def heartbeat(
         next_in=None if next_in is None else minutes(next_in),
         capsule=None if capsule is MISSING else capsule_json(capsule),
         seq=seq,
+        rid=rid,
+        output=None if output is None else output.encode(),
+        progress=None if progress is None else digest_of(str(progress)),
     )
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
@@ -263,10 +329,7 @@ async def fleet_status(
 @mcp.tool(
     title="Change a monitor",
     annotations=SETS,
-    meta=route(
-        "PATCH /v1/recorder/monitors/{monitor_id}", any_of=("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
-    )
-    | access(key="optional"),
+    meta=route("PATCH /v1/recorder/monitors/{monitor_id}", any_of=CHANGES) | access(key="optional"),
 )
 async def update_monitor(
     monitor_id: MonitorId,
@@ -276,6 +339,19 @@ async def update_monitor(
     grace_minutes: NewGrace = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    schedule: NewSchedule = None,
+    timezone: NewTimezone = None,
+    due_at: NewDueAt = None,
+    hours: NewHours = None,
+    maintenance: NewMaintenance = None,
+    run_minutes: NewRunMinutes = None,
+    alert_after_failures: NewFailures = None,
+    remind_minutes: NewRemind = None,
+    manual_resume: NewManualResume = None,
+    stuck_after: NewStuckAfter = None,
+    stuck_takeover: NewStuckTakeover = None,
+    slug: NewSlug = None,
+    tags: NewTags = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Updated:
@@ -289,7 +365,21 @@ async def update_monitor(
     after a new target call send_test_alert.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
-    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email)):
+    sent = {
+        "schedule": schedule,
+        "timezone": timezone,
+        "due_at": due_at,
+        "hours": hours,
+        "maintenance": None if maintenance is None else tuple(maintenance),
+        "run_minutes": run_minutes,
+        "alert_after_failures": alert_after_failures,
+        "remind_minutes": remind_minutes,
+        "manual_resume": manual_resume,
+        "stuck_after": stuck_after,
+        "stuck_takeover": stuck_takeover,
+    }
+    options = {option: value for option, value in sent.items() if value is not None}
+    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, options, slug, tags is not None)):
         raise nothing_to_change()
     addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
@@ -299,6 +389,9 @@ async def update_monitor(
         period=None if period_minutes is None else minutes(period_minutes),
         grace=None if grace_minutes is None else minutes(grace_minutes),
         targets=targets,
+        options=options,
+        slug=slug,
+        tags=tags,
     )
     work = partial(update_stored, credentials=credentials, update=update, now=site.state.time.now(), entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)

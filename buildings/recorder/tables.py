@@ -6,10 +6,11 @@ from sqlalchemy import BigInteger, Index, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from campus.features.alerts import AlertTarget, DeliveredAlert, Outbox, WaitingAlert
-from campus.storage import EPOCH, Moment, Span, registry
+from campus.storage import Moment, Span, registry
 
 ONLY = 1
 DEMO = "mon_demo"  # The monitor that the recorder beats itself, for the start page.
+SLUGS = "slug IS NOT NULL AND owner IS NOT NULL"
 ALERTS_PER_MONITOR = 10
 """Alerts of one monitor that wait for one target, besides those of the message that is being sent: the last five times it was down."""
 
@@ -39,15 +40,25 @@ class Monitor(Tables, table=True):
 
     `capsules` is how many were ever stored, which determines the slot of the next; `fence` counts the takeovers.
     `expiry_told_at` is when the last notice of its deletion was raised. `minute` and `minute_beats` count the beats of the
-    current minute. `due_at` is when a sweep looks at a monitor that is up: never after `deadline_at`, which most beats move without it,
-    because it is indexed. `unverified`: the deadline was moved because of an outage of the recorder. `made_by` is the `Caller.maker` of the
-    owner who registered it, changed it or took it over last.
+    current minute. `due_at` is when a sweep looks at a monitor, null if it waits for nothing: while it is up never after `deadline_at`,
+    which most beats move without it, because it is indexed; while it is down, when it next reminds or escalates. `unverified`: the deadline
+    was moved because of an outage of the recorder. `made_by` is the `Caller.maker` of the owner who registered it, changed it or took it
+    over last.
+
+    `options` is MonitorOptions as JSON, null for none; `plain` whether its ok beats change nothing but times (beats.sql). `ping_digest` is
+    that of the UUID that authorizes beats at /ping, `page_digest` that of the address of its page, while it has no owner. `tags` stand
+    between blanks, with one before the first and after the last. `runs` is how many runs there ever were, `pages` how many parts of its
+    history are in BeatPage. `progress` is the digest of the last reported progress, and `unchanged` how often in a row it was the same;
+    `session` what the hooks of its agent's host reported (beats/hooks.py). `muted_until`: no alert is raised before, and `held` is the
+    kind of the one that is raised then. `acknowledged_at`: somebody acts, and nobody is reminded of this epoch; `reminded_at` is when
+    somebody last was.
     """
 
     __tablename__ = "monitor"
     __table_args__ = (
-        Index("ix_monitor_due", "due_at", sqlite_where=text("mode = 'up'"), postgresql_where=text("mode = 'up'")),
+        Index("ix_monitor_due", "due_at", sqlite_where=text("due_at IS NOT NULL"), postgresql_where=text("due_at IS NOT NULL")),
         Index("ix_monitor_owner", "owner", "id"),
+        Index("ix_monitor_slug", "owner", "slug", unique=True, sqlite_where=text(SLUGS), postgresql_where=text(SLUGS)),
         {"postgresql_with": {"fillfactor": 75}},
     )
 
@@ -65,7 +76,7 @@ class Monitor(Tables, table=True):
     alive_at: datetime = Field(sa_type=Moment)
     expected_at: datetime = Field(sa_type=Moment)
     deadline_at: datetime = Field(sa_type=Moment)
-    due_at: datetime = Field(default=EPOCH, sa_type=Moment, sa_column_kwargs={"server_default": "0"})
+    due_at: datetime | None = Field(default=None, sa_type=Moment)
     epoch: int = 0
     failures: int = 0
     run_since: datetime | None = Field(default=None, sa_type=Moment)
@@ -82,16 +93,81 @@ class Monitor(Tables, table=True):
     last_seq: int | None = Field(default=None, sa_type=BigInteger)
     fence: int = 0
     expiry_told_at: datetime | None = Field(default=None, sa_type=Moment)
+    options: bytes | None = None
+    plain: bool = True
+    ping_digest: bytes = Field(unique=True)
+    page_digest: bytes | None = Field(default=None, unique=True)
+    slug: str | None = None
+    tags: str = ""
+    runs: int = 0
+    pages: int = 0
+    progress: bytes | None = None
+    unchanged: int = 0
+    session: bytes | None = None
+    held: str | None = None
+    muted_until: datetime | None = Field(default=None, sa_type=Moment)
+    acknowledged_at: datetime | None = Field(default=None, sa_type=Moment)
+    reminded_at: datetime | None = Field(default=None, sa_type=Moment)
 
 
 class MonitorTarget(Tables, table=True):
-    """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order."""
+    """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order.
+
+    `kinds` are the kinds of alerts that go there, between blanks, null for all; `after` is how long a trouble must last first.
+    """
 
     __tablename__ = "monitor_target"
 
     monitor_id: str = Field(primary_key=True, foreign_key="monitor.id", ondelete="CASCADE")
     target_id: str = Field(primary_key=True, foreign_key="target.id", index=True)
     place: int = 0
+    kinds: str | None = None
+    after: timedelta | None = Field(default=None, sa_type=Span)
+
+
+class Run(Tables, table=True):
+    """One of a monitor's last hundred runs; a new one replaces the oldest in its slot.
+
+    `started_at` is null where no beat reported the start, `ended_at` while it is open. `result` is ok, fail, or unknown where it was
+    replaced or taken over before an end was reported; null while it is open. `output` is the end of what it wrote.
+    """
+
+    __tablename__ = "run"
+
+    monitor_id: str = Field(primary_key=True, foreign_key="monitor.id", ondelete="CASCADE")
+    slot: int = Field(primary_key=True)
+    number: int
+    rid: str | None = None
+    started_at: datetime | None = Field(default=None, sa_type=Moment)
+    ended_at: datetime | None = Field(default=None, sa_type=Moment)
+    result: str | None = None
+    exit_code: int | None = None
+    session: str | None = None
+    agent: str | None = None
+    output: bytes | None = None
+
+
+class BeatPage(Tables, table=True):
+    """Earlier beats of a monitor, twenty in each page, as beats.rules.entry_of writes them; a new page replaces the oldest in its slot."""
+
+    __tablename__ = "beat_page"
+
+    monitor_id: str = Field(primary_key=True, foreign_key="monitor.id", ondelete="CASCADE")
+    slot: int = Field(primary_key=True)
+    entries: bytes
+
+
+class FleetKey(Tables, table=True):
+    """A key of an owner beside its own: `ping` sends beats by slug, `read` reads states. It is found by its digest."""
+
+    __tablename__ = "fleet_key"
+
+    digest: bytes = Field(primary_key=True)
+    owner: str = Field(foreign_key="owner.lineage", index=True)
+    kind: str
+    hint: str
+    made_at: datetime = Field(sa_type=Moment)
+    made_by: str | None = None
 
 
 class Capsule(Tables, table=True):
@@ -182,4 +258,5 @@ _BY_NAME = Tables.metadata.tables
 OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY_NAME["monitor"], _BY_NAME["capsule"]
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
 MONITOR_TARGETS, DELIVERIES, OUTAGES = _BY_NAME["monitor_target"], _BY_NAME["delivery"], _BY_NAME["outage"]
+RUNS, BEAT_PAGES, FLEET_KEYS = _BY_NAME["run"], _BY_NAME["beat_page"], _BY_NAME["fleet_key"]
 OUTBOX = Outbox(Target, Alert, Delivery, about="monitor_id", most=ALERTS_PER_MONITOR, uncounted=("recovered", "expiring", "test"))

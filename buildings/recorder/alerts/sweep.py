@@ -10,11 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, and_, case, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, case, func, insert, literal, or_, select, update
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
-from buildings.recorder.monitors.state_machine import LEAST_GRACE, LONGEST_GAP, TICK_EVERY, Outage, outage_between
+from buildings.recorder.monitors.state_machine import (
+    LEAST_GRACE,
+    LONGEST_GAP,
+    TICK_EVERY,
+    WITH_DEADLINE,
+    Outage,
+    outage_between,
+)
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, OUTAGES, TARGETS, TICKS
 from campus.storage import Moment, Span, among
 
@@ -67,22 +74,24 @@ def sweep(connection: Connection, now: datetime) -> Looked:
 
     Those whose beats have moved the deadline are due then.
     """
-    due = and_(MONITORS.c.mode == "up", MONITORS.c.due_at <= now)
+    due = MONITORS.c.due_at <= now
     first = connection.scalars(select(MONITORS.c.id).where(due).order_by(MONITORS.c.due_at).limit(MONITORS_PER_TRANSACTION)).all()
     if not first:
         return Looked(0, more=False)
     found = update(MONITORS).where(among(connection, MONITORS.c.id, first), due)
-    die = found.where(MONITORS.c.deadline_at <= now).values(mode="missed", since=MONITORS.c.deadline_at, epoch=MONITORS.c.epoch + 1)
+    watched = MONITORS.c.mode.in_(sorted(WITH_DEADLINE))
+    epoch = case((MONITORS.c.mode == "up", MONITORS.c.epoch + 1), else_=MONITORS.c.epoch)
+    die = found.where(watched, MONITORS.c.deadline_at <= now).values(mode="missed", since=MONITORS.c.deadline_at, epoch=epoch, due_at=None)
     died = connection.scalars(die.returning(MONITORS.c.id)).all()
     if len(died) < len(first):
-        connection.execute(found.values(due_at=MONITORS.c.deadline_at))
+        connection.execute(found.values(due_at=case((watched, MONITORS.c.deadline_at))))
     if died:
         raise_deaths(connection, died, now=now)
     return Looked(len(died), more=len(first) == MONITORS_PER_TRANSACTION)
 
 
 def _next_deadline(connection: Connection) -> datetime | None:
-    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.due_at)).where(MONITORS.c.mode == "up"))
+    soonest: datetime | None = connection.scalar(select(func.min(MONITORS.c.due_at)).where(MONITORS.c.due_at.is_not(None)))
     return soonest
 
 
@@ -144,7 +153,7 @@ def move_deadlines(connection: Connection) -> bool:
     rest = monitor.id > row.moved_to
     last = connection.scalar(select(monitor.id).where(rest).order_by(monitor.id).offset(MONITORS_PER_PART - 1).limit(1))
     part = rest if last is None else rest & (monitor.id <= last)
-    connection.execute(_move(row).where(part, monitor.mode == "up", monitor.alive_at <= row.ended_at))
+    connection.execute(_move(row).where(part, monitor.mode.in_(sorted(WITH_DEADLINE)), monitor.alive_at <= row.ended_at))
     if last is None and Outage(row.began_at, row.ended_at).is_short:
         connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
     else:

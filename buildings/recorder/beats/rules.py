@@ -18,8 +18,11 @@ from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
 from buildings.recorder.monitors.credentials import digest_matches
+from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.state_machine import (
     WITHOUT_DEADLINE,
+    AppliedEvent,
+    Event,
     Kind,
     MonitorState,
     Schedule,
@@ -43,7 +46,7 @@ PREVIEW_CHARACTERS = 200
 NULL = b"null"
 BEATS_IN_HISTORY = 20
 MILLISECOND = timedelta(milliseconds=1)
-WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle"}
+WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle", -5: "log"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
 ENTRY = struct.Struct("<qhi")
 OLDER_BYTES = ENTRY.size * (BEATS_IN_HISTORY - 1)  # How much of a full history stays when a beat is added.
@@ -58,7 +61,11 @@ class Unstored(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`."""
+    """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`.
+
+    `rid` names the run that it starts or ends, `output` is the end of what that run wrote, `progress` the digest of what the agent says of
+    its progress; `session` and `agent` are whose beat it is, as the hooks of a host report it.
+    """
 
     monitor_id: str
     secret_digest: bytes
@@ -68,6 +75,11 @@ class Beat(NamedTuple):
     capsule: bytes | Unstored | None = None
     seq: int | None = None
     replaces: bytes | None = None
+    rid: str | None = None
+    output: bytes | None = None
+    progress: bytes | None = None
+    session: str | None = None
+    agent: str | None = None
 
 
 class BeatOutcome(NamedTuple):
@@ -94,6 +106,7 @@ class LoadedMonitor:
     id: str
     secret_digest: bytes
     owner: str | None
+    options: MonitorOptions
     schedule: Schedule
     state: MonitorState
     unverified: bool
@@ -146,7 +159,8 @@ def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
 
 def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     before = monitor.state
-    change = apply_event(before, event_of(beat.status), monitor.schedule, beat.at, next_in=beat.next_in)
+    event = event_for(monitor, beat)
+    change = AppliedEvent(before) if event is None else apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in)
     monitor.state = change.state
     monitor.changed = True
     if change.alert is not None:
@@ -164,6 +178,16 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         asleep=change.state.mode == "asleep",
         alert=change.alert,
     )
+
+
+def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
+    """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends."""
+    event, options = event_of(beat.status), monitor.options
+    if monitor.state.mode == "paused" and options.manual_resume:
+        return None
+    if event == "fail" and monitor.state.failures + 1 < options.alert_after_failures:
+        return "strike"
+    return event
 
 
 def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat) -> Notice:

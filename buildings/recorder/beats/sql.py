@@ -35,7 +35,8 @@ from buildings.recorder.beats.rules import (
     entry_of,
     repeats_seq,
 )
-from buildings.recorder.monitors.state_machine import MonitorState, Schedule
+from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.state_machine import MonitorState, due_at
 from buildings.recorder.problems import TAKEN_OVER, fixed_problem
 from buildings.recorder.tables import RETIRED_SECRETS
 from campus.storage import EPOCH, MICROSECOND, among, is_postgres
@@ -63,7 +64,8 @@ UPDATE monitor SET
     minute = beat.minute,
     minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
 FROM beat
-WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND mode = 'up' AND run_since IS NULL AND first_beat_at IS NOT NULL
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND plain AND mode = 'up'
+    AND run_since IS NULL AND first_beat_at IS NOT NULL
     AND (monitor.minute <> beat.minute OR minute_beats < {limit})
 RETURNING monitor.id, monitor.deadline_at, monitor.fence
 """
@@ -158,7 +160,7 @@ def _in_sqlite(limit: int, count: int) -> str:
     return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", limit=limit)
 
 
-REGISTERED = ("id", "secret_digest", "owner", "period", "grace")
+REGISTERED = ("id", "secret_digest", "owner", "period", "grace", "options")
 STATE = MonitorState._fields
 COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
 LOADED = (*REGISTERED, *STATE, *COUNTED, "fence")
@@ -199,7 +201,7 @@ def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence
 
 
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
-    name, digest, owner, period, grace, *rest = row
+    name, digest, owner, period, grace, stored, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
     unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, ends_at = counted
     state = MonitorState(
@@ -219,7 +221,8 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         id=name,
         secret_digest=digest,
         owner=owner,
-        schedule=Schedule(period * MICROSECOND, grace * MICROSECOND),
+        options=(options := read_options(stored)),
+        schedule=options.schedule_of(period * MICROSECOND, grace * MICROSECOND),
         state=state,
         unverified=bool(unverified),
         last_beat_at=_time(last_beat_at),
@@ -269,7 +272,7 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         monitor.minute_beats,
         monitor.capsules,
         monitor.last_seq,
-        (deadline_at - EPOCH) // MICROSECOND,
+        _microseconds(due_at(monitor.state)),
         monitor.id,
     )
 

@@ -115,11 +115,29 @@ def _make_monitors() -> None:
         sa.Column("expiry_told_at", sa.BigInteger(), nullable=True),
         sa.Column("first_beat_at", sa.BigInteger(), nullable=True),
         sa.Column("made_by", sa.String(), nullable=True),
-        sa.Column("due_at", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("options", sa.LargeBinary(), nullable=True),
+        sa.Column("plain", sa.Boolean(), nullable=False),
+        sa.Column("ping_digest", sa.LargeBinary(), nullable=False),
+        sa.Column("page_digest", sa.LargeBinary(), nullable=True),
+        sa.Column("slug", sa.String(), nullable=True),
+        sa.Column("tags", sa.String(), nullable=False),
+        sa.Column("runs", sa.Integer(), nullable=False),
+        sa.Column("pages", sa.Integer(), nullable=False),
+        sa.Column("progress", sa.LargeBinary(), nullable=True),
+        sa.Column("unchanged", sa.Integer(), nullable=False),
+        sa.Column("session", sa.LargeBinary(), nullable=True),
+        sa.Column("held", sa.String(), nullable=True),
+        sa.Column("muted_until", sa.BigInteger(), nullable=True),
+        sa.Column("acknowledged_at", sa.BigInteger(), nullable=True),
+        sa.Column("reminded_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
         sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
+        sa.UniqueConstraint("ping_digest", name=op.f("uq_monitor_ping_digest")),
+        sa.UniqueConstraint("page_digest", name=op.f("uq_monitor_page_digest")),
     )
-    _index_where("ix_monitor_due", "monitor", ["due_at"], "mode = 'up'")
+    _index_where("ix_monitor_due", "monitor", ["due_at"], "due_at IS NOT NULL")
+    _index_where("ix_monitor_slug", "monitor", ["owner", "slug"], "slug IS NOT NULL AND owner IS NOT NULL", unique=True)
     op.create_index("ix_monitor_owner", "monitor", ["owner", "id"])
     if op.get_bind().dialect.name == "postgresql":  # pages keep room for the next version of their rows
         op.execute("ALTER TABLE monitor SET (fillfactor = 75)")
@@ -131,6 +149,8 @@ def _make_tables_of_monitors() -> None:
         sa.Column("monitor_id", sa.String(), primary_key=True),
         sa.Column("target_id", sa.String(), primary_key=True),
         sa.Column("place", sa.Integer(), nullable=False),
+        sa.Column("kinds", sa.String(), nullable=True),
+        sa.Column("after", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_monitor_target_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_monitor_target_target_id")),
     )
@@ -145,6 +165,39 @@ def _make_tables_of_monitors() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_capsule_monitor_id"), ondelete="CASCADE"),
     )
+    op.create_table(
+        "run",
+        sa.Column("monitor_id", sa.String(), primary_key=True),
+        sa.Column("slot", sa.Integer(), primary_key=True),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("rid", sa.String(), nullable=True),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.Column("result", sa.String(), nullable=True),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("session", sa.String(), nullable=True),
+        sa.Column("agent", sa.String(), nullable=True),
+        sa.Column("output", sa.LargeBinary(), nullable=True),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_run_monitor_id"), ondelete="CASCADE"),
+    )
+    op.create_table(
+        "beat_page",
+        sa.Column("monitor_id", sa.String(), primary_key=True),
+        sa.Column("slot", sa.Integer(), primary_key=True),
+        sa.Column("entries", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_beat_page_monitor_id"), ondelete="CASCADE"),
+    )
+    op.create_table(
+        "fleet_key",
+        sa.Column("digest", sa.LargeBinary(), primary_key=True),
+        sa.Column("owner", sa.String(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("hint", sa.String(), nullable=False),
+        sa.Column("made_at", sa.BigInteger(), nullable=False),
+        sa.Column("made_by", sa.String(), nullable=True),
+        sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_fleet_key_owner")),
+    )
+    op.create_index(op.f("ix_fleet_key_owner"), "fleet_key", ["owner"])
     op.create_table(
         "retired_secret",
         sa.Column("monitor_id", sa.String(), primary_key=True),
@@ -191,5 +244,5 @@ def _make_alerts() -> None:
     op.create_index(op.f("ix_delivery_monitor_id"), "delivery", ["monitor_id"])
 
 
-def _index_where(name: str, table: str, columns: list[str], condition: str) -> None:
-    op.create_index(name, table, columns, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))
+def _index_where(name: str, table: str, columns: list[str], condition: str, *, unique: bool = False) -> None:
+    op.create_index(name, table, columns, unique=unique, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))

@@ -4,11 +4,13 @@ import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
+from uuid import UUID
 
 from buildings.recorder.models import Registered, Resecured, Taken
 from campus import Caller
-from campus.secrets import Entropy, random_base62
+from campus.secrets import Entropy, digest_of, random_base62
 
 SECRET_LENGTH = 32
 NO_DIGEST = bytes(32)  # Replaces the digest of a monitor that does not exist, so that the comparison takes the same time.
@@ -47,6 +49,25 @@ def new_secret(entropy: Entropy) -> str:
     return random_base62(SECRET_LENGTH, entropy)
 
 
+def ping_uuid(secret: str) -> str:
+    """The UUID that authorizes beats at /ping as `secret` does at the other addresses: it follows from the secret, not the other way."""
+    return str(UUID(bytes=sha256(f"ping\n{secret}".encode()).digest()[:16], version=4))
+
+
+def page_token(secret: str) -> str:
+    """The last part of the address of the page of a monitor without an owner: it follows from the secret, not the other way."""
+    return sha256(f"page\n{secret}".encode()).hexdigest()[:32]
+
+
+def digests_of(secret: str, *, owned: bool) -> dict[str, bytes | None]:
+    """The columns of a monitor by which its secret, and what follows from it, are recognized."""
+    return {
+        "secret_digest": digest_of(secret),
+        "ping_digest": digest_of(ping_uuid(secret)),
+        "page_digest": None if owned else digest_of(page_token(secret)),
+    }
+
+
 def digest_matches(digest: bytes | None, given: bytes) -> bool:
     """Whether two digests are equal, in constant time; False for None, the digest of a monitor that does not exist."""
     same = hmac.compare_digest(NO_DIGEST if digest is None else digest, given)
@@ -74,6 +95,9 @@ class MonitorUrls:
 
     def hook(self, secret: str) -> str:
         return f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}"
+
+    def ping(self, secret: str) -> str:
+        return f"{self.url}/ping/{ping_uuid(secret)}"
 
     def cron(self, secret: str) -> str:
         return f"{RETRIES} {self.beat(secret)}"

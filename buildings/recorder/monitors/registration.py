@@ -5,7 +5,7 @@ same request with the same Idempotency-Key gets the same answer. That answer hol
 the Idempotency-Key, which is not stored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -15,16 +15,17 @@ from starlette.types import Scope
 
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, ask_recipient, claim
 from buildings.recorder.models import Registered
-from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, new_secret
-from buildings.recorder.monitors.rows import apply_key_event
-from buildings.recorder.monitors.state_machine import Schedule, initial_state
+from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digests_of, new_secret
+from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
+from buildings.recorder.monitors.rows import apply_key_event, tags_column
+from buildings.recorder.monitors.state_machine import MonitorState, Schedule, due_at, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
 from campus import Problem
 from campus.caller import Key
 from campus.features.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
 from campus.idempotency_keys import check_idempotency_key
-from campus.secrets import Entropy, digest_of, random_id, seal, unseal
+from campus.secrets import Entropy, random_id, seal, unseal
 from twins import RequestDependency
 
 ANSWER_RETENTION = timedelta(hours=24)
@@ -49,6 +50,9 @@ class RegistrationRequest:
     maker: str | None
     by: Registrant
     url: str
+    options: MonitorOptions = NO_OPTIONS
+    slug: str | None = None
+    tags: Sequence[str] = ()
     warning: str | None = None
     key_ignored: str | None = None
 
@@ -64,20 +68,23 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     secret = new_secret(entropy)
     badge_id = random_id("badge", entropy)
     state = initial_state(request.schedule, now)
-    connection.execute(
-        insert(MONITORS).values(
-            **{"id": monitor_id, "secret_digest": digest_of(secret), "badge_id": badge_id, "owner": request.by.owner, "name": request.name},
-            **{**request.schedule._asdict(), **state._asdict(), "registered_at": now, "due_at": state.deadline_at},
-            **{"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0},
-            made_by=request.maker,
-        )
-    )
+    row = new_row(monitor_id, request.name, request.schedule, state, now=now)
+    own = {"badge_id": badge_id, "owner": request.by.owner, "made_by": request.maker, "slug": request.slug}
+    options = {"options": request.options.stored, "plain": request.options.is_plain, "tags": tags_column(request.tags)}
+    connection.execute(insert(MONITORS).values(**row, **own, **options, **digests_of(secret, owned=request.by.owner is not None)))
     targets = [one.id for one in (webhook, email) if one is not None]
     links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
     connection.execute(insert(MONITOR_TARGETS), links)
     if email is not None:
         ask_recipient(connection, email, monitor_id=monitor_id, now=now)
     return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
+
+
+def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
+    """The columns of a monitor that nothing was heard of yet, without its secret, owner and options."""
+    times = {"period": schedule.period, "grace": schedule.grace, "registered_at": now, "due_at": due_at(state)}
+    counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "pages", "unchanged")
+    return {"id": monitor_id, "name": name, **times, **state._asdict(), "unverified": False, "history": b"", **dict.fromkeys(counters, 0)}
 
 
 def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
@@ -118,6 +125,7 @@ def _result(
         webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
         beat_url=urls.beat(secret),
         hook_url=urls.hook(secret),
+        ping_url=urls.ping(secret),
         cron=urls.cron(secret),
         state="alive",
         waiting=True,

@@ -1,7 +1,7 @@
 """The rows of monitors: who may use one (its secret or the owning key), and changing, pausing, resuming and deleting it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,8 @@ from sqlalchemy import Connection, Row, select, update
 from buildings.recorder.alerts.raising import targets_of
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
 from buildings.recorder.models import Resecured, Updated, Watched
-from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, new_secret
+from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
+from buildings.recorder.monitors.options import MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -19,11 +20,12 @@ from buildings.recorder.monitors.state_machine import (
     MonitorState,
     Schedule,
     apply_event,
+    due_at,
     reschedule,
     shown_state,
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
-from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS
+from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
 from campus.features.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
 from campus.secrets import Entropy, digest_of
 
@@ -51,7 +53,7 @@ def stored_state(row: Row[Any]) -> MonitorState:
 
 
 def stored_schedule(row: Row[Any]) -> Schedule:
-    return Schedule(row.period, row.grace)
+    return read_options(row.options).schedule_of(row.period, row.grace)
 
 
 def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
@@ -63,6 +65,21 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
         paused=state.mode in UNWATCHED,
         deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
     )
+
+
+def changed_options(before: MonitorOptions, sent: Mapping[str, object]) -> MonitorOptions:
+    """The options after some were sent. An empty text, list or 0 ends one."""
+    ended = {name for name, value in sent.items() if value in ("", 0, (), [])}
+    return MonitorOptions(**{**before.model_dump(exclude=ended), **{name: value for name, value in sent.items() if name not in ended}})
+
+
+def tags_column(tags: Sequence[str]) -> str:
+    """Tags as they are stored: between blanks, so that one is found as a part of the text."""
+    return f" {' '.join(sorted(set(tags)))} " if tags else ""
+
+
+def tags_of(column: str) -> tuple[str, ...]:
+    return tuple(column.split())
 
 
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
@@ -87,7 +104,7 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         # the question for confirmation is about the mailbox, which other monitors may use too
         asked = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == CONFIRM)
         connection.execute(update(ALERTS).where(asked).values(monitor_id=None))
-        for table in (CAPSULES, RETIRED_SECRETS, ALERTS, DELIVERIES, MONITOR_TARGETS):
+        for table in (CAPSULES, RUNS, BEAT_PAGES, RETIRED_SECRETS, ALERTS, DELIVERIES, MONITOR_TARGETS):
             connection.execute(table.delete().where(table.c.monitor_id == row.id))
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:
@@ -108,7 +125,7 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
-    values = {**change.state._asdict(), "due_at": change.state.deadline_at, **more}
+    values = {**change.state._asdict(), "due_at": due_at(change.state), **more}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
 
@@ -125,13 +142,16 @@ class NewTargets:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorUpdate:
-    """What changes of a monitor, and who changes it; None for what stays."""
+    """What changes of a monitor, and who changes it; None for what stays. `options` has those that were sent."""
 
     maker: str | None
     name: str | None
     period: timedelta | None
     grace: timedelta | None
     targets: NewTargets | None
+    options: Mapping[str, object] = field(default_factory=dict)
+    slug: str | None = None
+    tags: Sequence[str] | None = None
 
 
 def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
@@ -153,11 +173,16 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     """Change a monitor; returns it as it is then. Its owner is its maker from then on, not who has only its secret."""
     row = authorized_monitor(connection, credentials)
     before = stored_schedule(row)
-    schedule = Schedule(before.period if update.period is None else update.period, before.grace if update.grace is None else update.grace)
+    options = changed_options(read_options(row.options), update.options)
+    period, grace = row.period if update.period is None else update.period, row.grace if update.grace is None else update.grace
+    schedule = options.schedule_of(period, grace)
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
     name = row.name if update.name is None else update.name
     maker = update.maker if row.owner == credentials.lineage else row.made_by
-    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **schedule._asdict())
+    more: dict[str, object] = {"slug": update.slug} if update.slug is not None else {}
+    more |= {"tags": tags_column(update.tags)} if update.tags is not None else {}
+    more |= {"period": period, "grace": grace, "options": options.stored, "plain": options.is_plain}
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
     webhook_secret: str | None = None
     notes: tuple[str, ...] = ()
     if update.targets is not None:
@@ -200,8 +225,14 @@ def secret_replaced(connection: Connection, credentials: Credentials, *, maker: 
     """Give a key's monitor a new secret; beats with the old one are refused as with any wrong one. Its state and schedule stay."""
     row = authorized_monitor(connection, credentials, key_only=True)
     secret = new_secret(entropy)
-    connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(secret_digest=digest_of(secret), made_by=maker))
+    connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(**digests_of(secret, owned=True), made_by=maker))
     urls = MonitorUrls(url, row.id)
     return Resecured(
-        monitor_id=row.id, name=row.name, secret=secret, beat_url=urls.beat(secret), hook_url=urls.hook(secret), cron=urls.cron(secret)
+        monitor_id=row.id,
+        name=row.name,
+        secret=secret,
+        beat_url=urls.beat(secret),
+        hook_url=urls.hook(secret),
+        ping_url=urls.ping(secret),
+        cron=urls.cron(secret),
     )

@@ -1,17 +1,19 @@
 """The state machine of a monitor: how beats, passed deadlines and outages change its state, and how its deadline is computed.
 
 Pure: every time is an argument. A beat, a takeover or a resume sets when the next beat is expected, one period later or at the
-time that the beat announces, and the deadline, one grace after that; `reschedule` moves both when the schedule is changed. A
-monitor is in one of six modes:
+time that the beat announces, and the deadline, one grace after that; `reschedule` moves both when the schedule is changed. While
+a run is open, both are the end of the longest time that it may take. A monitor is in one of seven modes:
 
     up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
     idle     its agent reported that it waits for its user: shown as alive, without a deadline, until a beat that means work
+    stuck    beats arrive, and report no progress: shown as alive and stuck until the deadline, as dead from then on
     missed   the deadline has passed and the sweep has raised the alert: shown as dead
     failed   the agent reported a failure: shown as dead
-    paused   its owner suppressed its alerts; the next beat ends this mode
+    paused   its owner suppressed its alerts; the next beat ends this mode, or only its owner where the monitor's options say so
     asleep   its key expired a week ago: beats are counted, and only a renewed key ends this mode
 
-TRANSITIONS has every change of mode. `late` is never stored. An epoch is one downtime: it begins when a monitor goes down, and
+Only a success recovers: a run that starts does not, nor one that fails. TRANSITIONS has every change of mode. `late` is never stored.
+An epoch is one trouble: it begins when a monitor goes down or is stuck, and
 the alert of the recovery has the same number. The deadlines hold from the registration on, so that an agent that never starts is
 reported; but the uptime counts from the first beat, because nobody knows of anything before it.
 
@@ -24,19 +26,23 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-Mode = Literal["up", "idle", "missed", "failed", "paused", "asleep"]
-Event = Literal["ok", "start", "idle", "fail", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
-Word = Literal["ok", "start", "idle", "fail"]
-Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255.
-Kind = Literal["dead", "failed", "recovered"]
+Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
+Event = Literal["ok", "start", "idle", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
+"""`strike`: a failure before the one that the monitor's options count as such. `stall`: a beat without the progress that they ask for."""
+Word = Literal["ok", "start", "idle", "fail", "log"]
+Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
+Kind = Literal["dead", "failed", "stuck", "recovered"]
 ShownState = Literal["alive", "late", "dead"]
 
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
+WITH_DEADLINE: frozenset[Mode] = frozenset(("up", "stuck"))
+AWAKE: frozenset[Mode] = frozenset(("up", "idle", "stuck", "missed", "failed", "paused"))
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
-BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail"))
+ENDS_RUN: frozenset[Event] = frozenset(("ok", "idle", "fail", "strike", "stall"))
+BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
 
 
 class Transition(NamedTuple):
@@ -48,50 +54,54 @@ class Transition(NamedTuple):
 
 
 FAILS = Transition("failed", "failed", new_epoch=True)
+STALLS = Transition("stuck", "stuck", new_epoch=True)
 RECOVERS = Transition("up", "recovered")
 TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("up", "ok"): Transition("up"),
     ("up", "start"): Transition("up"),
     ("up", "idle"): Transition("idle"),
     ("up", "fail"): FAILS,
+    ("up", "strike"): Transition("up"),
+    ("up", "stall"): STALLS,
     ("up", "deadline"): Transition("missed", "dead", new_epoch=True),
     ("idle", "ok"): Transition("up"),
     ("idle", "start"): Transition("up"),
     ("idle", "idle"): Transition("idle"),
     ("idle", "fail"): FAILS,
+    ("idle", "strike"): Transition("up"),
+    ("idle", "stall"): STALLS,
+    ("stuck", "ok"): RECOVERS,
+    ("stuck", "start"): Transition("stuck"),
+    ("stuck", "idle"): Transition("idle", "recovered"),
+    ("stuck", "fail"): Transition("failed", "failed"),
+    ("stuck", "strike"): Transition("stuck"),
+    ("stuck", "stall"): Transition("stuck"),
+    ("stuck", "deadline"): Transition("missed", "dead"),
+    ("stuck", "takeover"): RECOVERS,
     ("missed", "ok"): RECOVERS,
-    ("missed", "start"): RECOVERS,
+    ("missed", "start"): Transition("missed"),
     ("missed", "idle"): Transition("idle", "recovered"),
     ("missed", "fail"): Transition("failed", "failed"),
+    ("missed", "strike"): Transition("missed"),
+    ("missed", "stall"): Transition("stuck", "stuck"),
     ("missed", "takeover"): RECOVERS,
     ("failed", "ok"): RECOVERS,
-    ("failed", "start"): RECOVERS,
+    ("failed", "start"): Transition("failed"),
     ("failed", "idle"): Transition("failed"),
     ("failed", "fail"): Transition("failed"),
+    ("failed", "strike"): Transition("failed"),
+    ("failed", "stall"): Transition("failed"),
     ("failed", "takeover"): RECOVERS,
     ("paused", "ok"): Transition("up"),
     ("paused", "start"): Transition("up"),
     ("paused", "idle"): Transition("idle"),
     ("paused", "fail"): FAILS,
-    ("asleep", "ok"): Transition("asleep"),
-    ("asleep", "start"): Transition("asleep"),
-    ("asleep", "idle"): Transition("asleep"),
-    ("asleep", "fail"): Transition("asleep"),
-    ("up", "pause"): Transition("paused"),
-    ("idle", "pause"): Transition("paused"),
-    ("missed", "pause"): Transition("paused"),
-    ("failed", "pause"): Transition("paused"),
-    ("paused", "pause"): Transition("paused"),
-    ("up", "resume"): Transition("up"),
-    ("idle", "resume"): Transition("up"),
-    ("missed", "resume"): Transition("up"),
-    ("failed", "resume"): Transition("up"),
-    ("paused", "resume"): Transition("up"),
-    ("up", "key_ended"): Transition("asleep"),
-    ("idle", "key_ended"): Transition("asleep"),
-    ("missed", "key_ended"): Transition("asleep"),
-    ("failed", "key_ended"): Transition("asleep"),
-    ("paused", "key_ended"): Transition("asleep"),
+    ("paused", "strike"): Transition("up"),
+    ("paused", "stall"): STALLS,
+    **{("asleep", event): Transition("asleep") for event in BEATS},
+    **{(mode, "pause"): Transition("paused") for mode in AWAKE},
+    **{(mode, "resume"): Transition("up") for mode in AWAKE},
+    **{(mode, "key_ended"): Transition("asleep") for mode in AWAKE},
     ("asleep", "key_renewed"): Transition("up"),
 }
 """A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
@@ -99,15 +109,41 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
 TICK_EVERY = timedelta(seconds=5)  # How often the sweep writes a tick, the proof that the recorder is running.
 LONGEST_GAP = 3 * TICK_EVERY  # The longest time between two ticks of a busy recorder; a longer time is an outage.
 SHORT_OUTAGE = timedelta(seconds=120)  # The longest outage that the retries of the cron command outlast.
+LEAST_RUN = timedelta(minutes=1)  # The least time that a run may take if the monitor's options do not say.
 LEAST_GRACE = timedelta(seconds=30)
 """The least time that an agent has for its beat after a short outage, or after its schedule was changed."""
 
 
+class Calendar(Protocol):
+    """When beats are expected by a calendar: at the times of a cron or OnCalendar schedule, in working hours, not in maintenance."""
+
+    def expected_after(self, moment: datetime, period: timedelta) -> datetime:
+        """When the next beat is expected if the last one came at `moment`."""
+
+    def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
+        """The deadline of a beat that is expected at a time: a grace later, or later still if nothing is expected by then."""
+
+
 class Schedule(NamedTuple):
-    """How often a monitor's beats are due: the longest time between two, and the time between a missed beat and the alert."""
+    """How often a monitor's beats are due: the longest time between two, and the time between a missed beat and the alert.
+
+    `run` is the longest time that a run may take, by default the grace. A `calendar` says when instead of the period alone.
+    """
 
     period: timedelta
     grace: timedelta
+    run: timedelta | None = None
+    calendar: Calendar | None = None
+
+    def expected_after(self, moment: datetime) -> datetime:
+        return moment + self.period if self.calendar is None else self.calendar.expected_after(moment, self.period)
+
+    def deadline_after(self, expected: datetime) -> datetime:
+        return expected + self.grace if self.calendar is None else self.calendar.deadline_after(expected, self.grace)
+
+    @property
+    def run_limit(self) -> timedelta:
+        return max(self.grace, LEAST_RUN) if self.run is None else self.run
 
 
 class MonitorState(NamedTuple):
@@ -137,14 +173,22 @@ class AppliedEvent(NamedTuple):
     run: timedelta | None = None
 
 
-def event_of(status: Status) -> Event:
+def event_of(status: Status) -> Event | None:
+    """What a beat with this status means; its monitor's options may make a `strike` or a `stall` of it. None for `log`."""
+    if status == "log":
+        return None
     return status if isinstance(status, str) else "ok" if status == 0 else "fail"
 
 
 def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
     """The state at registration. The first period begins at once, so that an agent that dies before its first beat is reported."""
-    expected = now + schedule.period
-    return MonitorState("up", now, now, expected, expected + schedule.grace)
+    expected = schedule.expected_after(now)
+    return MonitorState("up", now, now, expected, schedule.deadline_after(expected))
+
+
+def due_at(state: MonitorState) -> datetime | None:
+    """When a sweep must look at a monitor in this state: at its deadline, if it has one."""
+    return state.deadline_at if state.mode in WITH_DEADLINE else None
 
 
 def shown_state(state: MonitorState, now: datetime) -> ShownState:
@@ -162,6 +206,8 @@ def state_in_a_word(state: MonitorState, now: datetime) -> str:
         return shown
     if state.mode in UNWATCHED:
         return "paused"
+    if state.mode == "stuck":
+        return "stuck"
     return "waiting" if state.first_beat_at is None else "idle" if state.mode == "idle" else "alive"
 
 
@@ -178,7 +224,7 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
     first_beat_at = state.first_beat_at
     if first_beat_at is None and event in BEATS:
         first_beat_at, down, still = now, timedelta(0), timedelta(0)
-    run = max(now - state.run_since, timedelta(0)) if event in ("ok", "idle", "fail") and state.run_since else None
+    run = max(now - state.run_since, timedelta(0)) if event in ENDS_RUN and state.run_since else None
     alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
     after = MonitorState(
         transition.to,
@@ -197,7 +243,7 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
 
 
 def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:
-    if event == "fail":
+    if event in ("fail", "strike"):
         return state.failures + 1
     return state.failures if transition.to in DOWN else 0
 
@@ -205,7 +251,7 @@ def _failures_after(state: MonitorState, transition: Transition, event: Event) -
 def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
     if event == "start":
         return now
-    return None if event in ("ok", "idle", "fail", "takeover") else state.run_since
+    return None if event in ENDS_RUN or event == "takeover" else state.run_since
 
 
 def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:
@@ -231,8 +277,10 @@ def _deadline_after(
     """When the period begins, when the next beat is expected, and the deadline: one grace later."""
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
-    expected = now + (schedule.period if next_in is None else next_in)
-    return now, expected, expected + schedule.grace
+    if event == "start" and next_in is None:
+        return now, now + schedule.run_limit, now + schedule.run_limit
+    expected = schedule.expected_after(now) if next_in is None else now + next_in
+    return now, expected, schedule.deadline_after(expected)
 
 
 def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: datetime, *, unverified: bool) -> MonitorState:
@@ -242,11 +290,11 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
     clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
     LEAST_GRACE. While a beat may be lost in an outage (`unverified`), the deadline comes no earlier than before.
     """
-    if after == before or state.mode != "up" or now >= state.deadline_at:
+    if after == before or state.mode not in WITH_DEADLINE or state.run_since is not None or now >= state.deadline_at:
         return state
-    follows_period = state.expected_at == state.alive_at + before.period
-    expected = state.alive_at + after.period if follows_period else state.expected_at
-    deadline = max(expected + after.grace, now + max(after.grace, LEAST_GRACE))
+    follows_period = state.expected_at == before.expected_after(state.alive_at)
+    expected = after.expected_after(state.alive_at) if follows_period else state.expected_at
+    deadline = max(after.deadline_after(expected), now + max(after.grace, LEAST_GRACE))
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
 
 
