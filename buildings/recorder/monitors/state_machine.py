@@ -123,6 +123,9 @@ class Calendar(Protocol):
     def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
         """The deadline of a beat that is expected at a time: a grace later, or later still if nothing is expected by then."""
 
+    def closed_until(self, moment: datetime) -> datetime | None:
+        """When the maintenance ends that `moment` is in; None if it is in none."""
+
 
 class Schedule(NamedTuple):
     """How often a monitor's beats are due: the longest time between two, and the time between a missed beat and the alert.
