@@ -280,10 +280,15 @@ class MonitorCalendar:
                 break
         return None if opening == moment else opening
 
+    def maintenance_until(self, moment: datetime) -> datetime | None:
+        """When the maintenance ends that `moment` is in; None if it is in none."""
+        return None if self._maintenance is None else self._maintenance.end_of(moment)
+
     def _closes_after(self, moment: datetime) -> datetime | None:
         """When the next closed time begins, if `moment` is open; None without one in the next week."""
-        ends = (self._hours and self._hours.end_of(moment), self._maintenance and self._maintenance.start_after(moment))
-        return min((end for end in ends if end is not None), default=None)
+        end = None if self._hours is None else self._hours.end_of(moment)
+        start = None if self._maintenance is None else self._maintenance.start_after(moment)
+        return min((one for one in (end, start) if one is not None), default=None)
 
     def _counted(self, moment: datetime, span: timedelta) -> datetime:
         """The time that is `span` after `moment` if only open time counts."""

@@ -136,8 +136,8 @@ class Calendar(Protocol):
     def closed_until(self, moment: datetime) -> datetime | None:
         """When beats are expected again, if `moment` is outside of the hours or in maintenance; None if it is not."""
 
-    def closed_until(self, moment: datetime) -> datetime | None:
-        """When the maintenance ends that `moment` is in; None if it is in none."""
+    def maintenance_until(self, moment: datetime) -> datetime | None:
+        """When the maintenance ends that `moment` is in; None if it is in none. No alert is raised before."""
 
 
 class Schedule(NamedTuple):
