@@ -24,7 +24,7 @@ class Announcement(NamedTuple):
 def mute_end(muted_until: datetime | None, calendar: Calendar | None, now: datetime) -> datetime | None:
     """When the alerts of a monitor are raised again; None if they are now."""
     snoozed = muted_until if muted_until is not None and muted_until > now else None
-    closed = None if calendar is None else calendar.closed_until(now)
+    closed = None if calendar is None else calendar.maintenance_until(now)
     return max((end for end in (snoozed, closed) if end is not None), default=None)
 
 
