@@ -74,7 +74,9 @@ def schedule_text(schedule: str) -> str:
         try:
             _iterator(line, moment)
         except CronSimError as problem:
-            raise ValueError(f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}") from None
+            raise ValueError(
+                f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}"
+            ) from None
         except (OnCalendarError, ValueError) as problem:
             fields = f"a cron expression has five fields, such as {CRON_EXAMPLE}, and this has {len(line.split())}"
             raise ValueError(
