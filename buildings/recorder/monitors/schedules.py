@@ -65,8 +65,10 @@ class _OnCalendar(BaseIterator):
             raise StopIteration
 
 
-def schedule_text(schedule: str) -> str:
-    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another."""
+def schedule_text(schedule: str | None) -> str | None:
+    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another. Nothing stays nothing."""
+    if not schedule:
+        return schedule
     lines = [" ".join(line.split()) for line in schedule.splitlines() if line.strip()]
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     for place, line in enumerate(lines, 1):
@@ -74,7 +76,9 @@ def schedule_text(schedule: str) -> str:
         try:
             _iterator(line, moment)
         except CronSimError as problem:
-            raise ValueError(f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}") from None
+            raise ValueError(
+                f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}"
+            ) from None
         except (OnCalendarError, ValueError) as problem:
             fields = f"a cron expression has five fields, such as {CRON_EXAMPLE}, and this has {len(line.split())}"
             raise ValueError(
@@ -109,9 +113,9 @@ def time_zones() -> frozenset[str]:
     return frozenset(available_timezones() - {"localtime", "Factory"})
 
 
-def zone_name(name: str) -> str:
+def zone_name(name: str | None) -> str | None:
     """The name of a time zone that is known. ValueError for another, with those that are most like it."""
-    if name in time_zones():
+    if not name or name in time_zones():
         return name
     last = name.rpartition("/")[2].replace(" ", "_").lower()
     same = sorted(zone for zone in time_zones() if last and zone.lower().endswith(last))[:3]
@@ -120,9 +124,10 @@ def zone_name(name: str) -> str:
     raise ValueError(f"no time zone is called '{name}': {hint}")
 
 
-def hours_text(hours: str) -> str:
+def hours_text(hours: str | None) -> str | None:
     """Weekly windows that can be read, as they were sent. ValueError says what is wrong with others."""
-    weekly_windows(hours, example=HOURS_EXAMPLE)
+    if hours:
+        weekly_windows(hours)
     return hours
 
 
@@ -226,11 +231,12 @@ def _utc(moment: datetime, zone: ZoneInfo, *, last: bool = False) -> datetime:
 class MonitorCalendar:
     """The calendar of the monitors that have the same schedule, one-off deadline, hours and maintenance. See state_machine.Calendar."""
 
-    __slots__ = ("_due_at", "_hours", "_known", "_lines", "_maintenance", "_zone")
+    __slots__ = ("_due_at", "_hours", "_key", "_known", "_lines", "_maintenance", "_zone")
 
     def __init__(
         self, schedule: str | None, timezone: str, due_at: datetime | None, hours: str | None, maintenance: tuple[str, ...]
     ) -> None:
+        self._key = (schedule, timezone, due_at, hours, maintenance)
         self._zone = ZoneInfo(timezone)
         self._lines = tuple((schedule or "").splitlines())
         self._due_at = due_at and due_at.astimezone(UTC)
@@ -239,6 +245,12 @@ class MonitorCalendar:
         self._hours = Windows(weekly_windows(hours), (), self._zone) if hours else None
         self._maintenance = Windows(weekly, dated, self._zone) if maintenance else None
         self._known: tuple[datetime, datetime] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MonitorCalendar) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def names_times(self) -> bool:
@@ -333,8 +345,5 @@ def _in_utc(times: Iterator[datetime]) -> Iterator[datetime]:
 @lru_cache(CALENDARS_IN_MEMORY)
 def calendar_of(
     schedule: str | None, timezone: str, due_at: datetime | None, hours: str | None, maintenance: tuple[str, ...]
-) -> MonitorCalendar | None:
-    """The calendar of a monitor; None where its period alone says when beats are due."""
-    if not (schedule or due_at or hours or maintenance):
-        return None
+) -> MonitorCalendar:
     return MonitorCalendar(schedule, timezone, due_at, hours, maintenance)
