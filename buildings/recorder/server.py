@@ -161,7 +161,7 @@ async def register_monitor(
     entropy = site.state.entropy
     options = MonitorOptions(
         schedule=schedule or None,
-        timezone=timezone,
+        timezone=timezone or "UTC",
         due_at=due_at,
         hours=hours or None,
         maintenance=tuple(maintenance),

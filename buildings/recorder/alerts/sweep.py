@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, bindparam, case, 
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
-from buildings.recorder.monitors.rows import stored_schedule
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import (
     LEAST_GRACE,
     LONGEST_GAP,
@@ -191,12 +191,13 @@ def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool])
     outage, moved = Outage(row.began_at, row.ended_at), []
     for monitor in connection.execute(select(MONITORS).where(part)):
         before = {"expected_at": monitor.expected_at, "deadline_at": monitor.deadline_at}
-        deadline, lost = deadline_after_outage(outage, stored_schedule(monitor), **before, lost_by=row.lost_by)
+        schedule = read_options(monitor.options).schedule_of(monitor.period, monitor.grace)
+        deadline, lost = deadline_after_outage(outage, schedule, **before, lost_by=row.lost_by)
         if lost or deadline > monitor.deadline_at:
             due = deadline if monitor.due_at is not None and monitor.due_at <= outage.end else monitor.due_at
             moved.append({"one": monitor.id, "deadline": deadline, "due": due, "lost": lost or monitor.unverified})
     if moved:
-        named = {"deadline_at": bindparam("deadline"), "due_at": bindparam("due"), "unverified": bindparam("lost")}
+        named: dict[str, Any] = {"deadline_at": bindparam("deadline"), "due_at": bindparam("due"), "unverified": bindparam("lost")}
         connection.execute(update(MONITORS).where(MONITORS.c.id == bindparam("one")).values(named), moved)
 
 

@@ -76,9 +76,8 @@ def schedule_text(schedule: str | None) -> str | None:
         try:
             _iterator(line, moment)
         except CronSimError as problem:
-            raise ValueError(
-                f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}"
-            ) from None
+            fault = _cron_fault(line, str(problem))
+            raise ValueError(f"{where}'{line}' is not a cron expression: {fault}; write it as {CRON_EXAMPLE}") from None
         except (OnCalendarError, ValueError) as problem:
             fields = f"a cron expression has five fields, such as {CRON_EXAMPLE}, and this has {len(line.split())}"
             raise ValueError(
@@ -258,11 +257,7 @@ class MonitorCalendar:
         return bool(self._lines) or self._due_at is not None
 
     def expected_after(self, moment: datetime, period: timedelta) -> datetime:
-        if self._lines:
-            found = self._next(moment)
-        else:
-            found = self._due_at if self._due_at is not None and moment < self._due_at else None
-        return self._counted(moment, period) if found is None else found
+        return self._next(moment) or self._counted(moment, period)
 
     def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
         opening = self.closed_until(expected) or expected
@@ -272,12 +267,10 @@ class MonitorCalendar:
         return self._counted(closing, grace)  # the whole grace from the opening on
 
     def is_over_after(self, moment: datetime) -> bool:
-        return self.names_times and (self._due_at is not None or self._next(moment) is None)
+        return self._due_at is not None or (bool(self._lines) and self._next(moment) is None)
 
     def next_expected(self, moment: datetime) -> tuple[datetime, ...]:
         """The next times after `moment` at which a beat is expected, up to five."""
-        if self._due_at is not None:
-            return (self._due_at,) if moment < self._due_at else ()
         return tuple(islice(self._times(moment), SHOWN))
 
     def closed_until(self, moment: datetime) -> datetime | None:
@@ -294,8 +287,9 @@ class MonitorCalendar:
 
     def _closes_after(self, moment: datetime) -> datetime | None:
         """When the next closed time begins, if `moment` is open; None without one in the next week."""
-        ends = (self._hours and self._hours.end_of(moment), self._maintenance and self._maintenance.start_after(moment))
-        return min((end for end in ends if end is not None), default=None)
+        hours = None if self._hours is None else self._hours.end_of(moment)
+        maintenance = None if self._maintenance is None else self._maintenance.start_after(moment)
+        return min(filter(None, (hours, maintenance)), default=None)
 
     def _counted(self, moment: datetime, span: timedelta) -> datetime:
         """The time that is `span` after `moment` if only open time counts."""
@@ -309,7 +303,7 @@ class MonitorCalendar:
         return moment
 
     def _next(self, moment: datetime) -> datetime | None:
-        """The next time of the schedule. The last answer is kept, for the beats that come before it."""
+        """The next of the times. The last answer is kept, for the beats that come before it."""
         known = self._known
         if known is None or not known[0] <= moment < known[1]:
             found = next(self._times(moment), None)
@@ -319,7 +313,9 @@ class MonitorCalendar:
         return known[1]
 
     def _times(self, moment: datetime) -> Iterator[datetime]:
-        """The times of the schedule that are not in a closed time."""
+        """The one-off deadline, or the times of the schedule that are not in a closed time."""
+        if self._due_at is not None and moment < self._due_at:
+            yield self._due_at
         for _ in range(MOST_WINDOWS):
             for at in self._all_times(moment):
                 if (opening := self.closed_until(at)) is not None:
