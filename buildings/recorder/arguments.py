@@ -163,6 +163,8 @@ StuckAfter = Annotated[
     ),
 ]
 StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
+Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
+SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
 Slug = Annotated[
     str | None,

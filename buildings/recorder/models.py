@@ -245,6 +245,22 @@ class Watched(Answer):
     )
 
 
+class Acknowledged(Answer):
+    """A trouble that somebody acts on: nobody is reminded of it any more."""
+
+    monitor_id: str = Field(description="Id of the monitor.")
+    acknowledged_at: AwareDatetime = Field(description="When it was first acknowledged (UTC). The next trouble begins anew.")
+
+
+class Snoozed(Answer):
+    """A monitor whose alerts are held."""
+
+    monitor_id: str = Field(description="Id of the monitor.")
+    muted_until: AwareDatetime | None = Field(
+        description="No alert is raised before this time (UTC); what is wrong then is alerted then. Null if alerts are raised at once."
+    )
+
+
 class Updated(Watched):
     """A monitor after update_monitor. Its own secret is not shown again, and stays valid."""
 

@@ -89,7 +89,7 @@ class Event(AlertPart):
     capsule: CapsulePart | None = Field(description="The last capsule; null if a key does not own the monitor.")
     resume_url: str | None = Field(description="Address where a replacement reads the capsule, with the owning key. It contains no secret.")
     acknowledge_url: str | None = Field(
-        description="Page with a button that ends reminders and escalation of this downtime. It contains no secret; null if nothing is down."
+        description="Page with a button that ends the reminders and escalation of this downtime. Null if nothing is down."
     )
     notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
     omitted: OmittedPart | None = Field(description="Earlier events that this one replaces, because too many waited; null if none do.")
@@ -224,7 +224,9 @@ def _happened(event: Event) -> str:
         case "monitor.dead":
             return f"{name} is dead: no beat by {moment(event.since)}"
         case "monitor.failed":
-            return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
+            return f"{name} failed" + (
+                "" if event.reason == "fail" else f": {event.reason}" if "row" in event.reason else f" with {event.reason}"
+            )
         case "monitor.stuck":
             return f"{name} is stuck: it beats, and reports no progress"
         case "monitor.reminder":
