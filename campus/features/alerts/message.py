@@ -62,6 +62,9 @@ class Message:
         return self.lane.target_id
 
 
+OUTPUT_FOLLOWS = "The end of its output, as the program wrote it:"
+
+
 @dataclass(frozen=True)
 class AlertText:
     """One alert as people read it: a line that says what happened, further lines, and the end of what a program wrote, shown as code.
@@ -75,6 +78,11 @@ class AlertText:
     severity: Literal["problem", "recovery", "notice"] = "notice"
     output: str = ""
     about: str | None = None
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The details; the last line introduces the output, where there is one, as words of somebody else."""
+        return [*self.details, OUTPUT_FOLLOWS] if self.output else self.details
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ CHANNELS: tuple[type[Channel], ...] = (Apprise, Discord, Slack, Email, Webhook)
 """The first that recognizes an address is used."""
 KINDS = ", ".join(one.kind for one in CHANNELS)
 """For descriptions: the kinds that a target may have."""
-CHAT_SERVICES = " or ".join(one.name for one in CHANNELS if one in (Discord, Slack))
-"""For descriptions: the services whose webhooks get messages of their own format."""
+CHAT_SERVICES = f"{Discord.name}, {Slack.name} or {Apprise.name}"
+"""For descriptions: the services that get messages of their own format, which are not signed."""
 
 
 def open_channels(site: Any, *, links: str) -> tuple[Channel, ...]:

@@ -28,7 +28,7 @@ from pydantic_core import to_json
 from campus.errors import TargetRefused
 from campus.features.alerts.channels.discord import RATE_LIMITED
 from campus.features.alerts.channels.webhook import LONGEST_TEXT, neutral, retry_after
-from campus.features.alerts.message import DELIVERED, AlertText, Attempt, Channel, Content, Outcome, post
+from campus.features.alerts.message import DELIVERED, OUTPUT_FOLLOWS, AlertText, Attempt, Channel, Content, Outcome, post
 from campus.outbound.http_clients import GuardedClient
 
 SCHEME = re.compile("([a-z][a-z0-9]{1,20})://", re.IGNORECASE)
@@ -232,7 +232,7 @@ class Apprise(Channel):
     """Services of a fixed host, by addresses in Apprise's form."""
 
     kind = "apprise"
-    name = "another service by its Apprise address"
+    name = "another service by its address in Apprise's form, such as tgram://token/chat"
 
     def recognizes(self, address: str) -> bool:
         """Every address with a scheme other than http and https; `check_text` refuses those that are not taken."""
@@ -399,17 +399,19 @@ def _said(service: Service, text: AlertText, longest_title: int, longest: int) -
 
 
 def _plain(text: AlertText, most: int, breaks: str) -> str:
-    """The details, and as much of the output's end as fits."""
-    body = breaks.join(map(neutral, text.details))[:most]
-    room = most - len(body) - 2
+    """The details that fit, and as much of the output's end."""
+    lines = [neutral(line) for line in text.details]
+    while len(body := breaks.join(lines)) > most:
+        del lines[-1]
+    room = most - len(body) - len(OUTPUT_FOLLOWS) - 4
     output = neutral(text.output).replace("\n", breaks)
-    return f"{body}\n\n{output[-room:]}".strip() if output and room >= LEAST_OUTPUT else body
+    return f"{body}{breaks}{OUTPUT_FOLLOWS}\n\n{output[-room:]}" if output and room >= LEAST_OUTPUT else body
 
 
 def _html(text: AlertText, most: int) -> str:
     """The text with its output as code, at most `most` characters with all that had to be escaped."""
     for room in (most, most // 2, most // 6):
-        lines = "\n".join(text.details)[:room]
+        lines = "\n".join(text.lines)[:room]
         output = text.output[-max(room - len(lines), LEAST_OUTPUT) :]
         code = f"\n<pre>{escape(output, quote=False)}</pre>" if output else ""
         said = f"<b>{escape(neutral(text.headline[:200]), quote=False)}</b>\n{escape(neutral(lines), quote=False)}{code}"
@@ -422,7 +424,7 @@ def _matrix_request(found: Named, text: AlertText, key: str) -> Request:
     """An event of a room; its id is the message's, so that a second try adds no second one. It mentions nobody."""
     token, room = re.fullmatch(found.service.rest, found.plain.partition("://")[2], re.ASCII).groups()  # type: ignore[union-attr]
     plain = "\n".join([text.headline, _plain(text, LONGEST_TEXT, "\n")])
-    html = _html(text, LONGEST_TEXT).replace("\n", "<br>", 1 + len(text.details))
+    html = _html(text, LONGEST_TEXT).replace("\n", "<br>", 1 + len(text.lines))
     event = {"msgtype": "m.text", "body": plain, "format": "org.matrix.custom.html", "formatted_body": html, "m.mentions": {}}
     url = f"https://{found.service.host}/_matrix/client/v3/rooms/{quote(room, safe='')}/send/m.room.message/{key}"
     return Request("PUT", url, {"authorization": f"Bearer {token}", "content-type": "application/json"}, to_json(event))

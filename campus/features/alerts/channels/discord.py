@@ -97,7 +97,7 @@ def _embed(text: AlertText, *, most: int) -> dict[str, Any]:
     code = code if len(code) < room else ""
     return {
         "title": title,
-        "description": "\n".join(text.details)[: room - len(code)] + code,
+        "description": "\n".join(text.lines if code else text.details)[: room - len(code)] + code,
         "color": COLOURS[text.severity],
         "timestamp": text.at.isoformat(),
     }

@@ -97,7 +97,7 @@ class Email(Channel):
         if len(content.texts) == 1:
             (text,) = content.texts
             output = ["", *(f"    {line}" for line in text.output.splitlines())] if text.output else []
-            parts = ["\n".join([text.headline, "", *text.details, *output])]
+            parts = ["\n".join([text.headline, "", *text.lines, *output])]
         body = "\n\n".join([*(unlinked(part, own=self._links) for part in parts), FOOTER.format(unsubscribe=unsubscribe)])
         headers = unsubscribing(unsubscribe)
         if content.mail_until is not None and attempt.now >= content.mail_until:

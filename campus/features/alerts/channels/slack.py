@@ -63,7 +63,7 @@ def _blocks(content: Content) -> dict[str, Any]:
     """An alert with a program's output as rich text, in which Slack reads no markup: the output is code. Notifications show the `text`."""
     if len(content.texts) != 1 or not (output := content.texts[0].output):
         return {}
-    words = "\n".join([content.texts[0].headline, *content.texts[0].details])
+    words = "\n".join([content.texts[0].headline, *content.texts[0].lines])
     parts = (("rich_text_section", words), ("rich_text_preformatted", output))
     elements = [{"type": kind, "elements": [{"type": "text", "text": neutral(text)[:LONGEST_BLOCK]}]} for kind, text in parts]
     return {"blocks": [{"type": "rich_text", "elements": elements}]}

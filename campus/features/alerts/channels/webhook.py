@@ -67,7 +67,7 @@ def text_of(content: Content) -> str:
     """The alerts in words, at most 4,000 characters, with a program's output as code; several with their headlines only."""
     texts = content.texts
     code = fenced(neutral(texts[0].output)) if len(texts) == 1 else ""
-    lines = neutral("\n".join([*(text.headline for text in texts), *(texts[0].details if len(texts) == 1 else ())]))
+    lines = neutral("\n".join([*(text.headline for text in texts), *(texts[0].lines if len(texts) == 1 else ())]))
     return lines[: LONGEST_TEXT - len(code)] + code
 
 
