@@ -48,7 +48,7 @@ Webhook = Annotated[
     Field(
         max_length=2048,
         description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` "
-        f"that chat services show, or a webhook of {CHAT_SERVICES}.",
+        f"that chat services show, or that of {CHAT_SERVICES}.",
         examples=["https://example.com/hooks/campus"],
     ),
 ]
