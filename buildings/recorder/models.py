@@ -86,6 +86,7 @@ class Beaten(Answer):
     fence: int = Field(description=FENCE)
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
+    ignored: tuple[str, ...] = Field(default=(), description="What of the request was not understood; the beat was recorded without it.")
 
 
 class Call(ResultPart):
