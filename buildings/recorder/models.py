@@ -50,7 +50,10 @@ class Registered(Answer):
         description="Address for the hooks of an agent's host, such as Claude Code: takes whatever they post. It contains the secret.",
     )
     ping_url: str = Field(description="Address for clients of Healthchecks, which takes what they send. It authorizes beats.")
-    cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
+    cron: str = Field(
+        description="Shell command that reports the exit code of the command before it: append '; ' and this to a scheduled job."
+        " It retries while the service restarts."
+    )
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     fence: int = Field(description=FENCE)
