@@ -51,7 +51,10 @@ class Registered(Answer):
         description="Address for the hooks of an agent's host, such as Claude Code: takes whatever they post. It contains the secret.",
     )
     ping_url: str = Field(description="Address for clients of Healthchecks, which takes what they send. It authorizes beats.")
-    cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
+    cron: str = Field(
+        description="Shell command that reports the exit code of the command before it: append '; ' and this to a scheduled job."
+        " It retries while the service restarts."
+    )
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     fence: int = Field(description=FENCE)
@@ -88,6 +91,7 @@ class Beaten(Answer):
     fence: int = Field(description=FENCE)
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
+    ignored: tuple[str, ...] = Field(default=(), description="What of the request was not understood; the beat was recorded without it.")
 
 
 class Call(ResultPart):

@@ -66,7 +66,8 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
+from buildings.recorder.beats.rules import LARGEST_BEAT, BeatOutcome, Unstored
 from buildings.recorder.models import (
     Acknowledged,
     Beaten,
@@ -235,7 +236,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(limited=False),
+    meta=route(f"POST|GET {ROUTE}", lenient=["capsule"], body_limit=LARGEST_BEAT, reads=read_beat, also=ALSO) | free(limited=False),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -248,6 +249,7 @@ async def heartbeat(
     output: Output = None,
     progress: Progress = None,
     site: RecorderSite = CurrentSite(),
+    ignored: tuple[str, ...] = CurrentIgnored(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
@@ -256,22 +258,12 @@ async def heartbeat(
     increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
     Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
     after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
-    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a
-    request over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid
-    argument. On the error `taken_over`, another agent has your work: stop.
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts. Over
+    HTTP any other request counts too, and `ignored` says what of it was not understood. On the error `taken_over`, another
+    agent has your work: stop.
     """
-    beat = Beat(
-        monitor_id,
-        digest_of(secret),
-        site.state.time.now(),
-        status,
-        next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is MISSING else capsule_json(capsule),
-        seq=seq,
-        rid=rid,
-        output=None if output is None else output.encode(),
-        progress=None if progress is None else digest_of(str(progress)),
-    )
+    said = Said(status, capsule, seq, next_in, rid, output, progress)
+    beat = said.beat(monitor_id, digest_of(secret), site.state.time.now())
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
@@ -283,6 +275,7 @@ async def heartbeat(
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, sent=beat.capsule is not None),
+        ignored=ignored,
     )
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
