@@ -13,6 +13,7 @@ from campus import Caller
 from campus.secrets import Entropy, digest_of, random_base62
 
 SECRET_LENGTH = 32
+FREE_PAGES = "/recorder/free"
 NO_DIGEST = bytes(32)  # Replaces the digest of a monitor that does not exist, so that the comparison takes the same time.
 CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
@@ -101,6 +102,10 @@ class MonitorUrls:
 
     def cron(self, secret: str) -> str:
         return f"{RETRIES} {self.beat(secret)}"
+
+    def page(self, secret: str) -> str:
+        """The page of a monitor without an owner."""
+        return f"{self.url}{FREE_PAGES}/{page_token(secret)}"
 
     @property
     def capsule(self) -> str:
