@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Update, and_, bindparam, 
 from buildings.recorder.alerts.raising import Notice, links_of, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.monitors.acting import look_at
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import (
     LEAST_GRACE,
     LONGEST_GAP,
@@ -22,6 +23,7 @@ from buildings.recorder.monitors.state_machine import (
     TROUBLES,
     WITH_DEADLINE,
     Outage,
+    deadline_after_outage,
     outage_between,
 )
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, OUTAGES, TARGETS, TICKS
@@ -180,8 +182,10 @@ def move_deadlines(connection: Connection) -> bool:
     rest = monitor.id > row.moved_to
     last = connection.scalar(select(monitor.id).where(rest).order_by(monitor.id).offset(MONITORS_PER_PART - 1).limit(1))
     part = rest if last is None else rest & (monitor.id <= last)
-    connection.execute(_move(row).where(part, monitor.mode.in_(sorted(WITH_DEADLINE)), monitor.alive_at <= row.ended_at))
-    connection.execute(_move_looks(row).where(part))
+    part &= monitor.mode.in_(sorted(WITH_DEADLINE)) & (monitor.alive_at <= row.ended_at)
+    connection.execute(_move(row).where(part, monitor.plain))
+    _move_each(connection, row, part & ~monitor.plain)
+    connection.execute(_move_looks(row).where(rest if last is None else rest & (monitor.id <= last)))
     if last is None and Outage(row.began_at, row.ended_at).is_short:
         connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
     else:
@@ -207,6 +211,21 @@ def _move(row: Row[Any]) -> Update:
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
     lost = monitor.expected_at - monitor.grace <= literal(row.lost_by, Moment())
     return update(MONITORS).where(lost).values(deadline_at=later, due_at=due(later), unverified=True)
+
+
+def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool]) -> None:
+    """Move the deadlines of monitors that may have a calendar, which no statement evaluates."""
+    outage, moved = Outage(row.began_at, row.ended_at), []
+    for monitor in connection.execute(select(MONITORS).where(part)):
+        before = {"expected_at": monitor.expected_at, "deadline_at": monitor.deadline_at}
+        schedule = read_options(monitor.options).schedule_of(monitor.period, monitor.grace)
+        deadline, lost = deadline_after_outage(outage, schedule, **before, lost_by=row.lost_by)
+        if lost or deadline > monitor.deadline_at:
+            due = deadline if monitor.due_at is not None and monitor.due_at <= outage.end else monitor.due_at
+            moved.append({"one": monitor.id, "deadline": deadline, "due": due, "lost": lost or monitor.unverified})
+    if moved:
+        named: dict[str, Any] = {"deadline_at": bindparam("deadline"), "due_at": bindparam("due"), "unverified": bindparam("lost")}
+        connection.execute(update(MONITORS).where(MONITORS.c.id == bindparam("one")).values(named), moved)
 
 
 def _move_looks(row: Row[Any]) -> Update:

@@ -37,8 +37,8 @@ IGNORED = {
 }
 KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
 WITHOUT_KEY = (
-    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
-    " alert says so the day before."
+    "Registered without a key: its page, page_url, shows the last capsule if it has at most 2 KB, and nothing returns it. The monitor is"
+    " deleted when no beat comes for 30 days after its deadline; an alert says so the day before. claim_monitor moves it to a key."
 )
 
 
@@ -61,7 +61,7 @@ class RegistrationRequest:
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        _count_monitor(connection, request.key, now=now)
+        count_monitor(connection, request.key, now=now)
     wanted = request.addresses.wanted
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
@@ -73,7 +73,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     options |= {"followed_up": is_followed_up(request.options, has_conditions=any(one.has_conditions for one in wanted))}
     connection.execute(insert(MONITORS).values(**(row | own | options), **digests_of(secret, owned=request.by.owner is not None)))
     targets = link_targets(connection, monitor_id, wanted, request.by, now=now, entropy=entropy)
-    return _result(request, monitor_id, secret, badge_id, targets, deadline_at=state.deadline_at)
+    return _result(request, monitor_id, secret, badge_id, targets, state=state, now=now)
 
 
 def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
@@ -92,7 +92,7 @@ def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState,
     }
 
 
-def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+def count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
@@ -112,7 +112,8 @@ def _result(
     badge_id: str,
     targets: Sequence[ClaimedTarget],
     *,
-    deadline_at: datetime,
+    state: MonitorState,
+    now: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
     secrets = signing_secrets(request.addresses, targets)
@@ -137,11 +138,13 @@ def _result(
         fence=0,
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
-        deadline_at=deadline_at,
+        deadline_at=state.deadline_at,
+        next_expected=request.schedule.next_expected(state, now),
         tier="key" if request.by.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
         resume_url=urls.capsule if request.by.owner else None,
+        page_url=None if request.by.owner else urls.free_page(secret),
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 

@@ -21,7 +21,7 @@ from buildings.recorder.alerts.targets import (
 from buildings.recorder.models import Resecured, Updated, Watched
 from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
-from buildings.recorder.monitors.options import MonitorOptions, read_options
+from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -45,12 +45,15 @@ WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
     """The row of a monitor that the caller may use. A secret must be correct; without one, or with `key_only`, the key must own it.
 
-    Problem 404 otherwise, with the same answer for every reason.
+    Of a monitor without an owner, the token in its page's address does what the secret does, except for beats. Problem 404 otherwise,
+    with the same answer for every reason.
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
     secret = credentials.secret
     lineage = credentials.lineage
-    is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
+    given = NO_DIGEST if secret is None else digest_of(secret)
+    secret_digest, page_digest = (row.secret_digest, row.page_digest) if row else (None, None)
+    is_correct = digest_matches(secret_digest, given) | digest_matches(page_digest, given)
     if row is None or (secret is not None and not is_correct):
         raise fixed_problem("monitor_not_found")
     if (secret is None or key_only) and (lineage is None or row.owner != lineage):
@@ -188,6 +191,8 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     row = authorized_monitor(connection, credentials)
     before = stored_schedule(row)
     options = changed_options(read_options(row.options), update.options)
+    if TIMES & update.options.keys():
+        options.check_times(now)
     period, grace = row.period if update.period is None else update.period, row.grace if update.grace is None else update.grace
     schedule = options.schedule_of(period, grace)
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
@@ -210,6 +215,7 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
+        next_expected=schedule.next_expected(state, now),
         webhook_secret=secrets.webhook,
         target_secrets=secrets.more,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
