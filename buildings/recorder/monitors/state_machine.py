@@ -44,6 +44,7 @@ TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": 
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
 ENDS_RUN: frozenset[Event] = frozenset(("ok", "idle", "fail", "strike", "stall"))
+MENDS: frozenset[Event] = frozenset(("ok", "takeover", "resume", "key_renewed"))  # What ends a row of failures; a start does not.
 BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
 
 
@@ -289,7 +290,7 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
 def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:
     if event in ("fail", "strike"):
         return state.failures + 1
-    return state.failures if transition.to in DOWN else 0
+    return state.failures if transition.to in DOWN or event not in MENDS else 0
 
 
 def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
