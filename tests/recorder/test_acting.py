@@ -107,7 +107,7 @@ async def test_a_target_is_sent_only_the_kinds_that_it_names(recorder: Recorder)
 @pytest.mark.parametrize(
     ("targets", "code"),
     [
-        ([{"address": "http://localhost/x"}], "target_refused"),
+        ([{"address": "http://example.com/x"}], "target_refused"),
         ([{"address": PLAIN}], "target_twice"),
         ([{"address": PAGER, "on": ["recovered"]}], "trouble_needed"),
         ([{"address": PAGER, "on": ["smoke"]}], "invalid_request"),
@@ -117,7 +117,7 @@ async def test_a_target_is_sent_only_the_kinds_that_it_names(recorder: Recorder)
 async def test_targets_that_make_no_sense_are_refused(recorder: Recorder, targets: list[object], code: str) -> None:
     key = await recorder.campus.key("recorder")
     reply = await recorder.call("register_monitor", name="a", alert_webhook=PLAIN, targets=targets, key=key)
-    assert (reply.status, reply.data["code"]) == (422, code)
+    assert (reply.status, reply.data.get("code")) == (422, code)
     assert len(await recorder.targets()) == 0
 
 
