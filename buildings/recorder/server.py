@@ -62,6 +62,7 @@ from buildings.recorder.arguments import (
     minutes,
 )
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats.runs import end_of
 from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Resecured, Taken, Tested, Updated, Watched
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
@@ -240,7 +241,7 @@ async def heartbeat(
         capsule=None if capsule is MISSING else capsule_json(capsule),
         seq=seq,
         rid=rid,
-        output=None if output is None else output.encode(),
+        output=None if output is None else end_of(output.encode(errors="replace")),
         progress=None if progress is None else digest_of(str(progress)),
     )
     outcome = await site.state.beat(beat)

@@ -12,8 +12,17 @@ from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, digests_of, new_secret
+from buildings.recorder.monitors.past import end_open_runs
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, ShownState, apply_event, shown_state
+from buildings.recorder.monitors.state_machine import (
+    UNWATCHED,
+    WITHOUT_DEADLINE,
+    AppliedEvent,
+    ShownState,
+    apply_event,
+    reason_of,
+    shown_state,
+)
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from campus.observability import counted, every, utc_text
@@ -77,9 +86,10 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
         raise not_dead("paused" if mode in UNWATCHED else "idle" if mode == "idle" else state)
     recovered = apply_event(died.state, "takeover", stored_schedule(row), now)
     since = died.state.since
-    _raise_alert(connection, row, died, since=since, until=None, reason="timeout", now=now)
+    _raise_alert(connection, row, died, since=since, until=None, reason=reason_of(died.state), now=now)
     _raise_alert(connection, row, recovered, since=since, until=now, reason="takeover", now=now)
     secret = new_secret(entropy)
+    end_open_runs(connection, row.id, now=now)
     fence = row.fence + 1
     connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
     store_change(connection, row, recovered, **digests_of(secret, owned=True), fence=fence, made_by=maker)
