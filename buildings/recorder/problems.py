@@ -18,10 +18,13 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "nothing_wrong": "Only a monitor that is dead, failed or stuck can be acknowledged, and a link only while that trouble lasts.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
+    "too_many_views": "One visitor opened the pages of monitors without a key too often. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
+    "claimed": "Another key owns the monitor: a monitor is moved to a key once.",
     "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
@@ -51,6 +54,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
         " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
     ),
+    "claimed": (409, "another key owns this monitor, and a monitor is moved to a key once: register a new one with your key"),
     "test_alert_waits": (
         409,
         "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
@@ -59,6 +63,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         409,
         "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
     ),
+    "nothing_wrong": (409, "nothing is wrong with this monitor: there is nothing to acknowledge, and nobody is reminded of it"),
     "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
 }
 """Status and words of those whose words never change. `monitor_not_found` is for an unknown id, a wrong secret and the monitor of another
@@ -126,6 +131,11 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
     )
 
 
+def too_many_views(seconds: int, *, limit: int) -> Problem:
+    detail = f"pages of monitors without a key are shown to one visitor {limit} times a minute; try again in {seconds} s"
+    return Problem(429, "too_many_views", detail, headers={"Retry-After": str(seconds)})
+
+
 def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
     seconds = max(ceil(wait.total_seconds()), 1)
     return Problem(
@@ -151,6 +161,14 @@ def neither_target() -> Problem:
         "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
         " recorder key",
     )
+
+
+def no_times(argument: str, fault: str) -> Problem:
+    return Problem(422, "invalid_request", f"{argument}: {fault}")
+
+
+def minutes_or_until() -> Problem:
+    return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
 
 
 def nothing_to_change() -> Problem:

@@ -88,9 +88,7 @@ async def test_the_statement_records_exactly_the_plain_beats(on_each_database: R
     assert plain == {
         f"a_{number:05}"
         for number, ((mode, beaten, run, minute_beats, _), (status, _, capsule, secret)) in kinds
-        if (mode, beaten, run, capsule, secret) == ("up", True, None, None, SECRET)
-        and status == "ok"
-        and minute_beats < BEATS_PER_MINUTE
+        if (mode, beaten, run, capsule, secret) == ("up", True, None, None, SECRET) and status == "ok" and minute_beats < BEATS_PER_MINUTE
     }
 
 

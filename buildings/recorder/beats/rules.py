@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from buildings.recorder.alerts.raising import Notice
 from buildings.recorder.beats.runs import Runs
 from buildings.recorder.monitors.credentials import digest_matches
+from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.state_machine import (
     WITHOUT_DEADLINE,
@@ -44,6 +45,8 @@ LARGEST_BEAT = 8 * MAX_CAPSULE_BYTES
 """The bytes of a request: JSON may write each byte of a capsule as an escape of six, and has room for white space."""
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
+SHOWN_WITHOUT_KEY = 2_048
+"""The bytes of the largest capsule that is kept for the page of a monitor without an owner: the last one, which nothing else returns."""
 NULL = b"null"
 BEATS_IN_HISTORY = 20
 PAGES_KEPT = 10
@@ -121,6 +124,10 @@ class LoadedMonitor:
     capsules: int
     last_seq: int | None
     fence: int
+    followed_up: bool
+    muted_until: datetime | None
+    held: str | None
+    held_since: datetime | None
     stores_until: datetime | None
     runs: Runs
     changed: bool = False
@@ -178,8 +185,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         change = apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in, runs=open_runs)
     monitor.state = change.state
     monitor.changed = True
-    if change.alert is not None:
-        monitor.notices.append(_notice(monitor, before, change.alert, beat))
+    alert = _announced(monitor, before, change.alert, beat)
     if beat.status != "log":  # which is no sign of life: it is kept with the runs
         _count(monitor, beat, run)
     return BeatOutcome(
@@ -189,7 +195,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         _store_capsule(monitor, beat),
         owned=monitor.owner is not None,
         asleep=change.state.mode == "asleep",
-        alert=change.alert,
+        alert=alert,
     )
 
 
@@ -212,9 +218,28 @@ def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
     return event
 
 
+def _announced(monitor: LoadedMonitor, before: MonitorState, kind: Kind | None, beat: Beat) -> Kind | None:
+    """Raise the alert of a change, or hold it while the monitor is muted; returns the one that was raised."""
+    if kind is None:
+        return None
+    is_muted = mute_end(monitor.muted_until, monitor.options.calendar, beat.at) is not None
+    alert, monitor.held = announcement(kind, held=monitor.held, before=before.mode, is_muted=is_muted)
+    monitor.held_since = before.since if monitor.held == RECOVERED else None
+    if alert is not None:
+        monitor.notices.append(_notice(monitor, before, alert, beat))
+    return alert
+
+
+def failure_in_words(status: Status, failures: int, options: MonitorOptions) -> str:
+    """The reason of an alert of kind `failed`: the last status, or how many failures raised it."""
+    if options.alert_after_failures > 1:
+        return f"{failures} failures in a row"
+    return "fail" if isinstance(status, str) else f"exit code {status}"
+
+
 def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat) -> Notice:
     recovered = kind == "recovered"
-    reason = "beat" if recovered else "fail" if isinstance(beat.status, str) else f"exit code {beat.status}"
+    reason = "beat" if recovered else "stuck" if kind == "stuck" else failure_in_words(beat.status, monitor.state.failures, monitor.options)
     return Notice(
         monitor_id=monitor.id,
         epoch=monitor.state.epoch,
@@ -235,6 +260,8 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     """
     capsule = beat.capsule
     number = monitor.capsules
+    if monitor.owner is None and isinstance(capsule, bytes) and len(capsule) <= SHOWN_WITHOUT_KEY:
+        monitor.new_capsules = [(0, 0, beat.seq, beat.at, capsule)]
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
     repeats_null = capsule == NULL and monitor.last_is_null

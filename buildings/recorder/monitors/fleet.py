@@ -14,7 +14,7 @@ from buildings.recorder.beats.rules import past_beats, preview
 from buildings.recorder.models import Entry, Fleet, Preview, RunSummary, TargetView
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
 from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, summaries_of
-from buildings.recorder.monitors.rows import stored_state
+from buildings.recorder.monitors.rows import stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, state_in_a_word, uptime
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -106,11 +106,12 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         last_beat_at=row.last_beat_at,
         expected_at=None if without_deadline else stored.expected_at,
         deadline_at=None if without_deadline else stored.deadline_at,
+        next_expected=stored_schedule(row).next_expected(stored, now),
         unverified=row.unverified,
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
-        made_by=Maker(row.made_by, "key", "", None).shown,  # its id; with_makers asks campus about the rest
+        made_by=Maker(row.made_by or "", "key", "", None).shown,  # its id; with_makers asks campus about the rest
         uptime=uptime(stored, now),
         beats=row.beats,
         runs=related.runs.get(row.id, NO_SUMMARY),
