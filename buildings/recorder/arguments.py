@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticKnownError
 
 from campus.features.alerts import CHAT_SERVICES, visible_name
@@ -57,6 +57,30 @@ Email = Annotated[
         max_length=254,
         description="E-mail address that alerts are sent to. Needs a recorder key; the recipient must first confirm by e-mail.",
     ),
+]
+
+
+class TargetArgument(BaseModel):
+    """Where alerts go, and on which conditions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
+    on: list[Literal["dead", "failed", "stuck", "recovered", "reminder"]] | None = Field(
+        default=None, min_length=1, description="Only these kinds of alerts. It hears of recoveries and reminders of what it was told of."
+    )
+    after_minutes: float | None = Field(
+        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
+    )
+
+
+Targets = Annotated[
+    list[TargetArgument],
+    Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
+]
+NewTargetList = Annotated[
+    list[TargetArgument] | None,
+    Field(min_length=1, max_length=10, description="All targets from now on, with alert_webhook and alert_email if they are sent too."),
 ]
 MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="The monitor_id that register_monitor returned.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
