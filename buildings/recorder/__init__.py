@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from buildings.recorder.alerts.acknowledging import acknowledging
 from buildings.recorder.beats.hooks import hook
 from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
 from buildings.recorder.monitors.fleet import badge, monitors_of
@@ -30,6 +31,7 @@ building = Building(
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
+        Page("GET|POST /v1/recorder/acknowledge/{monitor_id}/{epoch}/{token}", acknowledging, cross_site=True),
         *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
     checks=[

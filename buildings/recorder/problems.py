@@ -18,6 +18,7 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "nothing_wrong": "Only a monitor that is dead, failed or stuck can be acknowledged, and a link only while that trouble lasts.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
@@ -59,6 +60,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         409,
         "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
     ),
+    "nothing_wrong": (409, "nothing is wrong with this monitor: there is nothing to acknowledge, and nobody is reminded of it"),
     "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
 }
 """Status and words of those whose words never change. `monitor_not_found` is for an unknown id, a wrong secret and the monitor of another
@@ -151,6 +153,14 @@ def neither_target() -> Problem:
         "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
         " recorder key",
     )
+
+
+def no_times(argument: str, fault: str) -> Problem:
+    return Problem(422, "invalid_request", f"{argument}: {fault}")
+
+
+def minutes_or_until() -> Problem:
+    return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
 
 
 def nothing_to_change() -> Problem:

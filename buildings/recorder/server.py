@@ -1,5 +1,6 @@
 """The MCP server of the recorder: the tools that register, beat, read, take over, change, pause, test and delete a monitor."""
 
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +11,8 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
+from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import addresses_in, check_addresses, registrant
 from buildings.recorder.arguments import (
@@ -53,6 +56,8 @@ from buildings.recorder.arguments import (
     Secret,
     Seq,
     Slug,
+    Snooze,
+    SnoozeUntil,
     Status,
     StuckAfter,
     StuckTakeover,
@@ -62,7 +67,20 @@ from buildings.recorder.arguments import (
     minutes,
 )
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
-from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Resecured, Taken, Tested, Updated, Watched
+from buildings.recorder.models import (
+    Acknowledged,
+    Beaten,
+    CapsuleAnswer,
+    Deleted,
+    Fleet,
+    Registered,
+    Resecured,
+    Snoozed,
+    Taken,
+    Tested,
+    Updated,
+    Watched,
+)
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
 from buildings.recorder.monitors.options import MonitorOptions
@@ -86,7 +104,7 @@ from buildings.recorder.monitors.rows import (
     watched,
 )
 from buildings.recorder.monitors.takeover import read_capsules, take_over
-from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
+from buildings.recorder.problems import capsule_not_stored, minutes_or_until, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
 from campus.features.alerts import Addresses
@@ -113,7 +131,17 @@ FLEET_APP = add_app(
 CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "slug", "tags", *MonitorOptions.model_fields)
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
-__all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
+__all__ = [
+    "acknowledge",
+    "delete_monitor",
+    "mcp",
+    "pause_monitor",
+    "replace_secret",
+    "resume_monitor",
+    "send_test_alert",
+    "snooze",
+    "update_monitor",
+]
 
 
 @mcp.tool(
@@ -160,10 +188,10 @@ async def register_monitor(
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
-        schedule=schedule,
-        timezone=timezone,
+        schedule=schedule or None,
+        timezone=timezone or "UTC",
         due_at=due_at,
-        hours=hours,
+        hours=hours or None,
         maintenance=tuple(maintenance),
         run_minutes=run_minutes,
         alert_after_failures=alert_after_failures,
@@ -172,6 +200,7 @@ async def register_monitor(
         stuck_after=stuck_after,
         stuck_takeover=stuck_takeover,
     )
+    options.check_times(now)
     sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
     arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags))])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
@@ -447,6 +476,49 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
     return watched(credentials.monitor_id, state, now)
+
+
+@mcp.tool(
+    title="Acknowledge a trouble",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/acknowledge") | access(key="optional"),
+)
+async def acknowledge(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Acknowledged:
+    """Say that somebody acts on a monitor that is dead, failed or stuck: its reminders and escalations end until its next trouble.
+
+    The link in an alert does the same. Pass the monitor's secret, or call with the key that owns it.
+    """
+    work = partial(acknowledged, credentials=Credentials(monitor_id, lineage_of(caller), secret), now=site.state.time.now())
+    return await in_transaction(site.storage, work)
+
+
+@mcp.tool(
+    title="Hold the alerts of a monitor",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/snooze", any_of=("minutes", "until")) | access(key="optional"),
+)
+async def snooze(
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    minutes: Snooze = None,
+    until: SnoozeUntil = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Snoozed:
+    """Hold a monitor's alerts for some minutes or until a time; 0 minutes ends that. What is still wrong at the end is alerted then.
+
+    What begins and recovers meanwhile is not alerted. Beats and deadlines go on, unlike in a pause. Pass the monitor's secret, or call
+    with the key that owns it.
+    """
+    now = site.state.time.now()
+    if (minutes is None) == (until is None):
+        raise minutes_or_until()
+    end = until if minutes is None else now + timedelta(minutes=minutes)
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
+    return await in_transaction(site.storage, work)
 
 
 @mcp.tool(

@@ -107,6 +107,10 @@ class MonitorUrls:
         return f"{self.url}/v1/recorder/capsule/{self.monitor_id}"
 
     @property
+    def page(self) -> str:
+        return f"{self.url}/recorder/{self.monitor_id}"
+
+    @property
     def takeover(self) -> str:
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/takeover"
 

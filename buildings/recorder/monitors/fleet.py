@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, func, select
 from buildings.recorder.beats.rules import past_beats, preview
 from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
-from buildings.recorder.monitors.rows import stored_state
+from buildings.recorder.monitors.rows import stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
@@ -103,6 +103,7 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         last_beat_at=row.last_beat_at,
         expected_at=None if without_deadline else stored.expected_at,
         deadline_at=None if without_deadline else stored.deadline_at,
+        next_expected=stored_schedule(row).next_expected(stored, now),
         unverified=row.unverified,
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
