@@ -51,7 +51,10 @@ class Registered(Answer):
         description="Address for the hooks of an agent's host, such as Claude Code: takes whatever they post. It contains the secret.",
     )
     ping_url: str = Field(description="Address for clients of Healthchecks, which takes what they send. It authorizes beats.")
-    cron: str = Field(description="Shell command that sends a beat; append it to a scheduled job. It retries while the service restarts.")
+    cron: str = Field(
+        description="Shell command that reports the exit code of the command before it: append '; ' and this to a scheduled job."
+        " It retries while the service restarts."
+    )
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     fence: int = Field(description=FENCE)
@@ -72,6 +75,11 @@ class Registered(Answer):
     resume_url: str | None = Field(
         description="Address where a replacement reads the last capsule with the owning key. It contains no secret. Null without a key."
     )
+    page_url: str | None = Field(
+        default=None,
+        description="Page of a monitor without a key, for people, with its last capsule of up to 2 KB. Whoever has the address controls the"
+        " monitor. Null with a key: its page is in the fleet.",
+    )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 
 
@@ -88,6 +96,7 @@ class Beaten(Answer):
     fence: int = Field(description=FENCE)
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
+    ignored: tuple[str, ...] = Field(default=(), description="What of the request was not understood; the beat was recorded without it.")
 
 
 class Call(ResultPart):
@@ -262,15 +271,15 @@ class Snoozed(Answer):
 
 
 class Updated(Watched):
-    """A monitor after update_monitor. Its own secret is not shown again, and stays valid."""
+    """A monitor after update_monitor or claim_monitor. Its own secret is not shown again, and stays valid."""
 
     name: str = Field(description="Name of the monitor.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
     next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     webhook_secret: str | None = Field(
-        description="Secret that verifies the signatures of alerts to the webhook that was sent (Standard Webhooks). Null if none was"
-        " sent, and for chat and incident services."
+        description="Secret that verifies the signatures of alerts to the webhook (Standard Webhooks), if the call changed it. Null"
+        " otherwise, and for chat and incident services."
     )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 

@@ -66,7 +66,8 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
+from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, BeatOutcome, Unstored
 from buildings.recorder.models import (
     Acknowledged,
     Beaten,
@@ -81,6 +82,7 @@ from buildings.recorder.models import (
     Updated,
     Watched,
 )
+from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
 from buildings.recorder.monitors.options import MonitorOptions
@@ -107,6 +109,7 @@ from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.problems import capsule_not_stored, minutes_or_until, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
+from campus.caller import Key
 from campus.features.alerts import Addresses
 from campus.layout import add_app
 from campus.secrets import digest_of
@@ -235,7 +238,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(limited=False),
+    meta=route(f"POST|GET {ROUTE}", lenient=["capsule"], body_limit=LARGEST_BEAT, reads=read_beat, also=ALSO) | free(limited=False),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -248,6 +251,7 @@ async def heartbeat(
     output: Output = None,
     progress: Progress = None,
     site: RecorderSite = CurrentSite(),
+    ignored: tuple[str, ...] = CurrentIgnored(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
@@ -256,22 +260,12 @@ async def heartbeat(
     increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
     Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
     after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
-    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a
-    request over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid
-    argument. On the error `taken_over`, another agent has your work: stop.
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts. Over
+    HTTP any other request counts too, and `ignored` says what of it was not understood. On the error `taken_over`, another
+    agent has your work: stop.
     """
-    beat = Beat(
-        monitor_id,
-        digest_of(secret),
-        site.state.time.now(),
-        status,
-        next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is MISSING else capsule_json(capsule),
-        seq=seq,
-        rid=rid,
-        output=None if output is None else output.encode(),
-        progress=None if progress is None else digest_of(str(progress)),
-    )
+    said = Said(status, capsule, seq, next_in, rid, output, progress)
+    beat = said.beat(monitor_id, digest_of(secret), site.state.time.now())
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
@@ -282,21 +276,23 @@ async def heartbeat(
         deadline_at=outcome.deadline_at,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
-        note=_note(outcome, sent=beat.capsule is not None),
+        note=_note(outcome, beat.capsule),
+        ignored=ignored,
     )
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
     return answer
 
 
-def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
+def _note(outcome: BeatOutcome, capsule: bytes | Unstored | None) -> str | None:
     if outcome.asleep:
         return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
-    if not sent or outcome.capsule_stored:
+    if capsule is None or outcome.capsule_stored:
         return None
     if outcome.owned:
         return "capsule not stored: the key that owns this monitor has expired; renew it"
-    return "capsule not stored: only a monitor that was registered with a recorder key stores capsules"
+    shown = f"the monitor's page shows the last one of at most {SHOWN_WITHOUT_KEY:,} bytes"
+    return f"capsule not stored: only a key's monitor stores capsules; {shown}, and claim_monitor moves the monitor to a key"
 
 
 @mcp.tool(
@@ -434,6 +430,30 @@ async def _new_targets(addresses: Addresses, credentials: Credentials, site: Rec
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)
     return NewTargets(addresses, registrant(owner, site, caller), site.state.dispatcher.channels, warning)
+
+
+@mcp.tool(title="Move a monitor to a key", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/claim") | access())
+async def claim_monitor(
+    monitor_id: MonitorId, secret: Secret, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Updated:
+    """Move a monitor that was registered without a key to your key. Its id, secret, addresses, history and alerts stay.
+
+    Use it instead of registering again. From then on the key owns the monitor: it counts against the key's limit, stores capsules, and
+    its targets are the key's; its page without a key ends. Repeating the call changes nothing. Returns its state, and webhook_secret if
+    your key had a target at the same address, whose signatures alerts have now. Next: fleet_status.
+    """
+    work = partial(
+        claim,
+        credentials=Credentials(monitor_id, None, secret),
+        key=cast(Key, caller.key),
+        by=registrant(lineage_of(caller), site, caller),
+        maker=caller.maker,
+        channels=site.state.dispatcher.channels,
+        now=site.state.time.now(),
+    )
+    answer = await in_transaction(site.storage, work)
+    site.state.dispatcher.wake()
+    return answer
 
 
 @mcp.tool(title="Replace a monitor's secret", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/secret") | access())

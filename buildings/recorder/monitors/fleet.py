@@ -108,7 +108,7 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
-        made_by=Maker(row.made_by, "key", "", None).shown,  # its id; with_makers asks campus about the rest
+        made_by=Maker(row.made_by or "", "key", "", None).shown,  # its id; with_makers asks campus about the rest
         uptime=uptime(stored, now),
         beats=row.beats,
         last_beats=tuple(

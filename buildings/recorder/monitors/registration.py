@@ -36,8 +36,8 @@ IGNORED = {
 }
 KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
 WITHOUT_KEY = (
-    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
-    " alert says so the day before."
+    "Registered without a key: its page, page_url, shows the last capsule if it has at most 2 KB, and nothing returns it. The monitor is"
+    " deleted when no beat comes for 30 days after its deadline; an alert says so the day before. claim_monitor moves it to a key."
 )
 
 
@@ -60,7 +60,7 @@ class RegistrationRequest:
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        _count_monitor(connection, request.key, now=now)
+        count_monitor(connection, request.key, now=now)
     to_web, to_mail = request.addresses.webhook, request.addresses.email
     webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
     email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
@@ -96,7 +96,7 @@ def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState,
     }
 
 
-def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+def count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
@@ -148,6 +148,7 @@ def _result(
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
         resume_url=urls.capsule if request.by.owner else None,
+        page_url=None if request.by.owner else urls.free_page(secret),
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 
