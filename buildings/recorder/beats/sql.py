@@ -171,20 +171,8 @@ def _in_sqlite(limit: int, count: int) -> str:
 
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace", "options")
 STATE = MonitorState._fields
-COUNTED = (
-    "unverified",
-    "last_beat_at",
-    "beats",
-    "history",
-    "minute",
-    "minute_beats",
-    "capsules",
-    "last_seq",
-    "runs",
-    "progress",
-    "unchanged",
-    "session",
-)
+BEATEN = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+COUNTED = (*BEATEN, "runs", "progress", "unchanged", "session")
 HELD = ("held", "held_since")
 LOADED = (*REGISTERED, *STATE, *COUNTED, "fence", "followed_up", "muted_until", *HELD)
 LOAD = (

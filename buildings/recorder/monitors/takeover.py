@@ -84,7 +84,7 @@ def shown_capsules(connection: Connection, credentials: Credentials) -> tuple[Ca
 
 
 def take_over(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, now: datetime, entropy: Entropy) -> Taken:
-    """Give a dead monitor, or a stuck one whose options allow it, to the first caller who claims it, with its last capsule, a new secret and the next fence.
+    """Give a dead monitor, or a stuck one whose owner chose that, to the first caller: its last capsule, a new secret, the next fence.
 
     Problem 409 `not_dead` for all others. A passed deadline counts even before the sweep notices it.
     """
