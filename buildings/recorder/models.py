@@ -16,6 +16,7 @@ WAITING = (
 )
 IDLE = "True while the agent waits for its user or for work, as its last beat reported: it counts as alive, and no deadline runs."
 NEXT_EXPECTED = "The next times at which a beat is expected (UTC), up to five; empty if none is any more. Null if only the period says."
+STUCK = "True while it beats without progress: see stuck_after."
 FENCE = "Number of takeovers so far. Pass it to other systems as a fencing token, so that they refuse an agent that was replaced."
 
 RunResult = Literal["ok", "fail", "running", "overdue", "unknown", "log"]
@@ -98,6 +99,7 @@ class Beaten(Answer):
         description="Send the next beat before this time (UTC), or the alert is sent. Null while no deadline runs: after the status idle,"
         " or because the key expired."
     )
+    stuck: bool = Field(default=False, description=STUCK)
     fence: int = Field(description=FENCE)
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
@@ -238,6 +240,7 @@ class Entry(ResultPart):
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     idle: bool = Field(description=IDLE)
+    stuck: bool = Field(default=False, description=STUCK)
     paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
     since: AwareDatetime = Field(description="When it became up, idle, down or paused (UTC).")
     reason: str | None = Field(description="Why it is dead: timeout, run (one did not end by its limit) or fail; null if it is not dead.")
@@ -288,6 +291,7 @@ class Watched(Answer):
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     idle: bool = Field(description=IDLE)
+    stuck: bool = Field(default=False, description=STUCK)
     paused: bool = Field(description="True while alerts are suppressed.")
     deadline_at: AwareDatetime | None = Field(
         description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."

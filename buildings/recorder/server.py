@@ -283,6 +283,7 @@ async def heartbeat(
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
+        stuck=outcome.stuck,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, beat.capsule),

@@ -105,6 +105,7 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         state=state,
         waiting=stored.first_beat_at is None,
         idle=stored.mode == "idle",
+        stuck=stored.mode == "stuck",
         paused=stored.mode in UNWATCHED,
         since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
         reason=None if state != "dead" else reason_of(stored),

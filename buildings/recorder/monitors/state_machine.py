@@ -29,8 +29,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
 Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
-Event = Literal["ok", "start", "idle", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
-"""`strike`: a failure before the one that the monitor's options count as such. `stall`: a beat without the progress that they ask for."""
+Event = Literal[
+    "ok", "start", "idle", "done", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"
+]
+"""`done`: a turn of an agent ended well, and it waits for its user. `strike`: a failure before the one that the monitor's
+options count as such. `stall`: a beat without the progress that they ask for."""
 Word = Literal["ok", "start", "idle", "fail", "log"]
 Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
 Kind = Literal["dead", "failed", "stuck", "recovered"]
@@ -43,7 +46,7 @@ TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": 
 """The modes in which something is wrong, with the alert of each."""
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
-BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
+BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "done", "fail", "strike", "stall"))
 
 
 class Transition(NamedTuple):
@@ -99,13 +102,17 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("paused", "fail"): FAILS,
     ("paused", "strike"): Transition("up"),
     ("paused", "stall"): STALLS,
+    ("up", "done"): Transition("idle"),
+    ("idle", "done"): Transition("idle"),
+    ("paused", "done"): Transition("idle"),
+    **{(mode, "done"): Transition("idle", "recovered") for mode in TROUBLES},
     **{("asleep", event): Transition("asleep") for event in BEATS},
     **{(mode, "pause"): Transition("paused") for mode in AWAKE},
     **{(mode, "resume"): Transition("up") for mode in AWAKE},
     **{(mode, "key_ended"): Transition("asleep") for mode in AWAKE},
     ("asleep", "key_renewed"): Transition("up"),
 }
-"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
+"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or done."""
 
 TICK_EVERY = timedelta(seconds=5)  # How often the sweep writes a tick, the proof that the recorder is running.
 LONGEST_GAP = 3 * TICK_EVERY  # The longest time between two ticks of a busy recorder; a longer time is an outage.
