@@ -193,6 +193,8 @@ class TargetView(ResultPart):
     )
     reason: str | None = Field(description="Why alerts do not reach it, or why nobody knows, and what to do; null if they do.")
     undelivered: int = Field(description="Number of this monitor's alerts that are not delivered to it yet.")
+    on: tuple[str, ...] | None = Field(default=None, description="The kinds of alerts that go there; null for all.")
+    after_minutes: float | None = Field(default=None, description="Minutes that a trouble lasts before it is told there; null: at once.")
 
 
 class Entry(ResultPart):
@@ -215,6 +217,13 @@ class Entry(ResultPart):
     unverified: bool = Field(description="True if this service was down and may have missed a beat; the deadline was then extended.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
+    stuck: bool = Field(default=False, description="True if its agent sends beats and reports no progress.")
+    muted_until: AwareDatetime | None = Field(
+        default=None, description="No alert is raised before this time (UTC): it is snoozed, or in maintenance. Null if alerts are raised."
+    )
+    acknowledged_at: AwareDatetime | None = Field(
+        default=None, description="When somebody acknowledged its present trouble (UTC); null if nobody did."
+    )
     registered_at: AwareDatetime = Field(description="When it was registered (UTC).")
     made_by: MadeBy = Field(
         description="Who made, changed or took it over last. If that has ended, the monitor goes on:"
