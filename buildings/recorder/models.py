@@ -247,7 +247,9 @@ class Entry(ResultPart):
     acknowledged_at: AwareDatetime | None = Field(
         description="When somebody acknowledged its present trouble (UTC): nobody is reminded of it. Null if nobody did."
     )
-    muted_until: AwareDatetime | None = Field(description="Its alerts are held until then (UTC); null if they are not snoozed.")
+    muted_until: AwareDatetime | None = Field(
+        description="No alert is raised before this time (UTC): it is snoozed, or in maintenance. Null if alerts are raised."
+    )
     last_beat_at: AwareDatetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
     expected_at: AwareDatetime | None = Field(description="When the next beat is expected (UTC); null while it is paused or idle.")
     deadline_at: AwareDatetime | None = Field(

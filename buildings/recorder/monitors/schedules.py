@@ -89,6 +89,13 @@ def schedule_text(schedule: str) -> str:
     return "\n".join(lines)
 
 
+def schedule_in_words(schedule: str | None, timezone: str) -> str:
+    """A schedule for people: cron in words, OnCalendar as it is, and the zone; "" for none."""
+    lines = (schedule or "").splitlines()
+    words = [CronSim(line, datetime(2026, 1, 1)).explain() if len(line.split()) == len(CRON_FIELDS) else line for line in lines]
+    return f"{'; '.join(words)} ({timezone})" if words else ""
+
+
 def _lower(words: str) -> str:
     return words[:1].lower() + words[1:]
 
