@@ -87,7 +87,7 @@ from buildings.recorder.models import (
 from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
-from buildings.recorder.monitors.options import MonitorOptions
+from buildings.recorder.monitors.options import MonitorOptions, checked_times
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -203,11 +203,8 @@ async def register_monitor(
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
-        schedule=schedule or None,
-        timezone=timezone or "UTC",
+        **{option: value for option, value in checked_times(schedule, timezone, hours, maintenance).items() if value},
         due_at=due_at,
-        hours=hours or None,
-        maintenance=tuple(maintenance),
         run_minutes=run_minutes,
         alert_after_failures=alert_after_failures,
         remind_minutes=remind_minutes,
@@ -286,6 +283,7 @@ async def heartbeat(
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
+        stuck=outcome.stuck,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, beat.capsule),
@@ -404,11 +402,8 @@ async def update_monitor(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
-        "schedule": schedule,
-        "timezone": timezone,
+        **checked_times(schedule, timezone, hours, maintenance),
         "due_at": due_at,
-        "hours": hours,
-        "maintenance": None if maintenance is None else tuple(maintenance),
         "run_minutes": run_minutes,
         "alert_after_failures": alert_after_failures,
         "remind_minutes": remind_minutes,

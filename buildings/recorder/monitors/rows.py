@@ -75,6 +75,7 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
         state=shown_state(state, now),
         waiting=state.first_beat_at is None,
         idle=state.mode == "idle",
+        stuck=state.mode == "stuck",
         paused=state.mode in UNWATCHED,
         deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
     )
@@ -98,13 +99,6 @@ def tags_of(column: str) -> tuple[str, ...]:
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
     row = authorized_monitor(connection, credentials)
     return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
-
-
-def pause_unless_dead(connection: Connection, credentials: Credentials, *, now: datetime) -> None:
-    """Pause a monitor whose agent has ended as it should; one that is dead stays dead."""
-    row = authorized_monitor(connection, credentials)
-    if shown_state(stored_state(row), now) != "dead":
-        store_change(connection, row, apply_event(stored_state(row), "pause", stored_schedule(row), now))
 
 
 def delete(connection: Connection, credentials: Credentials) -> None:
