@@ -73,6 +73,8 @@ CALLS = (
     Call("fetch_capsule", {}, {"monitor_id": "monitor_id", "s": "secret"}),
     Call("fleet_status", {"limit": 20}),
     Call("heartbeat_get", {"status": "fail"}, MONITOR),
+    Call("acknowledge", {}, {"monitor_id": "monitor_id"}),
+    Call("snooze", {"minutes": 0}, {"monitor_id": "monitor_id"}),
     Call("takeover", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),
     Call("replace_secret", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),
     Call("delete_monitor", {}, {"monitor_id": "monitor_id", "s": "secret"}),
