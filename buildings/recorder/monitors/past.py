@@ -85,5 +85,7 @@ def _run_view(row: Any, now: datetime) -> RunView:
 
 def _is_overdue(row: Any, now: datetime) -> bool:
     """Whether an open run has passed its limit, which an outage of the recorder moves with the deadline."""
+    if row.limit_at is None:
+        return False
     limit = max(row.limit_at, row.deadline_at) if row.mode in WITH_DEADLINE else row.limit_at
     return bool(now >= limit)
