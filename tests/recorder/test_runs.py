@@ -36,10 +36,10 @@ async def test_a_run_has_its_times_its_result_its_exit_code_and_the_end_of_its_o
     await recorder.beat(monitor, status="start", rid="r1")
     await recorder.pass_time(seconds=90)
     assert [run.result for run in await runs(recorder, monitor)] == ["running"]
-    await recorder.beat(monitor, status=3, rid="r1", output="disk\0full\n")
+    await recorder.beat(monitor, status=3, rid="r1", output="disk full\n")
     (run,) = await runs(recorder, monitor)
     assert (run.number, run.rid, run.result, run.exit_code, run.run_seconds) == (1, "r1", "fail", 3, 90)
-    assert run.output == "disk\ufffdfull\n"
+    assert run.output == "disk full\n"
     assert [beat.run_seconds for beat in await beats(recorder, monitor)] == [90, None]
 
 
