@@ -62,7 +62,7 @@ async def happens(host: str, event: Mapping[str, Any], *, stops: bool = False, *
 
 @pytest.mark.parametrize("host", PLUGINS)
 async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host: str, open_recorder: OpenRecorder, tmp_path: Path) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, heard):
+    async with open_recorder() as recorder, served(recorder) as (url, _heard):
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
         session, beats = {"HOME": str(tmp_path), "CAMPUS_HOOK_URL": monitor["hook_url"].replace(ORIGIN, url)}, 0
@@ -194,7 +194,7 @@ async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_r
             ("echo ready; exec sleep 30", signal.SIGUSR1, -signal.SIGUSR1),
             ("echo ready; kill -KILL $$", None, -signal.SIGKILL),
         ):
-            async with await anyio.open_process([*BEAT, "--", "sh", "-c", script, stdout=PIPE, env=environ) as process:
+            async with await anyio.open_process([*BEAT, "--", "sh", "-c", script], stdout=PIPE, env=environ) as process:
                 assert process.stdout is not None
                 with anyio.fail_after(patience(30)):
                     assert (await process.stdout.receive()).startswith(b"ready\n")
@@ -208,7 +208,7 @@ async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_r
 
 
 async def test_a_command_does_not_suffer_from_a_campus_that_is_away_or_refuses(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as (url, heard):
+    async with open_recorder() as recorder, served(recorder) as (url, _heard):
         for address, said in (
             ("", "is not set"),
             ("http://127.0.0.1:9/v1/recorder/beat/mon_1/pssst", "not reported to 127.0.0.1"),
