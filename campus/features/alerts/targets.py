@@ -39,9 +39,15 @@ TURN_SECONDS = 5.0
 
 
 def masked_address(address: str) -> str:
-    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
+    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret; of another service's address, which
+    is secret as a whole, the scheme and four characters of its digest, which tell two of them apart."""
+    scheme, colon, _ = address.partition("://")
+    if not colon:
+        return address
+    if scheme.lower() not in ("http", "https"):
+        return f"{scheme}://…{sha256(address.encode()).hexdigest()[:4]}"
     parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
+    return f"{parts.scheme}://{parts.netloc}/…"
 
 
 def sender_of(lineage: str | None, network: str) -> str:
@@ -70,17 +76,26 @@ class Address:
 
     def identity(self, owner: str | None) -> bytes:
         """The digest that identifies a target: of owner and address, or of the place alone without an owner."""
-        return sha256((f"anyone\n{self.channel.place_of(self.text)}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
+        if owner is not None:
+            return owned_identity(owner, self.text)
+        return sha256(f"anyone\n{self.channel.place_of(self.text)}".encode()).digest()
 
     async def for_sender(self, sender: str) -> "Address":
         """The address as it is for a sender, to whose alerts its owner may have agreed."""
         return replace(self, agreed=await self.channel.has_agreed(self.text, sender))
 
 
+def owned_identity(owner: str, address: str) -> bytes:
+    return sha256(f"{owner}\n{address}".encode()).digest()
+
+
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     """The address, for the first channel that recognizes it; None if none does."""
     channel = next((channel for channel in channels if channel.recognizes(text)), None)
-    return Address(channel, text) if channel else None
+    if channel is None:
+        return None
+    plain = channel.rewritten(text)
+    return Address(channel, text) if plain == text else address_of(plain, channels)
 
 
 def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | None]:
@@ -129,16 +144,20 @@ def visible_name(text: str) -> str:
 
 
 def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook") -> Address:
-    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule.
+    """The address of a webhook or of another service, for the first channel that recognizes it. Problem 422 for one that breaks a rule.
 
-    `argument` is the tool's argument that the URL came in: the refusal names it.
+    `argument` is the tool's argument that the address came in: the refusal names it.
     """
+    usable = [channel for channel in channels if not channel.confirms]
     try:
-        web.check_url(url)
+        found = None if url.lower().startswith(("http://", "https://")) else address_of(url, usable)
+        if found is None:
+            web.check_url(url)
+            found = address_of(url, usable)
+        assert found is not None, "the webhook channel accepts every URL"
+        found.channel.check_text(found.text, web)
     except TargetRefused as refused:
         raise _target_refused(refused, argument) from None
-    found = address_of(url, [channel for channel in channels if not channel.confirms])
-    assert found is not None, "the webhook channel accepts every URL"
     return found
 
 
@@ -186,19 +205,19 @@ class Registrations:
         self._buckets = TokenBuckets(per_minute)
         self._checks = FairQueue(per_holder=CONCURRENT_CHECKS, per_part=CHECKS_PER_HOST)
 
-    async def addresses(self, webhook: str | None, email: str | None, sender: str) -> Addresses:
-        """The addresses in a sender's call; an empty text is none. Problem 422 for one that cannot be used."""
+    async def addresses(self, webhook: str | None, email: str | None, sender: str, *, argument: str = "alert_webhook") -> Addresses:
+        """The addresses in a sender's call; an empty text is none. Problem 422, which names the `argument`, for an unusable one."""
         to_mail = await email_address(email, self._channels).for_sender(sender) if email else None
-        return Addresses(webhook_address(webhook, self._web, self._channels) if webhook else None, to_mail)
+        return Addresses(webhook_address(webhook, self._web, self._channels, argument=argument) if webhook else None, to_mail)
 
-    async def check(self, webhook: Address | None, sender: str, now: datetime) -> str | None:
+    async def check(self, webhook: Address | None, sender: str, now: datetime, *, argument: str = "alert_webhook") -> str | None:
         """Count a registration and check its webhook; returns a warning about it. Problem 429 `too_many_registrations` beyond the limit."""
         if not self._buckets.take(sender, now):
             raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
         if webhook is None:
             return None
-        async with self._checks.turn(sender, urlsplit(webhook.text).hostname or "", seconds=TURN_SECONDS) as has_turn:
-            return await check_webhook(webhook, self._web) if has_turn else UNCHECKED.format("alert_webhook")
+        async with self._checks.turn(sender, webhook.host, seconds=TURN_SECONDS) as has_turn:
+            return await check_webhook(webhook, self._web, argument=argument) if has_turn else UNCHECKED.format(argument)
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:
