@@ -48,6 +48,9 @@ class Registered(Answer):
         description="Secret that verifies the signatures of alerts to your webhook (Standard Webhooks). Null where messages are not signed:"
         " to chat and incident services, and by e-mail."
     )
+    target_secrets: tuple[str | None, ...] = Field(
+        default=(), description="The same for each of `targets`, in their order; null where messages are not signed."
+    )
     beat_url: str = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     hook_url: str | None = Field(
         default=None,
@@ -225,6 +228,8 @@ class TargetView(ResultPart):
     )
     reason: str | None = Field(description="Why alerts do not reach it, or why nobody knows, and what to do; null if they do.")
     undelivered: int = Field(description="Number of this monitor's alerts that are not delivered to it yet.")
+    on: tuple[str, ...] | None = Field(description="The kinds of alerts that go there; null for all.")
+    after_minutes: float | None = Field(description="How long a trouble lasts, unacknowledged, before it goes there; null for at once.")
 
 
 class Entry(ResultPart):
@@ -239,6 +244,12 @@ class Entry(ResultPart):
     paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
     since: AwareDatetime = Field(description="When it became up, idle, down or paused (UTC).")
     reason: str | None = Field(description="Why it is dead: timeout, run (one did not end by its limit) or fail; null if it is not dead.")
+    acknowledged_at: AwareDatetime | None = Field(
+        description="When somebody acknowledged its present trouble (UTC): nobody is reminded of it. Null if nobody did."
+    )
+    muted_until: AwareDatetime | None = Field(
+        description="No alert is raised before this time (UTC): it is snoozed, or in maintenance. Null if alerts are raised."
+    )
     last_beat_at: AwareDatetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
     expected_at: AwareDatetime | None = Field(description="When the next beat is expected (UTC); null while it is paused or idle.")
     deadline_at: AwareDatetime | None = Field(
@@ -315,6 +326,9 @@ class Updated(Watched):
     webhook_secret: str | None = Field(
         description="Secret that verifies the signatures of alerts to the webhook (Standard Webhooks), if the call changed it. Null"
         " otherwise, and for chat and incident services."
+    )
+    target_secrets: tuple[str | None, ...] = Field(
+        default=(), description="The same for each of `targets`, in their order; null where messages are not signed."
     )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 

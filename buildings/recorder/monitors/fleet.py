@@ -13,9 +13,19 @@ from sqlalchemy import Connection, Row, func, select
 from buildings.recorder.beats.rules import past_beats, preview
 from buildings.recorder.models import Entry, Fleet, Preview, RunSummary, TargetView
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
+from buildings.recorder.monitors.muting import mute_end
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, summaries_of
 from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, state_in_a_word, uptime
+from buildings.recorder.monitors.state_machine import (
+    TROUBLES,
+    UNWATCHED,
+    WITHOUT_DEADLINE,
+    reason_of,
+    shown_state,
+    state_in_a_word,
+    uptime,
+)
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
@@ -75,7 +85,8 @@ def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime)
     link = MONITOR_TARGETS.c
     targets = defaultdict(list)
     joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
-    used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
+    columns = (link.monitor_id, link.kinds, link.after, TARGETS)
+    used = select(*columns).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
     for one in connection.execute(used):
         targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
@@ -104,6 +115,8 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         paused=stored.mode in UNWATCHED,
         since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
         reason=None if state != "dead" else reason_of(stored),
+        acknowledged_at=row.acknowledged_at if stored.mode in TROUBLES else None,
+        muted_until=mute_end(row.muted_until, read_options(row.options).calendar, now),
         last_beat_at=row.last_beat_at,
         expected_at=None if without_deadline else stored.expected_at,
         deadline_at=None if without_deadline else stored.deadline_at,
@@ -133,7 +146,15 @@ def _preview(row: Row[Any] | None) -> Preview | None:
 def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     again = "call send_test_alert" if row.verified_at is not None else "call update_monitor with this address"
     state, reason = target_state(row, to_enable=again)
-    return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
+    return TargetView(
+        kind=row.kind,
+        address=masked_address(row.address),
+        state=state,
+        reason=reason,
+        undelivered=undelivered,
+        on=None if row.kinds is None else tuple(row.kinds.split()),
+        after_minutes=None if row.after is None else row.after / MINUTE,
+    )
 
 
 async def badge(request: Request, site: RecorderSite) -> Response:

@@ -3,13 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
 from buildings.recorder.alerts.raising import links_of
-from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
+from buildings.recorder.alerts.targets import (
+    UNCONFIRMED_NOTE,
+    MonitorAddresses,
+    SigningSecrets,
+    release,
+    replace_target,
+    set_targets,
+    signing_secrets,
+)
 from buildings.recorder.models import Resecured, Updated, Watched
+from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
 from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
@@ -26,7 +36,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
-from campus.features.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
+from campus.features.alerts import CONFIRM, Channel, Registrant
 from campus.secrets import Entropy, digest_of
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
@@ -135,7 +145,7 @@ def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **
 class NewTargets:
     """The addresses that replace a monitor's; they are checked, and `warning` is about the webhook."""
 
-    addresses: Addresses
+    addresses: MonitorAddresses
     by: Registrant
     channels: Sequence[Channel]
     warning: str | None
@@ -155,7 +165,7 @@ class MonitorUpdate:
     tags: Sequence[str] | None = None
 
 
-def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
+def owner_for_targets(connection: Connection, credentials: Credentials, addresses: MonitorAddresses) -> str | None:
     """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
 
     A key's monitor needs that key: alerts show its capsules, and a target shares its signing secret with the key's other monitors,
@@ -163,7 +173,7 @@ def owner_for_targets(connection: Connection, credentials: Credentials, addresse
     """
     row = authorized_monitor(connection, credentials)
     owner: str | None = row.owner
-    if owner is None and addresses.email is not None:
+    if owner is None and (addresses.email is not None or addresses.more is not None):
         raise owner_needed(is_owned=False)
     if owner is not None and owner != credentials.lineage:
         raise owner_needed(is_owned=True)
@@ -185,12 +195,14 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     more: dict[str, object] = {"slug": update.slug} if update.slug is not None else {}
     more |= {"tags": tags_column(update.tags)} if update.tags is not None else {}
     more |= {"period": period, "grace": grace, "options": options.stored, "plain": options.is_plain}
-    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
-    webhook_secret: str | None = None
+    secrets = SigningSecrets(None, ())
     notes: tuple[str, ...] = ()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)
-        webhook_secret, notes = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+        secrets, notes = _change_targets(connection, row, update.targets, now=now, entropy=entropy)
+    has_conditions = any(link.told is not None for link in links_of(connection, [row.id]).get(row.id, ()))
+    more |= {"followed_up": is_followed_up(options, has_conditions=has_conditions)}
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
     return Updated(
         **dict(watched(row.id, state, now)),
@@ -198,31 +210,28 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
         next_expected=schedule.next_expected(state, now),
-        webhook_secret=webhook_secret,
+        webhook_secret=secrets.webhook,
+        target_secrets=secrets.more,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )
 
 
-def _replace_targets(
+def _change_targets(
     connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
-) -> tuple[str | None, tuple[str, ...]]:
-    webhook = email = None
-    to_web, to_mail = targets.addresses.webhook, targets.addresses.email
-    if to_web is not None:
-        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    if to_mail is not None:
-        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    redirected = sum(one.redirected for one in (webhook, email) if one is not None)
+) -> tuple[SigningSecrets, tuple[str, ...]]:
+    addresses, by = targets.addresses, targets.by
+    if addresses.more is not None:
+        claimed, redirected = set_targets(connection, row, addresses.wanted, by, now=now, entropy=entropy)
+    else:
+        replace = partial(replace_target, connection, row.id, by=by, channels=targets.channels, now=now, entropy=entropy)
+        replaced = [replace(one.address) for one in addresses.wanted]
+        claimed, redirected = [one.target for one in replaced], sum(one.redirected for one in replaced)
     notes = {
         targets.warning: targets.warning is not None,
-        UNCONFIRMED_NOTE: email is not None and not email.target.confirmed,
+        UNCONFIRMED_NOTE: not all(target.confirmed for target in claimed),
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
-    signs = to_web is not None and to_web.channel.signs
-    return (
-        signing_secret(webhook.target.secret) if webhook is not None and signs else None,
-        tuple(note for note, holds in notes.items() if note and holds),
-    )
+    return signing_secrets(addresses, claimed), tuple(note for note, holds in notes.items() if note and holds)
 
 
 def secret_replaced(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, entropy: Entropy) -> Resecured:

@@ -166,12 +166,16 @@ class Schedule(NamedTuple):
         grace = self.grace if grace is None else grace
         return expected + grace if self.calendar is None else self.calendar.deadline_after(expected, grace)
 
+    @property
+    def names_times(self) -> bool:
+        return self.calendar is not None and self.calendar.names_times
+
     def is_over_after(self, moment: datetime) -> bool:
         return self.calendar is not None and self.calendar.is_over_after(moment)
 
     def next_expected(self, state: "MonitorState", now: datetime) -> tuple[datetime, ...] | None:
         """The next times at which beats are expected; empty if nothing more is. None without a calendar that names times."""
-        if self.calendar is None or not self.calendar.names_times:
+        if self.calendar is None or not self.names_times:
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
@@ -353,7 +357,7 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
 
     The new period began when the current one did. But a time that the last beat announced stays, as does one that moved with the
     clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
-    LEAST_GRACE; and a time of a new calendar that has passed is not expected. While a beat may be lost in an outage (`unverified`), the
+    LEAST_GRACE; and the times of a new calendar count from now on. While a beat may be lost in an outage (`unverified`), the
     deadline comes no earlier than before.
     """
     is_new = after.calendar != before.calendar
@@ -364,7 +368,7 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
         return state
     follows_period = state.expected_at == before.expected_after(state.alive_at)
     expected = after.expected_after(state.alive_at) if follows_period else state.expected_at
-    if is_new and expected <= now < state.expected_at:
+    if is_new and after.names_times and now < state.expected_at:
         expected = after.expected_after(now)
     deadline = max(after.deadline_after(expected), after.deadline_after(now, grace=max(after.grace, LEAST_GRACE)))
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
