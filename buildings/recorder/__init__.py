@@ -2,8 +2,11 @@
 
 from datetime import timedelta
 
+from buildings.recorder.alerts.acknowledging import acknowledging
 from buildings.recorder.beats.hooks import hook
+from buildings.recorder.beats.pings import ping_pages
 from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
+from buildings.recorder.monitors.credentials import FREE_PAGES
 from buildings.recorder.monitors.fleet import badge, monitors_of
 from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
 from buildings.recorder.problems import MONITORS_PER_KEY, PROBLEMS
@@ -28,8 +31,14 @@ building = Building(
         Page(f"GET {FLEET}/{{monitor_id}}", monitor),
         Page(f"GET {FLEET}/{{monitor_id}}/heard", heard),
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
+        Page(f"GET {FREE_PAGES}/{{token}}", monitor),
+        Page(f"GET {FREE_PAGES}/{{token}}/heard", heard),
+        Page(f"GET {FREE_PAGES}/{{token}}/events", events),
+        Page(f"POST {FREE_PAGES}/{{token}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
+        *ping_pages(),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
+        Page("GET|POST /v1/recorder/acknowledge/{monitor_id}/{epoch}/{token}", acknowledging, cross_site=True),
         *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
     checks=[

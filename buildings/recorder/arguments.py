@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticKnownError
 
 from campus.features.alerts import CHAT_SERVICES, visible_name
@@ -57,6 +57,30 @@ Email = Annotated[
         max_length=254,
         description="E-mail address that alerts are sent to. Needs a recorder key; the recipient must first confirm by e-mail.",
     ),
+]
+
+
+class TargetArgument(BaseModel):
+    """Where alerts go, and on which conditions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
+    on: list[Literal["dead", "failed", "stuck", "recovered", "reminder"]] | None = Field(
+        default=None, min_length=1, description="Only these kinds of alerts. It hears of recoveries and reminders of what it was told of."
+    )
+    after_minutes: float | None = Field(
+        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
+    )
+
+
+Targets = Annotated[
+    list[TargetArgument],
+    Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
+]
+NewTargetList = Annotated[
+    list[TargetArgument] | None,
+    Field(min_length=1, max_length=10, description="All targets from now on, with alert_webhook and alert_email if they are sent too."),
 ]
 MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="The monitor_id that register_monitor returned.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
@@ -113,10 +137,13 @@ Schedule = Annotated[
     Field(
         max_length=200,
         description="When beats are expected, instead of the period: a cron expression such as '17 3 * * *', or an OnCalendar expression of"
-        " systemd such as 'Mon..Fri 09:00'.",
+        " systemd such as 'Mon..Fri 09:00', or several of these, a line each. A beat before such a time does not count for it.",
     ),
 ]
-Timezone = Annotated[str, Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin.")]
+Timezone = Annotated[
+    str,
+    Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin."),
+]
 DueAt = Annotated[
     AwareDatetime | None, Field(description="For something that happens once: when its one beat is expected. No deadline runs after it.")
 ]
@@ -124,8 +151,9 @@ Hours = Annotated[
     str | None,
     Field(max_length=200, description="When beats are expected at all, such as 'Mon..Fri 09:00-17:00'; outside no deadline passes."),
 ]
+Window = Annotated[str, Field(min_length=1, max_length=100)]
 Maintenance = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=100)]],
+    list[Window],
     Field(
         max_length=20,
         description="Windows in which nothing is expected and no alert is raised: 'Sun 02:00-04:00', or from/to as"
@@ -155,6 +183,8 @@ StuckAfter = Annotated[
     ),
 ]
 StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
+Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
+SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
 Slug = Annotated[
     str | None,
@@ -169,12 +199,10 @@ Tags = Annotated[
 ]
 AS_REGISTERED = "As register_monitor takes it; "
 NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewTimezone = Annotated[str | None, Field(max_length=64, description="As register_monitor takes it.")]
-NewDueAt = Annotated[AwareDatetime | None, Field(description="As register_monitor takes it.")]
+NewTimezone = Annotated[str | None, Field(max_length=64, description=f"{AS_REGISTERED}empty: UTC.")]
+NewDueAt = Annotated[AwareDatetime | Literal[""] | None, Field(description=f"{AS_REGISTERED}empty ends it.")]
 NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewMaintenance = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=100)]] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")
-]
+NewMaintenance = Annotated[list[Window] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")]
 NewRunMinutes = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
 NewFailures = Annotated[int | None, Field(ge=1, le=100, description="As register_monitor takes it.")]
 NewRemind = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]

@@ -18,10 +18,15 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "target_twice": "Two alert targets of one monitor have the same address.",
+    "trouble_needed": "A target with only recoveries or reminders would never be told of anything: `on` names dead, failed or stuck, too.",
+    "nothing_wrong": "Only a monitor that is dead, failed or stuck can be acknowledged, and a link only while that trouble lasts.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
+    "too_many_views": "One visitor opened the pages of monitors without a key too often. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
+    "claimed": "Another key owns the monitor: a monitor is moved to a key once.",
     "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
@@ -51,6 +56,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
         " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
     ),
+    "claimed": (409, "another key owns this monitor, and a monitor is moved to a key once: register a new one with your key"),
     "test_alert_waits": (
         409,
         "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
@@ -59,6 +65,12 @@ FIXED: Mapping[str, tuple[int, str]] = {
         409,
         "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
     ),
+    "target_twice": (422, "two alert targets have the same address: name it once, with all of its kinds; nothing was changed"),
+    "trouble_needed": (
+        422,
+        "`on` of a target must name dead, failed or stuck, too: recoveries and reminders go only to targets that were told of the trouble",
+    ),
+    "nothing_wrong": (409, "nothing is wrong with this monitor: there is nothing to acknowledge, and nobody is reminded of it"),
     "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
 }
 """Status and words of those whose words never change. `monitor_not_found` is for an unknown id, a wrong secret and the monitor of another
@@ -126,6 +138,11 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
     )
 
 
+def too_many_views(seconds: int, *, limit: int) -> Problem:
+    detail = f"pages of monitors without a key are shown to one visitor {limit} times a minute; try again in {seconds} s"
+    return Problem(429, "too_many_views", detail, headers={"Retry-After": str(seconds)})
+
+
 def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:
     seconds = max(ceil(wait.total_seconds()), 1)
     return Problem(
@@ -148,40 +165,48 @@ def neither_target() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
-        " recorder key",
+        "alert_webhook, alert_email or targets is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email or"
+        " targets with a recorder key",
     )
+
+
+def no_times(argument: str, fault: str) -> Problem:
+    return Problem(422, "invalid_request", f"{argument}: {fault}")
+
+
+def minutes_or_until() -> Problem:
+    return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
 
 
 def nothing_to_change() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook and alert_email; what you leave out"
-        " stays, as does a target for which you send an empty text",
+        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email and targets; what you"
+        " leave out stays, as does a target for which you send an empty text",
     )
 
 
 def owner_needed(*, is_owned: bool) -> Problem:
     if is_owned:
         detail = (
-            "a key owns this monitor: alert_webhook and alert_email need that key, sent in the header 'Authorization: Bearer KEY'; with the"
-            " monitor's secret alone you can change name, period_minutes and grace_minutes"
+            "a key owns this monitor: alert_webhook, alert_email and targets need that key, sent in the header 'Authorization: Bearer KEY';"
+            " with the monitor's secret alone you can change name, period_minutes and grace_minutes"
         )
     else:
         detail = (
-            "no key owns this monitor, and alert_email needs a key that does: register a monitor with your key and alert_email, or send"
+            "no key owns this monitor, and alert_email and targets need a key that does: register a monitor with your key, or send"
             " alert_webhook"
         )
     return Problem(403, "owner_needed", f"{detail}. Nothing was changed")
 
 
-def key_needed_for_email(products: Sequence[ProductEntry]) -> Problem:
+def key_needed(argument: str, products: Sequence[ProductEntry]) -> Problem:
     keys = "; ".join(map(str, products)) or "none is sold at the moment"
     return Problem(
         402,
         "access_required",
-        "alert_email needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
+        f"{argument} needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
         f" configuration); without a key, send alert_webhook instead. Keys that unlock it: {keys}",
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
         unlock=[product.to_unlock() for product in products],

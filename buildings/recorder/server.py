@@ -1,5 +1,6 @@
 """The MCP server of the recorder: the tools that register, beat, read, take over, change, pause, test and delete a monitor."""
 
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -10,8 +11,10 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
+from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
-from buildings.recorder.alerts.targets import addresses_in, check_addresses, registrant
+from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, registrant
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
@@ -40,6 +43,7 @@ from buildings.recorder.arguments import (
     NewStuckAfter,
     NewStuckTakeover,
     NewTags,
+    NewTargetList,
     NewTimezone,
     NextIn,
     OptionalSecret,
@@ -53,19 +57,37 @@ from buildings.recorder.arguments import (
     Secret,
     Seq,
     Slug,
+    Snooze,
+    SnoozeUntil,
     Status,
     StuckAfter,
     StuckTakeover,
     Tags,
+    Targets,
     Timezone,
     Webhook,
     minutes,
 )
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
-from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Resecured, Taken, Tested, Updated, Watched
+from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
+from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, BeatOutcome, Unstored
+from buildings.recorder.models import (
+    Acknowledged,
+    Beaten,
+    CapsuleAnswer,
+    Deleted,
+    Fleet,
+    Registered,
+    Resecured,
+    Snoozed,
+    Taken,
+    Tested,
+    Updated,
+    Watched,
+)
+from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_fleet, with_makers
-from buildings.recorder.monitors.options import MonitorOptions
+from buildings.recorder.monitors.options import MonitorOptions, checked_times
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -86,10 +108,10 @@ from buildings.recorder.monitors.rows import (
     watched,
 )
 from buildings.recorder.monitors.takeover import read_capsules, take_over
-from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
+from buildings.recorder.problems import capsule_not_stored, minutes_or_until, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
-from campus.features.alerts import Addresses
+from campus.caller import Key
 from campus.layout import add_app
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
@@ -110,16 +132,36 @@ mcp = FastMCP(
 FLEET_APP = add_app(
     mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
-CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "slug", "tags", *MonitorOptions.model_fields)
+CHANGES = (
+    "name",
+    "period_minutes",
+    "grace_minutes",
+    "alert_webhook",
+    "alert_email",
+    "targets",
+    "slug",
+    "tags",
+    *MonitorOptions.model_fields,
+)
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
-__all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
+__all__ = [
+    "acknowledge",
+    "delete_monitor",
+    "mcp",
+    "pause_monitor",
+    "replace_secret",
+    "resume_monitor",
+    "send_test_alert",
+    "snooze",
+    "update_monitor",
+]
 
 
 @mcp.tool(
     title="Register a monitor",
     annotations=WRITES,
-    meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email")) | access(key="optional"),
+    meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email", "targets")) | access(key="optional"),
 )
 async def register_monitor(
     name: Name,
@@ -127,6 +169,7 @@ async def register_monitor(
     grace_minutes: Grace = 5,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    targets: Targets = [],  # noqa: B006  # nobody changes it
     schedule: Schedule = None,
     timezone: Timezone = "UTC",
     due_at: DueAt = None,
@@ -153,18 +196,15 @@ async def register_monitor(
     before deadline_at and then at least once per period, or append the `cron` command to the scheduled job. Over HTTP, send
     an Idempotency-Key header so that a retry returns the same monitor.
     """
-    if not alert_webhook and not alert_email:
+    if not alert_webhook and not alert_email and not targets:
         raise neither_target()
-    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
-        schedule=schedule,
-        timezone=timezone,
+        **{option: value for option, value in checked_times(schedule, timezone, hours, maintenance).items() if value},
         due_at=due_at,
-        hours=hours,
-        maintenance=tuple(maintenance),
         run_minutes=run_minutes,
         alert_after_failures=alert_after_failures,
         remind_minutes=remind_minutes,
@@ -172,8 +212,9 @@ async def register_monitor(
         stuck_after=stuck_after,
         stuck_takeover=stuck_takeover,
     )
+    options.check_times(now)
     sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
-    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags))])
+    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags)), *targets])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
     if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
@@ -206,7 +247,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(limited=False),
+    meta=route(f"POST|GET {ROUTE}", lenient=["capsule"], body_limit=LARGEST_BEAT, reads=read_beat, also=ALSO) | free(limited=False),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -219,6 +260,7 @@ async def heartbeat(
     output: Output = None,
     progress: Progress = None,
     site: RecorderSite = CurrentSite(),
+    ignored: tuple[str, ...] = CurrentIgnored(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
@@ -227,22 +269,12 @@ async def heartbeat(
     increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
     Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
     after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
-    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a
-    request over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid
-    argument. On the error `taken_over`, another agent has your work: stop.
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts. Over
+    HTTP any other request counts too, and `ignored` says what of it was not understood. On the error `taken_over`, another
+    agent has your work: stop.
     """
-    beat = Beat(
-        monitor_id,
-        digest_of(secret),
-        site.state.time.now(),
-        status,
-        next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is MISSING else capsule_json(capsule),
-        seq=seq,
-        rid=rid,
-        output=None if output is None else output.encode(),
-        progress=None if progress is None else digest_of(str(progress)),
-    )
+    said = Said(status, capsule, seq, next_in, rid, output, progress)
+    beat = said.beat(monitor_id, digest_of(secret), site.state.time.now())
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
@@ -251,23 +283,26 @@ async def heartbeat(
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
+        stuck=outcome.stuck,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
-        note=_note(outcome, sent=beat.capsule is not None),
+        note=_note(outcome, beat.capsule),
+        ignored=ignored,
     )
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
     return answer
 
 
-def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
+def _note(outcome: BeatOutcome, capsule: bytes | Unstored | None) -> str | None:
     if outcome.asleep:
         return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
-    if not sent or outcome.capsule_stored:
+    if capsule is None or outcome.capsule_stored:
         return None
     if outcome.owned:
         return "capsule not stored: the key that owns this monitor has expired; renew it"
-    return "capsule not stored: only a monitor that was registered with a recorder key stores capsules"
+    shown = f"the monitor's page shows the last one of at most {SHOWN_WITHOUT_KEY:,} bytes"
+    return f"capsule not stored: only a key's monitor stores capsules; {shown}, and claim_monitor moves the monitor to a key"
 
 
 @mcp.tool(
@@ -339,6 +374,7 @@ async def update_monitor(
     grace_minutes: NewGrace = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    targets: NewTargetList = None,
     schedule: NewSchedule = None,
     timezone: NewTimezone = None,
     due_at: NewDueAt = None,
@@ -366,11 +402,8 @@ async def update_monitor(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
-        "schedule": schedule,
-        "timezone": timezone,
+        **checked_times(schedule, timezone, hours, maintenance),
         "due_at": due_at,
-        "hours": hours,
-        "maintenance": None if maintenance is None else tuple(maintenance),
         "run_minutes": run_minutes,
         "alert_after_failures": alert_after_failures,
         "remind_minutes": remind_minutes,
@@ -379,32 +412,56 @@ async def update_monitor(
         "stuck_takeover": stuck_takeover,
     }
     options = {option: value for option, value in sent.items() if value is not None}
-    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, options, slug, tags is not None)):
+    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, targets, options, slug, tags is not None)):
         raise nothing_to_change()
-    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
-    targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets)
+    new_targets = await _new_targets(addresses, credentials, site, caller) if addresses.wanted else None
     update = MonitorUpdate(
         maker=caller.maker,
         name=name,
         period=None if period_minutes is None else minutes(period_minutes),
         grace=None if grace_minutes is None else minutes(grace_minutes),
-        targets=targets,
+        targets=new_targets,
         options=options,
         slug=slug,
         tags=tags,
     )
     work = partial(update_stored, credentials=credentials, update=update, now=site.state.time.now(), entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)
-    if targets:
+    if new_targets:
         site.state.dispatcher.wake()
     return answer
 
 
-async def _new_targets(addresses: Addresses, credentials: Credentials, site: RecorderSite, caller: Caller) -> NewTargets:
+async def _new_targets(addresses: MonitorAddresses, credentials: Credentials, site: RecorderSite, caller: Caller) -> NewTargets:
     """The targets that a monitor is to have. Nothing is counted or connected to for callers who may not change them."""
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)
     return NewTargets(addresses, registrant(owner, site, caller), site.state.dispatcher.channels, warning)
+
+
+@mcp.tool(title="Move a monitor to a key", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/claim") | access())
+async def claim_monitor(
+    monitor_id: MonitorId, secret: Secret, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Updated:
+    """Move a monitor that was registered without a key to your key. Its id, secret, addresses, history and alerts stay.
+
+    Use it instead of registering again. From then on the key owns the monitor: it counts against the key's limit, stores capsules, and
+    its targets are the key's; its page without a key ends. Repeating the call changes nothing. Returns its state, and webhook_secret if
+    your key had a target at the same address, whose signatures alerts have now. Next: fleet_status.
+    """
+    work = partial(
+        claim,
+        credentials=Credentials(monitor_id, None, secret),
+        key=cast(Key, caller.key),
+        by=registrant(lineage_of(caller), site, caller),
+        maker=caller.maker,
+        channels=site.state.dispatcher.channels,
+        now=site.state.time.now(),
+    )
+    answer = await in_transaction(site.storage, work)
+    site.state.dispatcher.wake()
+    return answer
 
 
 @mcp.tool(title="Replace a monitor's secret", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/secret") | access())
@@ -447,6 +504,49 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
     return watched(credentials.monitor_id, state, now)
+
+
+@mcp.tool(
+    title="Acknowledge a trouble",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/acknowledge") | access(key="optional"),
+)
+async def acknowledge(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Acknowledged:
+    """Say that somebody acts on a monitor that is dead, failed or stuck: its reminders and escalations end until its next trouble.
+
+    The link in an alert does the same. Pass the monitor's secret, or call with the key that owns it.
+    """
+    work = partial(acknowledged, credentials=Credentials(monitor_id, lineage_of(caller), secret), now=site.state.time.now())
+    return await in_transaction(site.storage, work)
+
+
+@mcp.tool(
+    title="Hold the alerts of a monitor",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/snooze", any_of=("minutes", "until")) | access(key="optional"),
+)
+async def snooze(
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    minutes: Snooze = None,
+    until: SnoozeUntil = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Snoozed:
+    """Hold a monitor's alerts for some minutes or until a time; 0 minutes ends that. What is still wrong at the end is alerted then.
+
+    What begins and recovers meanwhile is not alerted. Beats and deadlines go on, unlike in a pause. Pass the monitor's secret, or call
+    with the key that owns it.
+    """
+    now = site.state.time.now()
+    if (minutes is None) == (until is None):
+        raise minutes_or_until()
+    end = until if minutes is None else now + timedelta(minutes=minutes)
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
+    return await in_transaction(site.storage, work)
 
 
 @mcp.tool(

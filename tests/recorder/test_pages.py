@@ -15,7 +15,7 @@ import pytest
 from pages.hostile import ALL_AT_ONCE, harm_in
 from patience import patience
 from recorder.receivers import Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import OpenRecorder, Recorder, unlike
 from sqlalchemy import Engine, event, func, insert, select
 from starlette.types import Message
 
@@ -114,7 +114,7 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         first, now, storage = await recorder.row(made), recorder.clock(), recorder.campus.site.storage
         modes = ("up", "up", "up", "idle", "missed", "failed", "paused", "asleep")
         rows = [
-            {**first._asdict(), "id": f"mon_{number:05}", "badge_id": f"badge_{number}", "name": f"100%_{NAME[:60]} {number}"}
+            {**first._asdict(), **unlike(f"mon_{number:05}"), "name": f"100%_{NAME[:60]} {number}"}
             | {"mode": modes[number % 8], "first_beat_at": now if number % 3 else None}
             | {"deadline_at": now + timedelta(minutes=number % 5 - 1), "expected_at": now + timedelta(minutes=number % 5 - 2)}
             for number in range(10_000)
@@ -135,7 +135,9 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         for state in STATES:
             assert f">{state.capitalize()} {counts[state]:,}<" in page
         late = (await page_of(recorder, "/recorder?state=late&sort=name&page=2", key)).text
-        assert re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n', late)[:50] == ["late"] * min(counts["late"] - 50, 50)
+        assert re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n<td class="any"><a', late)[:50] == ["late"] * min(
+            counts["late"] - 50, 50
+        )
         assert 'href="/recorder?state=late&amp;sort=name&amp;page=3"' in late
         only = (await page_of(recorder, "/recorder?q=FIRST", key)).text
         assert (only.count("/recorder/mon_"), "10,001 of 20 monitors" in only) == (1, True)
@@ -396,12 +398,12 @@ async def test_a_visitor_without_a_key_registers_a_monitor_that_one_webhook_hear
         made = await press(recorder, "/recorder", None, free="1", name=NAME, alert_webhook=receiver.url())
         assert (made.status_code, harm_in(made.text), made.headers["cache-control"]) == (200, [], "private, no-store")
         beat = re.search(r"/v1/recorder/beat/mon_\w+/\w+", made.text)
-        badge = re.search(r'href="(/v1/recorder/badge/\w+\.svg)"', made.text)
         assert beat is not None
-        assert badge is not None
-        assert ("To the monitor" in made.text, "waiting" in (await recorder.campus.http.get(badge[1])).text) == (False, True)
+        page = re.search(r'class="button" href="(/recorder/free/\w+)">To the monitor', made.text)
+        assert page is not None
+        assert ("Waiting for the first beat" in made.text, "waiting" in (await page_of(recorder, page[1], None)).text) == (True, True)
         assert (await recorder.campus.http.get(beat[0])).status_code == 200
-        assert "alive" in (await recorder.campus.http.get(badge[1])).text
+        assert "We heard you" in (await page_of(recorder, f"{page[1]}/heard", None)).text
         again = await press(recorder, "/recorder", None, free="1", name="two", alert_webhook=receiver.url())
         assert (again.status_code, "one monitor" in again.text or "already" in again.text) == (409, True), again.text
 

@@ -17,7 +17,11 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
+from buildings.recorder.beats.progress import is_stuck, same_progress
+from buildings.recorder.beats.runs import Runs
+from buildings.recorder.beats.sessions import HostEvent, Session, hear
 from buildings.recorder.monitors.credentials import digest_matches
+from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.state_machine import (
     WITHOUT_DEADLINE,
@@ -43,8 +47,12 @@ LARGEST_BEAT = 8 * MAX_CAPSULE_BYTES
 """The bytes of a request: JSON may write each byte of a capsule as an escape of six, and has room for white space."""
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
+SHOWN_WITHOUT_KEY = 2_048
+"""The bytes of the largest capsule that is kept for the page of a monitor without an owner: the last one, which nothing else returns."""
 NULL = b"null"
 BEATS_IN_HISTORY = 20
+PAGES_KEPT = 10
+"""Of the history, besides the one in the row of the monitor: together the last two hundred beats."""
 MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle", -5: "log"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
@@ -63,8 +71,8 @@ class Unstored(NamedTuple):
 class Beat(NamedTuple):
     """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`.
 
-    `rid` names the run that it starts or ends, `output` is the end of what that run wrote, `progress` the digest of what the agent says of
-    its progress; `session` and `agent` are whose beat it is, as the hooks of a host report it.
+    `rid` names the run that it starts or ends, `output` is the end of what that run wrote (runs.end_of), `progress` the digest of what the
+    agent says of its progress; `session` and `agent` are whose beat it is, and `host` the event, as the hooks of a host report it.
     """
 
     monitor_id: str
@@ -80,6 +88,7 @@ class Beat(NamedTuple):
     progress: bytes | None = None
     session: str | None = None
     agent: str | None = None
+    host: HostEvent | None = None
 
 
 class BeatOutcome(NamedTuple):
@@ -92,6 +101,7 @@ class BeatOutcome(NamedTuple):
     owned: bool = False
     asleep: bool = False
     alert: Kind | None = None
+    stuck: bool = False
 
 
 @dataclass(slots=True)
@@ -99,7 +109,7 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`,
+    seq, time and JSON; `new_pages` those of its history. `last_capsule` is the capsule stored under `last_seq`,
     `last_is_null` whether the last capsule of all is null, and `newest` that capsule: each once a beat of the transaction needed it.
     """
 
@@ -117,9 +127,18 @@ class LoadedMonitor:
     minute_beats: int
     capsules: int
     last_seq: int | None
+    progress: bytes | None
+    unchanged: int
+    session: Session
     fence: int
+    followed_up: bool
+    muted_until: datetime | None
+    held: str | None
+    held_since: datetime | None
     stores_until: datetime | None
+    runs: Runs
     changed: bool = False
+    new_pages: list[tuple[int, bytes]] = field(default_factory=list)
     new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     last_capsule: bytes | None = None
@@ -153,22 +172,30 @@ def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
     return beat.capsule is not None and beat.seq is not None and monitor is not None and beat.seq == monitor.last_seq
 
 
+def may_be_plain(beat: Beat) -> bool:
+    """Whether a beat changes nothing but times if its monitor is up: it ends no run that it names or tells of."""
+    return beat.status == "ok" and beat.capsule is None and beat.rid is None and beat.output is None and beat.host is None
+
+
 def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
     return isinstance(beat.capsule, bytes) and monitor.last_capsule is not None and is_same(beat.capsule, monitor.last_capsule)
 
 
 def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     before = monitor.state
-    event = event_for(monitor, beat)
-    change = AppliedEvent(before) if event is None else apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in)
+    beat, meant = _heard(monitor, beat)
+    event = event_for(monitor, beat, meant)
+    run = monitor.runs.follow(beat, before, monitor.schedule)
+    open_runs = monitor.runs.watched
+    if event is None:
+        change = AppliedEvent(before._replace(run_since=open_runs.since))
+    else:
+        change = apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in, runs=open_runs)
     monitor.state = change.state
     monitor.changed = True
-    if change.alert is not None:
-        monitor.notices.append(_notice(monitor, before, change.alert, beat))
-    monitor.history = with_beat(monitor.history, beat.at, beat.status, change.run)
-    monitor.last_beat_at = beat.at
-    monitor.beats += 1
-    monitor.unverified = False
+    alert = _announced(monitor, before, change.alert, beat)
+    if beat.status != "log" and (meant is not None or beat.host is None):  # which is no sign of life: it is kept with the runs
+        _count(monitor, beat, run)
     return BeatOutcome(
         shown_state(change.state, beat.at),
         None if change.state.mode in WITHOUT_DEADLINE else change.state.deadline_at,
@@ -176,23 +203,68 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         _store_capsule(monitor, beat),
         owned=monitor.owner is not None,
         asleep=change.state.mode == "asleep",
-        alert=change.alert,
+        alert=alert,
+        stuck=change.state.mode == "stuck",
     )
 
 
-def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
+def _heard(monitor: LoadedMonitor, beat: Beat) -> tuple[Beat, Event | None]:
+    """A beat with the status that it has for its monitor, and what it means; of a host's event that changes nothing, no text is stored."""
+    if beat.host is None:
+        return beat, event_of(beat.status)
+    is_dead = shown_state(monitor.state, beat.at) == "dead"
+    monitor.session, status, event = hear(monitor.session, beat.host, monitor.state.mode, is_dead=is_dead)
+    next_in = beat.next_in if status == "idle" or monitor.session.background else None
+    beat = beat._replace(status=status, next_in=next_in, rid=None if status == "log" else beat.rid)
+    return (beat if event is not None else beat._replace(capsule=None)), event
+
+
+def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
+    monitor.history = with_beat(monitor.history, beat.at, beat.status, run)
+    monitor.last_beat_at = beat.at
+    monitor.beats += 1
+    monitor.unverified = False
+    if monitor.beats % BEATS_IN_HISTORY == 0:
+        monitor.new_pages.append((page_slot(monitor.beats), monitor.history))
+
+
+def event_for(monitor: LoadedMonitor, beat: Beat, event: Event | None) -> Event | None:
     """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends."""
-    event, options = event_of(beat.status), monitor.options
+    options = monitor.options
+    monitor.progress, monitor.unchanged = same_progress(monitor.progress, monitor.unchanged, beat.progress)
+    if event in ("idle", "done"):
+        monitor.progress, monitor.unchanged = None, 0
     if monitor.state.mode == "paused" and options.manual_resume:
         return None
     if event == "fail" and monitor.state.failures + 1 < options.alert_after_failures:
         return "strike"
+    if event == "ok" and is_stuck(options.stuck_after, times=monitor.unchanged, repeats=monitor.session.repeats):
+        return "stall"
     return event
+
+
+def _announced(monitor: LoadedMonitor, before: MonitorState, kind: Kind | None, beat: Beat) -> Kind | None:
+    """Raise the alert of a change, or hold it while the monitor is muted; returns the one that was raised."""
+    if kind is None:
+        return None
+    is_muted = mute_end(monitor.muted_until, monitor.options.calendar, beat.at) is not None
+    alert, monitor.held = announcement(kind, held=monitor.held, before=before.mode, is_muted=is_muted)
+    monitor.held_since = before.since if monitor.held == RECOVERED else None
+    if alert is not None:
+        monitor.notices.append(_notice(monitor, before, alert, beat))
+    return alert
+
+
+def failure_in_words(status: Status, failures: int, options: MonitorOptions) -> str:
+    """The reason of an alert of kind `failed`: the last status, or how many failures raised it."""
+    if options.alert_after_failures > 1:
+        return f"{failures} failures in a row"
+    return "fail" if isinstance(status, str) else f"exit code {status}"
 
 
 def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat) -> Notice:
     recovered = kind == "recovered"
-    reason = "beat" if recovered else "fail" if isinstance(beat.status, str) else f"exit code {beat.status}"
+    reason = "beat" if recovered else "stuck" if kind == "stuck" else failure_in_words(beat.status, monitor.state.failures, monitor.options)
     return Notice(
         monitor_id=monitor.id,
         epoch=monitor.state.epoch,
@@ -213,6 +285,8 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     """
     capsule = beat.capsule
     number = monitor.capsules
+    if monitor.owner is None and isinstance(capsule, bytes) and len(capsule) <= SHOWN_WITHOUT_KEY:
+        monitor.new_capsules = [(0, 0, beat.seq, beat.at, capsule)]
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
     repeats_null = capsule == NULL and monitor.last_is_null
@@ -275,6 +349,11 @@ def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | Non
 def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
     """The bytes of one beat: its time in microseconds since 1970, its status, and the run that it ended in milliseconds."""
     return ENTRY.pack(at, NUMBERS.get(status, status), run)
+
+
+def page_slot(beats: int) -> int:
+    """Where the history is stored of a monitor that has just had its twentieth, fortieth, … beat."""
+    return beats // BEATS_IN_HISTORY % PAGES_KEPT
 
 
 def past_beats(history: bytes) -> Iterator[PastBeat]:

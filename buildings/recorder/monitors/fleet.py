@@ -11,10 +11,21 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from buildings.recorder.beats.rules import past_beats, preview
-from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
+from buildings.recorder.models import Entry, Fleet, Preview, RunSummary, TargetView
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
-from buildings.recorder.monitors.rows import stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
+from buildings.recorder.monitors.muting import mute_end
+from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, summaries_of
+from buildings.recorder.monitors.rows import stored_schedule, stored_state
+from buildings.recorder.monitors.state_machine import (
+    TROUBLES,
+    UNWATCHED,
+    WITHOUT_DEADLINE,
+    reason_of,
+    shown_state,
+    state_in_a_word,
+    uptime,
+)
 from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
@@ -43,6 +54,7 @@ class Related:
     targets: Mapping[str, Sequence[Row[Any]]]
     capsules: Mapping[str, Row[Any]]
     undelivered: Mapping[tuple[str, str], int]
+    runs: Mapping[str, RunSummary]
 
 
 def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
@@ -58,8 +70,8 @@ def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, 
 
 
 def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, now: datetime) -> tuple[Entry, ...]:
-    """Monitors as they are shown; three statements, whatever their number."""
-    related = _related(connection, rows)
+    """Monitors as they are shown; four statements, whatever their number."""
+    related = _related(connection, rows, now=now)
     return tuple(_entry(row, related, url=url, now=now) for row in rows)
 
 
@@ -68,12 +80,13 @@ async def with_makers(monitors: Sequence[Entry], site: RecorderSite) -> tuple[En
     return tuple(monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in monitors)
 
 
-def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
+def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime) -> Related:
     ids = [row.id for row in rows]
     link = MONITOR_TARGETS.c
     targets = defaultdict(list)
     joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
-    used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
+    columns = (link.monitor_id, link.kinds, link.after, TARGETS)
+    used = select(*columns).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
     for one in connection.execute(used):
         targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
@@ -83,6 +96,7 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
         targets=targets,
         capsules={capsule.monitor_id: capsule for capsule in capsules},  # keeps the last capsule of each
         undelivered={(monitor_id, target_id): count for monitor_id, target_id, count in waiting},
+        runs=summaries_of(connection, ids, now=now),
     )
 
 
@@ -97,23 +111,25 @@ def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry
         state=state,
         waiting=stored.first_beat_at is None,
         idle=stored.mode == "idle",
+        stuck=stored.mode == "stuck",
         paused=stored.mode in UNWATCHED,
         since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
-        reason=None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
+        reason=None if state != "dead" else reason_of(stored),
+        acknowledged_at=row.acknowledged_at if stored.mode in TROUBLES else None,
+        muted_until=mute_end(row.muted_until, read_options(row.options).calendar, now),
         last_beat_at=row.last_beat_at,
         expected_at=None if without_deadline else stored.expected_at,
         deadline_at=None if without_deadline else stored.deadline_at,
+        next_expected=stored_schedule(row).next_expected(stored, now),
         unverified=row.unverified,
         period_minutes=row.period / MINUTE,
         grace_minutes=row.grace / MINUTE,
         registered_at=row.registered_at,
-        made_by=Maker(row.made_by, "key", "", None).shown,  # its id; with_makers asks campus about the rest
+        made_by=Maker(row.made_by or "", "key", "", None).shown,  # its id; with_makers asks campus about the rest
         uptime=uptime(stored, now),
         beats=row.beats,
-        last_beats=tuple(
-            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
-            for one in past_beats(row.history)
-        ),
+        runs=related.runs.get(row.id, NO_SUMMARY),
+        last_beats=tuple(map(beat_view, past_beats(row.history))),
         capsule=_preview(related.capsules.get(row.id)),
         fence=row.fence,
         targets=targets,
@@ -130,7 +146,15 @@ def _preview(row: Row[Any] | None) -> Preview | None:
 def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     again = "call send_test_alert" if row.verified_at is not None else "call update_monitor with this address"
     state, reason = target_state(row, to_enable=again)
-    return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
+    return TargetView(
+        kind=row.kind,
+        address=masked_address(row.address),
+        state=state,
+        reason=reason,
+        undelivered=undelivered,
+        on=None if row.kinds is None else tuple(row.kinds.split()),
+        after_minutes=None if row.after is None else row.after / MINUTE,
+    )
 
 
 async def badge(request: Request, site: RecorderSite) -> Response:

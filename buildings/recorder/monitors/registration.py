@@ -13,17 +13,18 @@ from hashlib import sha256
 from sqlalchemy import Connection, insert, select, update
 from starlette.types import Scope
 
-from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, ask_recipient, claim
+from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, MonitorAddresses, link_targets, signing_secrets
 from buildings.recorder.models import Registered
+from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digests_of, new_secret
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
 from buildings.recorder.monitors.rows import apply_key_event, tags_column
 from buildings.recorder.monitors.state_machine import MonitorState, Schedule, due_at, initial_state
 from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
-from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
+from buildings.recorder.tables import MONITORS, OWNERS, REPLIES
 from campus import Problem
 from campus.caller import Key
-from campus.features.alerts import Addresses, ClaimedTarget, Registrant, signing_secret
+from campus.features.alerts import ClaimedTarget, Registrant
 from campus.idempotency_keys import check_idempotency_key
 from campus.secrets import Entropy, random_id, seal, unseal
 from twins import RequestDependency
@@ -36,8 +37,8 @@ IGNORED = {
 }
 KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
 WITHOUT_KEY = (
-    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
-    " alert says so the day before."
+    "Registered without a key: its page, page_url, shows the last capsule if it has at most 2 KB, and nothing returns it. The monitor is"
+    " deleted when no beat comes for 30 days after its deadline; an alert says so the day before. claim_monitor moves it to a key."
 )
 
 
@@ -45,7 +46,7 @@ WITHOUT_KEY = (
 class RegistrationRequest:
     name: str
     schedule: Schedule
-    addresses: Addresses
+    addresses: MonitorAddresses
     key: Key | None
     maker: str | None
     by: Registrant
@@ -60,10 +61,8 @@ class RegistrationRequest:
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        _count_monitor(connection, request.key, now=now)
-    to_web, to_mail = request.addresses.webhook, request.addresses.email
-    webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
-    email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
+        count_monitor(connection, request.key, now=now)
+    wanted = request.addresses.wanted
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
     badge_id = random_id("badge", entropy)
@@ -71,19 +70,16 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     row = new_row(monitor_id, request.name, request.schedule, state, now=now)
     own = {"badge_id": badge_id, "owner": request.by.owner, "made_by": request.maker, "slug": request.slug}
     options = {"options": request.options.stored, "plain": request.options.is_plain, "tags": tags_column(request.tags)}
-    connection.execute(insert(MONITORS).values(**row, **own, **options, **digests_of(secret, owned=request.by.owner is not None)))
-    targets = [one.id for one in (webhook, email) if one is not None]
-    links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
-    connection.execute(insert(MONITOR_TARGETS), links)
-    if email is not None:
-        ask_recipient(connection, email, monitor_id=monitor_id, now=now)
-    return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
+    options |= {"followed_up": is_followed_up(request.options, has_conditions=any(one.has_conditions for one in wanted))}
+    connection.execute(insert(MONITORS).values(**(row | own | options), **digests_of(secret, owned=request.by.owner is not None)))
+    targets = link_targets(connection, monitor_id, wanted, request.by, now=now, entropy=entropy)
+    return _result(request, monitor_id, secret, badge_id, targets, state=state, now=now)
 
 
 def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
     """The columns of a monitor that nothing was heard of yet, without its secret, owner and options."""
     times = {"period": schedule.period, "grace": schedule.grace, "registered_at": now, "due_at": due_at(state)}
-    counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "pages", "unchanged")
+    counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "unchanged")
     return {
         "id": monitor_id,
         "name": name,
@@ -96,7 +92,7 @@ def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState,
     }
 
 
-def _count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+def count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
     ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
     if ends_at is None:
@@ -114,24 +110,25 @@ def _result(
     monitor_id: str,
     secret: str,
     badge_id: str,
-    webhook: ClaimedTarget | None,
-    email: ClaimedTarget | None,
+    targets: Sequence[ClaimedTarget],
     *,
-    deadline_at: datetime,
+    state: MonitorState,
+    now: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
-    signs = request.addresses.webhook is not None and request.addresses.webhook.channel.signs
+    secrets = signing_secrets(request.addresses, targets)
     ignored = IGNORED.get(request.key_ignored or "")
     notes = {
         KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
-        UNCONFIRMED_NOTE: email is not None and not email.confirmed,
+        UNCONFIRMED_NOTE: not all(target.confirmed for target in targets),
         WITHOUT_KEY: request.by.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
         secret=secret,
-        webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
+        webhook_secret=secrets.webhook,
+        target_secrets=secrets.more,
         beat_url=urls.beat(secret),
         hook_url=urls.hook(secret),
         ping_url=urls.ping(secret),
@@ -141,11 +138,13 @@ def _result(
         fence=0,
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
-        deadline_at=deadline_at,
+        deadline_at=state.deadline_at,
+        next_expected=request.schedule.next_expected(state, now),
         tier="key" if request.by.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
         resume_url=urls.capsule if request.by.owner else None,
+        page_url=None if request.by.owner else urls.free_page(secret),
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 

@@ -3,15 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from buildings.recorder.alerts.raising import targets_of
-from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
+from buildings.recorder.alerts.raising import links_of
+from buildings.recorder.alerts.targets import (
+    UNCONFIRMED_NOTE,
+    MonitorAddresses,
+    SigningSecrets,
+    release,
+    replace_target,
+    set_targets,
+    signing_secrets,
+)
 from buildings.recorder.models import Resecured, Updated, Watched
+from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
-from buildings.recorder.monitors.options import MonitorOptions, read_options
+from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
     UNWATCHED,
     WITHOUT_DEADLINE,
@@ -26,7 +36,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
-from campus.features.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
+from campus.features.alerts import CONFIRM, Channel, Registrant
 from campus.secrets import Entropy, digest_of
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
@@ -35,12 +45,15 @@ WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
     """The row of a monitor that the caller may use. A secret must be correct; without one, or with `key_only`, the key must own it.
 
-    Problem 404 otherwise, with the same answer for every reason.
+    Of a monitor without an owner, the token in its page's address does what the secret does, except for beats. Problem 404 otherwise,
+    with the same answer for every reason.
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
     secret = credentials.secret
     lineage = credentials.lineage
-    is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
+    given = NO_DIGEST if secret is None else digest_of(secret)
+    secret_digest, page_digest = (row.secret_digest, row.page_digest) if row else (None, None)
+    is_correct = digest_matches(secret_digest, given) | digest_matches(page_digest, given)
     if row is None or (secret is not None and not is_correct):
         raise fixed_problem("monitor_not_found")
     if (secret is None or key_only) and (lineage is None or row.owner != lineage):
@@ -49,7 +62,7 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
 
 
 def stored_state(row: Row[Any]) -> MonitorState:
-    return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
+    return MonitorState.stored_in(row)
 
 
 def stored_schedule(row: Row[Any]) -> Schedule:
@@ -62,6 +75,7 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
         state=shown_state(state, now),
         waiting=state.first_beat_at is None,
         idle=state.mode == "idle",
+        stuck=state.mode == "stuck",
         paused=state.mode in UNWATCHED,
         deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
     )
@@ -87,19 +101,12 @@ def pause_or_resume(connection: Connection, credentials: Credentials, event: Eve
     return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
 
 
-def pause_unless_dead(connection: Connection, credentials: Credentials, *, now: datetime) -> None:
-    """Pause a monitor whose agent has ended as it should; one that is dead stays dead."""
-    row = authorized_monitor(connection, credentials)
-    if shown_state(stored_state(row), now) != "dead":
-        store_change(connection, row, apply_event(stored_state(row), "pause", stored_schedule(row), now))
-
-
 def delete(connection: Connection, credentials: Credentials) -> None:
     delete_all(connection, [authorized_monitor(connection, credentials)])
 
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
-    targets = targets_of(connection, [row.id for row in rows])
+    links = links_of(connection, [row.id for row in rows])
     for row in rows:
         # the question for confirmation is about the mailbox, which other monitors may use too
         asked = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == CONFIRM)
@@ -109,7 +116,7 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:
             connection.execute(update(OWNERS).where(OWNERS.c.lineage == row.owner).values(monitors=OWNERS.c.monitors - 1))
-        release(connection, targets.get(row.id, ()))
+        release(connection, [link.target_id for link in links.get(row.id, ())])
 
 
 def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:
@@ -125,7 +132,11 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
-    values = {**change.state._asdict(), "due_at": due_at(change.state), **more}
+    followed_up, held = bool(more.get("followed_up", row.followed_up)), more.get("held", row.held)
+    due = due_at(change.state, followed_up=followed_up, is_held=held is not None)
+    values = {**change.state._asdict(), "due_at": due, **more}
+    if change.state.epoch != row.epoch:
+        values |= {"acknowledged_at": None, "reminded_at": None}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
 
@@ -134,7 +145,7 @@ def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **
 class NewTargets:
     """The addresses that replace a monitor's; they are checked, and `warning` is about the webhook."""
 
-    addresses: Addresses
+    addresses: MonitorAddresses
     by: Registrant
     channels: Sequence[Channel]
     warning: str | None
@@ -154,7 +165,7 @@ class MonitorUpdate:
     tags: Sequence[str] | None = None
 
 
-def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
+def owner_for_targets(connection: Connection, credentials: Credentials, addresses: MonitorAddresses) -> str | None:
     """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
 
     A key's monitor needs that key: alerts show its capsules, and a target shares its signing secret with the key's other monitors,
@@ -162,7 +173,7 @@ def owner_for_targets(connection: Connection, credentials: Credentials, addresse
     """
     row = authorized_monitor(connection, credentials)
     owner: str | None = row.owner
-    if owner is None and addresses.email is not None:
+    if owner is None and (addresses.email is not None or addresses.more is not None):
         raise owner_needed(is_owned=False)
     if owner is not None and owner != credentials.lineage:
         raise owner_needed(is_owned=True)
@@ -174,6 +185,8 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     row = authorized_monitor(connection, credentials)
     before = stored_schedule(row)
     options = changed_options(read_options(row.options), update.options)
+    if TIMES & update.options.keys():
+        options.check_times(now)
     period, grace = row.period if update.period is None else update.period, row.grace if update.grace is None else update.grace
     schedule = options.schedule_of(period, grace)
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
@@ -182,43 +195,43 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     more: dict[str, object] = {"slug": update.slug} if update.slug is not None else {}
     more |= {"tags": tags_column(update.tags)} if update.tags is not None else {}
     more |= {"period": period, "grace": grace, "options": options.stored, "plain": options.is_plain}
-    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
-    webhook_secret: str | None = None
+    secrets = SigningSecrets(None, ())
     notes: tuple[str, ...] = ()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)
-        webhook_secret, notes = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+        secrets, notes = _change_targets(connection, row, update.targets, now=now, entropy=entropy)
+    has_conditions = any(link.told is not None for link in links_of(connection, [row.id]).get(row.id, ()))
+    more |= {"followed_up": is_followed_up(options, has_conditions=has_conditions)}
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
     return Updated(
         **dict(watched(row.id, state, now)),
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
-        webhook_secret=webhook_secret,
+        next_expected=schedule.next_expected(state, now),
+        webhook_secret=secrets.webhook,
+        target_secrets=secrets.more,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )
 
 
-def _replace_targets(
+def _change_targets(
     connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
-) -> tuple[str | None, tuple[str, ...]]:
-    webhook = email = None
-    to_web, to_mail = targets.addresses.webhook, targets.addresses.email
-    if to_web is not None:
-        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    if to_mail is not None:
-        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    redirected = sum(one.redirected for one in (webhook, email) if one is not None)
+) -> tuple[SigningSecrets, tuple[str, ...]]:
+    addresses, by = targets.addresses, targets.by
+    if addresses.more is not None:
+        claimed, redirected = set_targets(connection, row, addresses.wanted, by, now=now, entropy=entropy)
+    else:
+        replace = partial(replace_target, connection, row.id, by=by, channels=targets.channels, now=now, entropy=entropy)
+        replaced = [replace(one.address) for one in addresses.wanted]
+        claimed, redirected = [one.target for one in replaced], sum(one.redirected for one in replaced)
     notes = {
         targets.warning: targets.warning is not None,
-        UNCONFIRMED_NOTE: email is not None and not email.target.confirmed,
+        UNCONFIRMED_NOTE: not all(target.confirmed for target in claimed),
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
-    signs = to_web is not None and to_web.channel.signs
-    return (
-        signing_secret(webhook.target.secret) if webhook is not None and signs else None,
-        tuple(note for note, holds in notes.items() if note and holds),
-    )
+    return signing_secrets(addresses, claimed), tuple(note for note, holds in notes.items() if note and holds)
 
 
 def secret_replaced(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, entropy: Entropy) -> Resecured:

@@ -26,11 +26,14 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
-Event = Literal["ok", "start", "idle", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
-"""`strike`: a failure before the one that the monitor's options count as such. `stall`: a beat without the progress that they ask for."""
+Event = Literal[
+    "ok", "start", "idle", "done", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"
+]
+"""`done`: a turn of an agent ended well, and it waits for its user. `strike`: a failure before the one that the monitor's
+options count as such. `stall`: a beat without the progress that they ask for."""
 Word = Literal["ok", "start", "idle", "fail", "log"]
 Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
 Kind = Literal["dead", "failed", "stuck", "recovered"]
@@ -39,10 +42,11 @@ ShownState = Literal["alive", "late", "dead"]
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
 WITH_DEADLINE: frozenset[Mode] = frozenset(("up", "stuck"))
 AWAKE: frozenset[Mode] = frozenset(("up", "idle", "stuck", "missed", "failed", "paused"))
+TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": "stuck"}
+"""The modes in which something is wrong, with the alert of each."""
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
-ENDS_RUN: frozenset[Event] = frozenset(("ok", "idle", "fail", "strike", "stall"))
-BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
+BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "done", "fail", "strike", "stall"))
 
 
 class Transition(NamedTuple):
@@ -83,7 +87,7 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("missed", "idle"): Transition("idle", "recovered"),
     ("missed", "fail"): Transition("failed", "failed"),
     ("missed", "strike"): Transition("missed"),
-    ("missed", "stall"): Transition("stuck", "stuck"),
+    ("missed", "stall"): STALLS,  # a new epoch, because its deadline may pass again
     ("missed", "takeover"): RECOVERS,
     ("failed", "ok"): RECOVERS,
     ("failed", "start"): Transition("failed"),
@@ -98,13 +102,17 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("paused", "fail"): FAILS,
     ("paused", "strike"): Transition("up"),
     ("paused", "stall"): STALLS,
+    ("up", "done"): Transition("idle"),
+    ("idle", "done"): Transition("idle"),
+    ("paused", "done"): Transition("idle"),
+    **{(mode, "done"): Transition("idle", "recovered") for mode in TROUBLES},
     **{("asleep", event): Transition("asleep") for event in BEATS},
     **{(mode, "pause"): Transition("paused") for mode in AWAKE},
     **{(mode, "resume"): Transition("up") for mode in AWAKE},
     **{(mode, "key_ended"): Transition("asleep") for mode in AWAKE},
     ("asleep", "key_renewed"): Transition("up"),
 }
-"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
+"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or done."""
 
 TICK_EVERY = timedelta(seconds=5)  # How often the sweep writes a tick, the proof that the recorder is running.
 LONGEST_GAP = 3 * TICK_EVERY  # The longest time between two ticks of a busy recorder; a longer time is an outage.
@@ -158,26 +166,34 @@ class Schedule(NamedTuple):
         grace = self.grace if grace is None else grace
         return expected + grace if self.calendar is None else self.calendar.deadline_after(expected, grace)
 
+    @property
+    def names_times(self) -> bool:
+        return self.calendar is not None and self.calendar.names_times
+
     def is_over_after(self, moment: datetime) -> bool:
         return self.calendar is not None and self.calendar.is_over_after(moment)
 
     def next_expected(self, state: "MonitorState", now: datetime) -> tuple[datetime, ...] | None:
         """The next times at which beats are expected; empty if nothing more is. None without a calendar that names times."""
-        if self.calendar is None or not self.calendar.names_times:
+        if self.calendar is None or not self.names_times:
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
-    @property
-    def run_limit(self) -> timedelta:
-        return max(self.grace, LEAST_RUN) if self.run is None else self.run
+    def run_deadline(self, start: datetime, next_in: timedelta | None = None) -> datetime:
+        """By when a run must end: a grace after what its start announced, or after the longest time that it may take."""
+        if next_in is not None:
+            return self.deadline_after(start + next_in)
+        limit = start + (max(self.grace, LEAST_RUN) if self.run is None else self.run)
+        return limit if self.calendar is None or self.calendar.closed_until(limit) is None else self.deadline_after(limit)
 
 
 class MonitorState(NamedTuple):
     """The stored state of a monitor; the names are columns. A tuple, because each beat makes one at a quarter of a dataclass's cost.
 
-    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began:
-    with a beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of
-    a run that no beat has ended yet. `down` and `still` are how long it was down, and not watched, from `first_beat_at` to `since`.
+    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began: with a
+    beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of the earliest run
+    that is open and not overdue (beats.runs). `down` and `still` are how long it was down, and not watched, from `first_beat_at` to
+    `since`.
     """
 
     mode: Mode
@@ -192,11 +208,25 @@ class MonitorState(NamedTuple):
     still: timedelta = timedelta(0)
     first_beat_at: datetime | None = None
 
+    @classmethod
+    def stored_in(cls, row: Any) -> "MonitorState":
+        """The state in a row of the table."""
+        return cls(*(getattr(row, name) for name in cls._fields))
+
+
+class OpenRuns(NamedTuple):
+    """Since when a run of a monitor is open, and by when one of them must end; None where none is open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+NO_RUNS = OpenRuns()
+
 
 class AppliedEvent(NamedTuple):
     state: MonitorState
     alert: Kind | None = None
-    run: timedelta | None = None
 
 
 def event_of(status: Status) -> Event | None:
@@ -212,8 +242,13 @@ def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
     return MonitorState("up", now, now, expected, schedule.deadline_after(expected))
 
 
-def due_at(state: MonitorState) -> datetime | None:
-    """When a sweep must look at a monitor in this state: at its deadline, if it has one."""
+def due_at(state: MonitorState, *, followed_up: bool = False, is_held: bool = False) -> datetime | None:
+    """When a sweep must look at a monitor that comes to this state: at its deadline, if it has one.
+
+    At once if more follows, which the sweep then finds: when to remind or escalate, or when a mute ends (monitors.acting).
+    """
+    if is_held or (followed_up and state.mode in TROUBLES):
+        return state.since
     return state.deadline_at if state.mode in WITH_DEADLINE else None
 
 
@@ -224,6 +259,11 @@ def shown_state(state: MonitorState, now: datetime) -> ShownState:
     if state.mode in DOWN or now >= state.deadline_at:
         return "dead"
     return "late" if now >= state.expected_at else "alive"
+
+
+def reason_of(state: MonitorState) -> str:
+    """Why a monitor is dead, or would be."""
+    return "fail" if state.mode == "failed" else "timeout" if state.run_since is None else "run"
 
 
 def state_in_a_word(state: MonitorState, now: datetime) -> str:
@@ -237,23 +277,28 @@ def state_in_a_word(state: MonitorState, now: datetime) -> str:
     return "waiting" if state.first_beat_at is None else "idle" if state.mode == "idle" else "alive"
 
 
-def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> AppliedEvent:
-    """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once; an idle agent that
-    sends it has a deadline, as one that is up. After a success none runs if the calendar expects nothing more."""
+def apply_event(
+    state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None, runs: OpenRuns = NO_RUNS
+) -> AppliedEvent:
+    """The monitor after an event at `now`, with its new deadline.
+
+    `next_in` of a beat replaces the period once; an idle agent that sends it has a deadline, as one that is up. `runs` are those that are
+    open after a beat: while one is, it must end by its limit, whatever the period says. After a success no deadline runs if the calendar
+    expects nothing more.
+    """
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
         return AppliedEvent(state)
     if transition.to == "idle" and next_in is not None:
         transition = transition._replace(to="up")
-    if event == "ok" and transition.to == "up" and next_in is None and schedule.is_over_after(now):
+    if event == "ok" and transition.to == "up" and next_in is None and runs.until is None and schedule.is_over_after(now):
         transition = transition._replace(to="idle")
     since = _mode_began_at(state, transition, event, now)
     down, still = _down_and_still(state, since) if since is not state.since else (state.down, state.still)
     first_beat_at = state.first_beat_at
     if first_beat_at is None and event in BEATS:
         first_beat_at, down, still = now, timedelta(0), timedelta(0)
-    run = max(now - state.run_since, timedelta(0)) if event in ENDS_RUN and state.run_since else None
-    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
+    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until)
     after = MonitorState(
         transition.to,
         since,
@@ -262,24 +307,19 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         deadline,
         state.epoch + transition.new_epoch,
         _failures_after(state, transition, event),
-        _run_since(state, event, now),
+        runs.since if event in BEATS else None if event == "takeover" else state.run_since,
         down,
         still,
         first_beat_at,
     )
-    return AppliedEvent(after, transition.alert, run)
+    return AppliedEvent(after, transition.alert)
 
 
 def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:
+    """A run that starts, and a beat without progress, end no row of failures: of nightly failures the third is the third."""
     if event in ("fail", "strike"):
         return state.failures + 1
-    return state.failures if transition.to in DOWN else 0
-
-
-def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
-    if event == "start":
-        return now
-    return None if event in ENDS_RUN or event == "takeover" else state.run_since
+    return state.failures if transition.to in DOWN or event in ("start", "stall") else 0
 
 
 def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:
@@ -300,30 +340,37 @@ def _down_and_still(state: MonitorState, since: datetime) -> tuple[timedelta, ti
 
 
 def _deadline_after(
-    state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None
+    state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None, until: datetime | None
 ) -> tuple[datetime, datetime, datetime]:
     """When the period begins, when the next beat is expected, and the deadline: one grace later."""
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
-    if event == "start" and next_in is None:
-        limit = now + schedule.run_limit
-        return now, limit, schedule.deadline_after(limit, grace=timedelta(0))
+    if until is not None:
+        return now, until, until
     expected = schedule.expected_after(now) if next_in is None else now + next_in
     return now, expected, schedule.deadline_after(expected)
 
 
 def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: datetime, *, unverified: bool) -> MonitorState:
-    """The monitor after its schedule was changed at `now`. Only one that is up, and not overdue, gets other times.
+    """The monitor after its schedule was changed at `now`. Only one that is up, and not overdue, gets other times, and one whose beats
+    were over, or that waits and gets a one-off deadline: it is up again.
 
     The new period began when the current one did. But a time that the last beat announced stays, as does one that moved with the
     clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
-    LEAST_GRACE. While a beat may be lost in an outage (`unverified`), the deadline comes no earlier than before.
+    LEAST_GRACE; and the times of a new calendar count from now on. While a beat may be lost in an outage (`unverified`), the
+    deadline comes no earlier than before.
     """
+    is_new = after.calendar != before.calendar
+    if is_new and state.mode == "idle" and (before.is_over_after(state.alive_at) or after.is_over_after(now)):
+        expected = after.expected_after(now)
+        return state._replace(mode="up", since=now, alive_at=now, expected_at=expected, deadline_at=after.deadline_after(expected))
     if after == before or state.mode not in WITH_DEADLINE or state.run_since is not None or now >= state.deadline_at:
         return state
     follows_period = state.expected_at == before.expected_after(state.alive_at)
     expected = after.expected_after(state.alive_at) if follows_period else state.expected_at
-    deadline = max(after.deadline_after(expected), now + max(after.grace, LEAST_GRACE))
+    if is_new and after.names_times and now < state.expected_at:
+        expected = after.expected_after(now)
+    deadline = max(after.deadline_after(expected), after.deadline_after(now, grace=max(after.grace, LEAST_GRACE)))
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
 
 
@@ -359,15 +406,15 @@ def outage_between(last_tick: datetime | None, now: datetime) -> Outage | None:
 
 
 def deadline_after_outage(
-    outage: Outage, *, expected_at: datetime, deadline_at: datetime, period: timedelta, grace: timedelta
+    outage: Outage, schedule: Schedule, *, expected_at: datetime, deadline_at: datetime, lost_by: datetime | None = None
 ) -> tuple[datetime, bool]:
     """The deadline after an outage of a monitor that is up, and whether it is unverified: the expected beat may be lost.
 
     After a short outage there is time for the retries. After a longer one, a beat that was sent in this time counts as lost, and
-    the deadline is that of the next beat.
+    the deadline is that of the next beat. `lost_by` is the end of the outage in the time that `expected_at` has, if the clock jumped.
     """
     if outage.is_short:
-        return max(deadline_at, outage.end + max(grace, LEAST_GRACE)), False
-    if expected_at - grace > outage.end:
+        return max(deadline_at, schedule.deadline_after(outage.end, grace=max(schedule.grace, LEAST_GRACE))), False
+    if expected_at - schedule.grace > (lost_by or outage.end):
         return deadline_at, False
-    return max(deadline_at, outage.end + period + grace), True
+    return max(deadline_at, schedule.deadline_after(schedule.expected_after(outage.end))), True
