@@ -16,16 +16,13 @@ import httpcore
 import pytest
 from recorder.receivers import Authority, Received, Receiver, make_authority, open_receiver
 from recorder.recorders import Recorder
-from sqlalchemy import insert, update
 
 from buildings.recorder import building
 from buildings.recorder.settings import RecorderSettings
-from buildings.recorder.tables import MONITORS, RUNS
 from campus.errors import TargetRefused
 from campus.features.alerts import AlertText
 from campus.features.alerts.channels.apprise import SERVICES, composed, named
 from campus.outbound.http_clients import guarded_client
-from campus.storage import in_transaction
 from campus.testing import ORIGIN, Clock, Frame, open_campus
 
 pytestmark = pytest.mark.anyio
@@ -443,18 +440,10 @@ def test_apprise_is_imported_by_the_first_address_only() -> None:
 
 
 async def test_the_output_of_a_failed_run_is_code_and_names_nobody(authority: Authority) -> None:
-    output = b"2026-11-27T10:33:41Z \x1b[31mERROR\x1b[0m @here </pre><b> ```\n"
+    output = "2026-11-27T10:33:41Z \x1b[31mERROR\x1b[0m @here </pre><b> ```\n"
     async with open_services(authority) as opened:
         monitor = await opened.register(TELEGRAM)
-        now = opened.recorder.clock()
-        row = {"monitor_id": monitor["monitor_id"], "slot": 1, "number": 1, "ended_at": now, "result": "fail", "output": output}
-
-        def work(connection: Any) -> None:
-            connection.execute(insert(RUNS).values(**row))
-            connection.execute(update(MONITORS).values(runs=1))
-
-        await in_transaction(opened.recorder.campus.site.storage, work)
-        await opened.recorder.beat(monitor, status="fail")
+        await opened.recorder.beat(monitor, status="fail", output=output)
         await opened.recorder.deliver()
         text = opened.services.requests[-1].json["text"]
         assert text.endswith("<pre>2026-11-27T10:33:41Z ERROR @here &lt;/pre&gt;&lt;b&gt; ```</pre>")
