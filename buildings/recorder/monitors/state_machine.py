@@ -179,11 +179,15 @@ class Schedule(NamedTuple):
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
+    @property
+    def run_limit(self) -> timedelta:
+        return max(self.grace, LEAST_RUN) if self.run is None else self.run
+
     def run_deadline(self, start: datetime, next_in: timedelta | None = None) -> datetime:
         """By when a run must end: a grace after what its start announced, or after the longest time that it may take."""
         if next_in is not None:
             return self.deadline_after(start + next_in)
-        limit = start + (max(self.grace, LEAST_RUN) if self.run is None else self.run)
+        limit = start + self.run_limit
         return limit if self.calendar is None or self.calendar.closed_until(limit) is None else self.deadline_after(limit)
 
 
