@@ -127,7 +127,7 @@ async def _fleet_page(
             given=given or {},
             has_mail=site.feature("mail") is not None,
         )
-    asked = {"q": query.text, "state": query.state, "sort": query.sort}
+    asked = {"q": query.text, "state": query.state, "sort": query.sort, "tag": query.tag}
     return site.page(
         "fleet.html",
         request,
