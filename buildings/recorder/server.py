@@ -574,9 +574,7 @@ async def send_test_alert(
 
     targets = await in_transaction(site.storage, work)
     site.state.dispatcher.wake()
-    note = (
-        "It is sent within seconds. If it does not arrive, fleet_status says why; without a key, check the address and call update_monitor."
-    )
+    note = "It is sent within seconds. If it does not arrive, fleet_status says why, or without a key the page at page_url."
     return Tested(monitor_id=monitor_id, targets=targets, note=note)
 
 
