@@ -114,6 +114,8 @@ async def test_the_end_of_a_text_is_the_output_of_the_run(recorder: Recorder) ->
         (b"\0\xff", "application/octet-stream", "\ufffd\ufffd"),
     ):
         assert signal_of("fail", b"", body, kind.encode()).arguments == {"status": "fail", "output": kept}
+    parts = b'name="status"\r\n\r\n' * 60_000
+    assert "output" in signal_of(None, b"", parts, b"multipart/form-data").arguments, "or is never done"
     assert signal_of(None, b"status=down&msg=no+answer", b"more").arguments == {"status": "fail", "output": "no answer\nmore"}
 
 
