@@ -10,6 +10,7 @@ import socket
 import sys
 import tomllib
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from subprocess import PIPE
 from subprocess import run as run_process
@@ -109,6 +110,52 @@ async def test_a_hook_is_silent_without_an_address_with_a_wrong_one_and_without_
     (event,) = (one for one in SESSIONS["claude-code"] if one["hook_event_name"] == "Stop")
     for url in ("", "http://127.0.0.1:9/x", "file:///etc/passwd", 'http://127.0.0.1:9/"\noutput = "/tmp/x', "-o/etc/x", "http://[::1]:9/x"):
         await happens("claude-code", event, HOME=str(tmp_path), CAMPUS_HOOK_URL=url)
+
+
+@pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
+async def test_of_a_tools_call_only_its_name_and_whether_it_repeats_the_last_one_is_sent(spaces: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "curl").write_text('#!/bin/sh\ncat >> "$HOME/sent"\necho >> "$HOME/sent"\n')
+    (tmp_path / "curl").chmod(0o755)
+    environ = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "CAMPUS_HOOK_URL": "http://127.0.0.1:9/x"}
+    sent = tmp_path / "sent"
+    script = ["sh", str(PLUGINS["claude-code"] / "hooks" / "beat.sh"), "tool"]
+    common = {"session_id": "s1", "cwd": 'C:\\"tool_input"', "effort": {"level": "high"}}
+
+    async def call(event: str, tool: str, given: object, **more: object) -> dict[str, Any] | None:
+        after = {"tool_response": {"stdout": "private", "tool_response": 1}, "tool_use_id": "toolu_1"}
+        said = {**common, **more, "hook_event_name": event, "tool_name": tool, "tool_input": given, **after}
+        sent.write_text("")
+        ran = await run(script, said=json.dumps(said, separators=spaces).encode(), **environ)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+        text = sent.read_text()
+        assert "private" not in text
+        if not text:
+            return None
+        body: dict[str, Any] = json.loads(text)
+        assert {**common, **more, "hook_event_name": event}.items() <= body.items()
+        return body
+
+    private = {"command": "private", "session_id": "private", "tool_name": "private", "tool_response": "private"}
+    first = await call("PostToolUse", "Bash", private)
+    again = await call("PostToolUse", "Bash", private)
+    assert first is not None
+    assert again is not None
+    assert (first["tool_name"], first["tool_repeats"], again["tool_repeats"]) == ("Bash", 1, 2)
+    assert first["tool_digest"] == again["tool_digest"] != sha256(json.dumps(["Bash", private]).encode()).hexdigest()
+    other = await call("PostToolUse", "Bash", {**private, "tool_response": "private too"})
+    assert other is not None, "it moves again"
+    assert (other["tool_repeats"], other["tool_digest"] != first["tool_digest"]) == (1, True)
+    assert await call("PostToolUse", "Read", private) is None, "one was sent within the minute"
+    assert await call("PreToolUse", "Bash", private) is None
+    subagents = await call("PostToolUse", "Bash", private, agent_id="a1")
+    assert subagents is not None, "they are counted on their own"
+    for event in ("PreToolUse", "PostToolUse"):
+        waits = await call(event, "Agent", {"prompt": "private"})
+        assert waits is not None
+        assert waits["tool_name"] == "Agent"
+        goes_on = await call(event, "Agent", {"prompt": 'private "run_in_background":false', "run_in_background": True})
+        assert goes_on is not None
+        assert "tool_name" not in goes_on, "the main loop waits for none in the background"
 
 
 def test_every_plugin_has_what_its_host_looks_for() -> None:

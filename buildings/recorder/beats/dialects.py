@@ -192,7 +192,7 @@ class _Reading:
                 self.ignored.append("the body: it is no JSON that can be read, so it counts as output")
             else:
                 pairs = value.items() if isinstance(value, dict) and not OWN_NAMES.keys().isdisjoint(value) else ()
-                return self.add(pairs, OWN_NAMES) if pairs else self.outputs.append(_text(body))
+                return self.add(pairs, OWN_NAMES) if pairs or value in ({}, None) else self.outputs.append(_text(body))
         if is_json:
             self.statuses += [status.decode(errors="replace") for status in set(MENTIONED.findall(body))]
         else:
