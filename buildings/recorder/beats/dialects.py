@@ -214,12 +214,14 @@ class _Reading:
                 self.ignored.append(f"{name}: {error.errors()[0]['msg']}")
         if "seq" in self.members and "seq" not in arguments and arguments.pop("capsule", None) is not None:
             self.ignored.append("capsule: not stored, since its seq is not known")
-        if output := "\n".join(filter(None, self.outputs)):
-            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         if self.statuses:
             worst = min(map(status_of, self.statuses), key=_badness)
             arguments["status"] = "log" if worst is None else worst
-            self.ignored += [UNKNOWN_STATUS] * (worst is None)
+            if worst is None:
+                self.ignored.append(UNKNOWN_STATUS)
+                self.outputs.insert(0, "A request with a status that is not known:")  # so that it is kept even if it says nothing else
+        if output := "\n".join(filter(None, self.outputs)):
+            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         return Signal(arguments, tuple(self.ignored[-MOST_IGNORED:]))
 
 
