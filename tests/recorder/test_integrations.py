@@ -9,8 +9,7 @@ import signal
 import socket
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from subprocess import PIPE
