@@ -40,7 +40,7 @@ def run_hosts(node: Node, campus: ServedCampus, home: Path) -> list[str]:
     (home / ".gemini" / "settings.json").write_text(json.dumps(GEMINI_SETTINGS))
     faults = []
     for words in COMMANDS:
-        ran = _run(node, home, *words)
+        ran = _run(node, home, *words, **ENVIRON)
         print(f"  {' '.join(words[:3]):32} exit {ran.returncode}")
         if ran.returncode != 0:
             faults.append(f"{' '.join(words)} failed: {ran.stdout}{ran.stderr}")
