@@ -18,6 +18,7 @@ from campus.testing import Clock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 
+STATUSES = ("start", "ok", "fail", "idle", "log", 0, 1)
 HOURLY = {"period_minutes": 60, "grace_minutes": 5}
 
 
@@ -206,9 +207,7 @@ class Said:
         self.next_in, self.output, self.session, self.agent = None, None, None, None
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["start", "ok", "fail", "idle", "log", 0, 1]), st.integers(0, 12), st.integers(0, 600)), max_size=60)
-)
+@given(st.lists(st.tuples(st.sampled_from(STATUSES), st.integers(0, 12), st.integers(0, 600)), max_size=60))
 def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any, int, int]]) -> None:
     now, schedule = Clock().time, Schedule(timedelta(hours=1), timedelta(minutes=5))
     state, followed, ended = initial_state(schedule, now), Runs(0), dict[int, RunRow]()
