@@ -21,7 +21,6 @@ from buildings.recorder.monitors.credentials import lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
-from buildings.recorder.problems import MONITORS_PER_KEY
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
 from campus import Caller, Problem, Request, Response
@@ -91,7 +90,8 @@ async def _fleet_page(
 ) -> Response:
     query = FleetQuery.read(request.query_params)
     try:
-        shown = await _read_fleet(await site.admit(request, "fleet_status"), site, query)
+        caller = await site.admit(request, "fleet_status")
+        shown = await _read_fleet(caller, site, query)
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
@@ -121,7 +121,7 @@ async def _fleet_page(
         now=site.state.time.now(),
         refused=refused,
         given=given or {},
-        most=MONITORS_PER_KEY,
+        most=site.settings.monitors_for(caller.key.product if caller.key else ""),
         has_mail=site.feature("mail") is not None,
     )
 
@@ -362,7 +362,7 @@ def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
 async def monitors_used(site: RecorderSite, key: Key) -> str:
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
-    return f"{count or 0} of {MONITORS_PER_KEY} monitors"
+    return f"{count or 0} of {site.settings.monitors_for(key.product)} monitors"
 
 
 async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:

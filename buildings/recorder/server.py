@@ -11,20 +11,27 @@ from pydantic_core import to_json
 from sqlalchemy import Connection
 
 from buildings.recorder.alerts.raising import raise_test
-from buildings.recorder.alerts.targets import addresses_in, check_addresses, registrant
+from buildings.recorder.alerts.targets import addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
     After,
     CapsuleValue,
+    Checks,
+    Confirm,
+    Description,
     DueAt,
     Email,
     Failures,
+    FleetKeyKind,
     Grace,
+    Hint,
     Hours,
     Limit,
     Maintenance,
     ManualResume,
     MonitorId,
     Name,
+    NameFilter,
+    NewDescription,
     NewDueAt,
     NewFailures,
     NewGrace,
@@ -53,19 +60,40 @@ from buildings.recorder.arguments import (
     Secret,
     Seq,
     Slug,
+    SlugFilter,
+    StateFilter,
     Status,
     StuckAfter,
     StuckTakeover,
+    TagFilter,
     Tags,
     Timezone,
     Webhook,
     minutes,
 )
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
-from buildings.recorder.models import Beaten, CapsuleAnswer, Deleted, Fleet, Registered, Resecured, Taken, Tested, Updated, Watched
+from buildings.recorder.models import (
+    AllDeleted,
+    Beaten,
+    CapsuleAnswer,
+    Deleted,
+    Fleet,
+    FleetKeyEnded,
+    FleetKeyList,
+    FleetKeyMade,
+    Imported,
+    MonitorAnswer,
+    Registered,
+    Resecured,
+    Taken,
+    Tested,
+    Updated,
+    Watched,
+)
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
-from buildings.recorder.monitors.fleet import read_fleet, with_makers
-from buildings.recorder.monitors.options import MonitorOptions
+from buildings.recorder.monitors.fleet import FleetFilter, read_fleet, read_monitor, with_makers
+from buildings.recorder.monitors.keys import end_key, list_keys, make_key
+from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -86,9 +114,11 @@ from buildings.recorder.monitors.rows import (
     watched,
 )
 from buildings.recorder.monitors.takeover import read_capsules, take_over
-from buildings.recorder.problems import capsule_not_stored, neither_target, nothing_to_change, too_many_test_alerts
+from buildings.recorder.monitors.transfer import LARGEST_IMPORT, delete_everything_of, import_checks
+from buildings.recorder.problems import capsule_not_stored, key_needed, neither_target, nothing_to_change, too_many_test_alerts
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
+from campus.caller import Key
 from campus.features.alerts import Addresses
 from campus.layout import add_app
 from campus.secrets import digest_of
@@ -111,6 +141,7 @@ FLEET_APP = add_app(
     mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
 CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "slug", "tags", *MonitorOptions.model_fields)
+BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
 __all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
@@ -127,6 +158,7 @@ async def register_monitor(
     grace_minutes: Grace = 5,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    description: Description = None,
     schedule: Schedule = None,
     timezone: Timezone = "UTC",
     due_at: DueAt = None,
@@ -147,19 +179,23 @@ async def register_monitor(
     """Register a monitor that sends an alert when heartbeats stop. Use it once for each agent or scheduled job.
 
     Pass alert_webhook, alert_email or both. Without a key: one monitor per webhook address. With a recorder key, the key
-    owns the monitor: up to 20 monitors, stored capsules, fleet_status, takeover and e-mail alerts. Returns monitor_id and
-    secret (store both: the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
+    owns the monitor: 20 monitors or what its product includes, stored capsules, fleet_status, takeover and e-mail alerts. With
+    the slug of one of the key's monitors, that one is changed instead (`updated`). Returns monitor_id and secret (store both:
+    the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
     once: it is `waiting` until its first beat, and reported dead if none comes. Next: call heartbeat(monitor_id, secret)
     before deadline_at and then at least once per period, or append the `cron` command to the scheduled job. Over HTTP, send
     an Idempotency-Key header so that a retry returns the same monitor.
     """
     if not alert_webhook and not alert_email:
         raise neither_target()
+    if slug and caller.key is None:
+        raise key_needed("slug", "leave it out", products_of(site))
     addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
+        description=description or None,
         schedule=schedule,
         timezone=timezone,
         due_at=due_at,
@@ -187,6 +223,8 @@ async def register_monitor(
         key=caller.key,
         maker=caller.maker,
         by=by,
+        most=site.settings.monitors_for(caller.key.product) if caller.key else 0,
+        channels=site.state.dispatcher.channels,
         url=site.url,
         warning=await check_addresses(addresses, site, caller),
         key_ignored=caller.key_ignored,
@@ -246,8 +284,15 @@ async def heartbeat(
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
-    answer = Beaten(
-        monitor_id=monitor_id,
+    answer = _beaten(beat, outcome)
+    if isinstance(beat.capsule, Unstored):
+        raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
+    return answer
+
+
+def _beaten(beat: Beat, outcome: BeatOutcome) -> Beaten:
+    return Beaten(
+        monitor_id=beat.monitor_id,
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
@@ -255,9 +300,6 @@ async def heartbeat(
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, sent=beat.capsule is not None),
     )
-    if isinstance(beat.capsule, Unstored):
-        raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
-    return answer
 
 
 def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
@@ -311,19 +353,135 @@ async def takeover(
 
 @mcp.tool(title="List the monitors of a key", annotations=READS, app=FLEET_APP, meta=route("GET /v1/recorder/fleet") | access())
 async def fleet_status(
-    limit: Limit = 20, after: After = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    tags: TagFilter = [],  # noqa: B006  # nobody changes it
+    state: StateFilter = None,
+    name: NameFilter = None,
+    slug: SlugFilter = None,
+    limit: Limit = 20,
+    after: After = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> Fleet:
     """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
     beat, idle or paused.
 
-    Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
-    last 20 beats with durations, a capsule preview, who made it, the alert targets, and how many alerts are not delivered
-    yet. Returns `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
+    Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Each entry has the last beat,
+    the deadline, the uptime, a capsule preview, who made it, the alert targets, and how many alerts are not delivered yet. Returns
+    `limit` monitors per page: pass `next` as `after` for the next page. Next: get_monitor for the past of one, fetch_capsule for a
+    whole capsule.
     """
     lineage = cast(str, lineage_of(caller))
-    page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
+    chosen = FleetFilter(tags, state, name, slug)
+    page = partial(read_fleet, lineage=lineage, chosen=chosen, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
     return fleet.model_copy(update={"monitors": await with_makers(fleet.monitors, site)})
+
+
+@mcp.tool(
+    title="Get one monitor",
+    annotations=READS,
+    meta=route("GET /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
+)
+async def get_monitor(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> MonitorAnswer:
+    """Return all of one monitor: its state, schedule, options, targets, and its last beats. Changes nothing.
+
+    Use it to see why a monitor is dead, or what it was told to do. Call it with the key that owns the monitor; a monitor without a
+    key is shown to who sends its secret.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    read = partial(read_monitor, credentials=credentials, url=site.url, now=site.state.time.now())
+    (monitor,) = await with_makers([await in_snapshot(site.storage, read)], site)
+    return monitor
+
+
+@mcp.tool(title="Beat for a monitor", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/beat") | access())
+async def beat_now(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Beaten:
+    """Record a beat with the status ok for a monitor of your key, without its secret.
+
+    Use it when you know that a job has succeeded although its beat did not arrive, such as one that you ran by hand: the monitor
+    recovers. The run is marked as the owner's.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), None)
+    row = await in_snapshot(site.storage, partial(authorized_monitor, credentials=credentials))
+    beat = Beat(monitor_id, row.secret_digest, site.state.time.now(), "ok", output=BY_OWNER)
+    outcome = await site.state.beat(beat)
+    if outcome.alert is not None:
+        site.state.dispatcher.wake()
+    return _beaten(beat, outcome)
+
+
+@mcp.tool(title="Make a ping or read key", annotations=WRITES, meta=route("POST /v1/recorder/keys") | access())
+async def make_fleet_key(kind: FleetKeyKind, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyMade:
+    """Make a key that can do less than yours: for jobs that only send beats, or for dashboards that only read.
+
+    A ping key sends beats at /ping/KEY/SLUG. A read key reads the fleet at its `url`, with the filters of fleet_status in the
+    query, and one monitor at `url`/MONITOR_ID: without capsules. It is shown once. Up to ten; each ends with the key that made it.
+    """
+    return await make_key(site, caller, kind)
+
+
+@mcp.tool(title="List ping and read keys", annotations=READS, meta=route("GET /v1/recorder/keys") | access())
+async def list_fleet_keys(site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
+    """List the ping and read keys of your key by their hints, to find one to end."""
+    return await list_keys(site, cast(str, lineage_of(caller)))
+
+
+@mcp.tool(title="End a ping or read key", annotations=REMOVES, meta=route("DELETE /v1/recorder/keys/{hint}") | access())
+async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyEnded:
+    """End a ping or read key at once. Use it when somebody else may have seen it."""
+    return await end_key(site, cast(str, lineage_of(caller)), hint)
+
+
+@mcp.tool(
+    title="Import monitors from Healthchecks",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/import", body="document", body_limit=LARGEST_IMPORT) | access(),
+)
+async def import_monitors(
+    document: Checks,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Imported:
+    """Make monitors of the checks of Healthchecks, whose old ping addresses go on working at this host.
+
+    Send the answer of its API, GET /api/v3/checks/ with a key that may write, and where alerts go. Each check keeps its name, slug,
+    tags, schedule, grace and pause. Importing again changes what was imported. Returns what became of each check. Next: put this
+    host in place of the old one in the addresses of the jobs: `ping_url`.
+    """
+    if not alert_webhook and not alert_email:
+        raise neither_target()
+    key = cast(Key, caller.key)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
+    template = RegistrationRequest(
+        name="",
+        schedule=NO_OPTIONS.schedule_of(minutes(60), minutes(5)),
+        addresses=addresses,
+        key=key,
+        maker=caller.maker,
+        by=registrant(key.lineage, site, caller),
+        most=site.settings.monitors_for(key.product),
+        channels=site.state.dispatcher.channels,
+        url=site.url,
+        warning=await check_addresses(addresses, site, caller),
+    )
+    imported = await import_checks(site, document, template)
+    site.state.dispatcher.wake()
+    site.count("registrations", imported.made, tier="key")
+    return imported
+
+
+@mcp.tool(title="Delete everything", annotations=REMOVES, meta=route("DELETE /v1/recorder/monitors") | access())
+async def delete_everything(confirm: Confirm, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> AllDeleted:
+    """Delete all monitors of your key with their history, capsules, alerts, and its ping and read keys. This cannot be undone.
+
+    First save GET /v1/recorder/export, which has all of it as JSON Lines but the secrets.
+    """
+    assert confirm
+    return await delete_everything_of(site, cast(str, lineage_of(caller)))
 
 
 @mcp.tool(
@@ -339,6 +497,7 @@ async def update_monitor(
     grace_minutes: NewGrace = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    description: NewDescription = None,
     schedule: NewSchedule = None,
     timezone: NewTimezone = None,
     due_at: NewDueAt = None,
@@ -366,6 +525,7 @@ async def update_monitor(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
+        "description": description,
         "schedule": schedule,
         "timezone": timezone,
         "due_at": due_at,

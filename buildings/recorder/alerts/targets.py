@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, exists, insert, or_, select
 
 from buildings.recorder.monitors.credentials import lineage_of
-from buildings.recorder.problems import fixed_problem, host_limit_reached, key_needed_for_email
+from buildings.recorder.problems import fixed_problem, host_limit_reached, key_needed
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Caller
+from campus.directory import ProductEntry
 from campus.errors import TargetRefused
 from campus.features.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of
 from campus.secrets import Entropy
@@ -24,8 +25,13 @@ async def addresses_in(webhook: str | None, email: str | None, site: RecorderSit
     if email and site.feature("mail") is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise fixed_problem("no_mail_here")
     if email and caller.key is None:
-        raise key_needed_for_email([product for product in site.directory.products if product.scope in (site.name, "all")])
+        raise key_needed("alert_email", "send alert_webhook instead", products_of(site))
     return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
+
+
+def products_of(site: RecorderSite) -> Sequence[ProductEntry]:
+    """The products whose keys open the recorder."""
+    return [product for product in site.directory.products if product.scope in (site.name, "all")]
 
 
 async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Caller) -> str | None:
