@@ -55,8 +55,9 @@ class Monitor(Tables, table=True):
     between blanks, with one before the first and after the last. `runs` is how many runs there ever were, `pages` how many parts of its
     history are in BeatPage. `progress` is the digest of the last reported progress, and `unchanged` how often in a row it was the same;
     `session` what the hooks of its agent's host reported (beats/hooks.py). `muted_until`: no alert is raised before, and `held` is the
-    kind of the one that is raised then. `acknowledged_at`: somebody acts, and nobody is reminded of this epoch; `reminded_at` is when
-    somebody last was.
+    kind of the one that is raised then (monitors.acting). `acknowledged_at`: somebody acts, and nobody is reminded of this epoch;
+    `reminded_at` is when somebody last was. `followed_up`: more may follow its alerts than their delivery, reminders, escalations or
+    maintenance, so that a sweep looks at each of its troubles by itself.
     """
 
     __tablename__ = "monitor"
@@ -113,12 +114,14 @@ class Monitor(Tables, table=True):
     muted_until: datetime | None = Field(default=None, sa_type=Moment)
     acknowledged_at: datetime | None = Field(default=None, sa_type=Moment)
     reminded_at: datetime | None = Field(default=None, sa_type=Moment)
+    followed_up: bool = False
 
 
 class MonitorTarget(Tables, table=True):
     """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order.
 
-    `kinds` are the kinds of alerts that go there, between blanks, null for all; `after` is how long a trouble must last first.
+    `kinds` are the kinds of alerts that go there, between blanks, null for all; `after` is how long a trouble must last first. `told` is
+    the last epoch of whose trouble it was told, null where neither condition holds: there all are told.
     """
 
     __tablename__ = "monitor_target"
@@ -128,6 +131,7 @@ class MonitorTarget(Tables, table=True):
     place: int = 0
     kinds: str | None = None
     after: timedelta | None = Field(default=None, sa_type=Span)
+    told: int | None = None
 
 
 class Run(Tables, table=True):
@@ -264,4 +268,6 @@ OWNERS, TARGETS, MONITORS, CAPSULES = _BY_NAME["owner"], _BY_NAME["target"], _BY
 RETIRED_SECRETS, ALERTS, TICKS, REPLIES = _BY_NAME["retired_secret"], _BY_NAME["alert"], _BY_NAME["tick"], _BY_NAME["reply"]
 MONITOR_TARGETS, DELIVERIES, OUTAGES = _BY_NAME["monitor_target"], _BY_NAME["delivery"], _BY_NAME["outage"]
 RUNS, BEAT_PAGES, FLEET_KEYS = _BY_NAME["run"], _BY_NAME["beat_page"], _BY_NAME["fleet_key"]
-OUTBOX = Outbox(Target, Alert, Delivery, about="monitor_id", most=ALERTS_PER_MONITOR, uncounted=("recovered", "expiring", "test"))
+OUTBOX = Outbox(
+    Target, Alert, Delivery, about="monitor_id", most=ALERTS_PER_MONITOR, uncounted=("recovered", "reminder", "expiring", "test")
+)

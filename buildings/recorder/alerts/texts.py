@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, func, select
 
 from buildings.recorder.beats.rules import preview
-from buildings.recorder.monitors.credentials import MonitorUrls
+from buildings.recorder.monitors.credentials import MonitorUrls, acknowledge_url
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, TARGETS
 from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Question
 from campus.observability import in_words
@@ -16,7 +16,15 @@ from campus.storage import among
 
 WATCHED_AFTER_EXPIRY = timedelta(days=7)  # How long the monitors of an expired key still send alerts to webhooks.
 EventType = Literal[
-    "monitor.dead", "monitor.failed", "monitor.recovered", "monitor.expiring", "monitor.test", "recorder.blind", "monitor.digest"
+    "monitor.dead",
+    "monitor.failed",
+    "monitor.stuck",
+    "monitor.reminder",
+    "monitor.recovered",
+    "monitor.expiring",
+    "monitor.test",
+    "recorder.blind",
+    "monitor.digest",
 ]
 PREVIEWED_BYTES = 1_000  # How much of a capsule is read for its preview.
 SEVERITIES: dict[str | None, Literal["problem", "recovery"]] = {"dead": "problem", "alive": "recovery"}
@@ -65,7 +73,8 @@ class Event(AlertPart):
     """What happened to one monitor. With the type recorder.blind: the recorder itself was down from `since` to `until`."""
 
     type: EventType = Field(
-        description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.recovered: beats arrive again."
+        description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.stuck: beats report no"
+        " progress. monitor.reminder: it is still so, and nobody acknowledged it. monitor.recovered: beats arrive again."
         " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. monitor.test: somebody asked for a test"
         " alert, and nothing happened. recorder.blind: see `since` and `until`."
     )
@@ -79,6 +88,9 @@ class Event(AlertPart):
     last_heartbeat_at: datetime | None = Field(description="When the last beat arrived (UTC); null if there was none.")
     capsule: CapsulePart | None = Field(description="The last capsule; null if a key does not own the monitor.")
     resume_url: str | None = Field(description="Address where a replacement reads the capsule, with the owning key. It contains no secret.")
+    acknowledge_url: str | None = Field(
+        description="Page with a button that ends reminders and escalation of this downtime. It contains no secret; null if nothing is down."
+    )
     notice: str | None = Field(description="What the owner must know, such as that the key has ended.")
     omitted: OmittedPart | None = Field(description="Earlier events that this one replaces, because too many waited; null if none do.")
 
@@ -96,11 +108,17 @@ STATES: dict[str, Literal["alive", "dead"]] = {"dead": "dead", "failed": "dead",
 TYPES: dict[str, EventType] = {
     "dead": "monitor.dead",
     "failed": "monitor.failed",
+    "stuck": "monitor.stuck",
+    "reminder": "monitor.reminder",
     "recovered": "monitor.recovered",
     "expiring": "monitor.expiring",
     "test": "monitor.test",
     "blind": "recorder.blind",
 }
+
+
+STILL = {"timeout": "dead", "stuck": "stuck"}  # What a reminder says of a reason; all others are failures.
+FOLLOWED = ("dead", "failed", "stuck", "reminder")  # Kinds of alerts that somebody can acknowledge.
 
 
 def event_of(alert: MonitorAlert, *, url: str) -> Event:
@@ -118,9 +136,16 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
         last_heartbeat_at=row.last_beat_at,
         capsule=CapsulePart(stored_at=capsule.at, preview=preview(capsule.body)) if capsule else None,
         resume_url=MonitorUrls(url, row.monitor_id).capsule if row.monitor_id and row.owner is not None else None,
+        acknowledge_url=_acknowledge_url(url, row),
         notice=notice_of(row),
         omitted=OmittedPart(count=row.omitted, since=row.omitted_since) if row.omitted and row.omitted_since else None,
     )
+
+
+def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
+    if row.kind not in FOLLOWED or row.secret_digest is None:
+        return None
+    return acknowledge_url(url, row.monitor_id, epoch=row.epoch, secret_digest=row.secret_digest)
 
 
 def body_of(events: Sequence[Event]) -> Event | Digest:
@@ -146,7 +171,7 @@ def notice_of(row: Row[Any]) -> str | None:
 class MonitorAlerts(AlertContents):
     """Composes alerts about monitors, each with the monitor's current name and key; `url` is the public URL of the service."""
 
-    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, OWNERS.c.ends_at)
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, MONITORS.c.secret_digest, OWNERS.c.ends_at)
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -200,6 +225,11 @@ def _happened(event: Event) -> str:
             return f"{name} is dead: no beat by {moment(event.since)}"
         case "monitor.failed":
             return f"{name} failed" + ("" if event.reason == "fail" else f" with {event.reason}")
+        case "monitor.stuck":
+            return f"{name} is stuck: it beats, and reports no progress"
+        case "monitor.reminder":
+            lasts = in_words(timedelta(seconds=round((event.timestamp - event.since).total_seconds())))
+            return f"{name} is still {STILL.get(event.reason, 'failed')} after {lasts}, and nobody has acknowledged it"
         case "monitor.recovered":
             how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
             return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}: {how}"
@@ -220,6 +250,8 @@ def details(event: Event) -> list[str]:
         lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {event.capsule.preview}")
     if event.resume_url and event.state == "dead":
         lines.append(f"To resume from it, with your key: {event.resume_url}")
+    if event.acknowledge_url:
+        lines.append(f"To say that you act on it, and end reminders: {event.acknowledge_url}")
     if event.notice:
         lines.append(event.notice)
     return lines

@@ -134,6 +134,7 @@ def _make_monitors() -> None:
         sa.Column("muted_until", sa.BigInteger(), nullable=True),
         sa.Column("acknowledged_at", sa.BigInteger(), nullable=True),
         sa.Column("reminded_at", sa.BigInteger(), nullable=True),
+        sa.Column("followed_up", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["owner"], ["owner.lineage"], name=op.f("fk_monitor_owner")),
         sa.UniqueConstraint("badge_id", name=op.f("uq_monitor_badge_id")),
         sa.UniqueConstraint("ping_digest", name=op.f("uq_monitor_ping_digest")),
@@ -154,6 +155,7 @@ def _make_tables_of_monitors() -> None:
         sa.Column("place", sa.Integer(), nullable=False),
         sa.Column("kinds", sa.String(), nullable=True),
         sa.Column("after", sa.BigInteger(), nullable=True),
+        sa.Column("told", sa.Integer(), nullable=True),
         sa.ForeignKeyConstraint(["monitor_id"], ["monitor.id"], name=op.f("fk_monitor_target_monitor_id"), ondelete="CASCADE"),
         sa.ForeignKeyConstraint(["target_id"], ["target.id"], name=op.f("fk_monitor_target_target_id")),
     )

@@ -115,6 +115,16 @@ class MonitorUrls:
         return f"{self.url}/v1/recorder/monitors/{self.monitor_id}/resume"
 
 
+def acknowledge_token(secret_digest: bytes, epoch: int) -> str:
+    """The last part of the address where one trouble of a monitor is acknowledged. It is derived, so nothing is stored."""
+    return hmac.new(secret_digest, f"acknowledge\n{epoch}".encode(), sha256).hexdigest()[:32]
+
+
+def acknowledge_url(url: str, monitor_id: str, *, epoch: int, secret_digest: bytes) -> str:
+    """The page with a button that ends the reminders of one trouble, for whoever has an alert about it. It contains no secret."""
+    return f"{url}/v1/recorder/acknowledge/{monitor_id}/{epoch}/{acknowledge_token(secret_digest, epoch)}"
+
+
 def badge_url(url: str, badge_id: str) -> str:
     return f"{url}/v1/recorder/badge/{badge_id}.svg"
 

@@ -91,7 +91,16 @@ def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState,
     """The columns of a monitor that nothing was heard of yet, without its secret, owner and options."""
     times = {"period": schedule.period, "grace": schedule.grace, "registered_at": now, "due_at": due_at(state)}
     counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "pages", "unchanged")
-    return {"id": monitor_id, "name": name, **times, **state._asdict(), "unverified": False, "history": b"", **dict.fromkeys(counters, 0)}
+    return {
+        "id": monitor_id,
+        "name": name,
+        **times,
+        **state._asdict(),
+        "unverified": False,
+        "followed_up": False,
+        "history": b"",
+        **dict.fromkeys(counters, 0),
+    }
 
 
 def monitor_with_slug(connection: Connection, owner: str | None, slug: str | None) -> Row[Any] | None:

@@ -119,11 +119,27 @@ LEAST_GRACE = timedelta(seconds=30)
 class Calendar(Protocol):
     """When beats are expected by a calendar: at the times of a cron or OnCalendar schedule, in working hours, not in maintenance."""
 
+    @property
+    def names_times(self) -> bool:
+        """Whether it says when beats are expected, and not only when none are."""
+
     def expected_after(self, moment: datetime, period: timedelta) -> datetime:
-        """When the next beat is expected if the last one came at `moment`."""
+        """When the next beat is expected if the last one came at `moment`: always later. The period counts if no time is left."""
 
     def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
-        """The deadline of a beat that is expected at a time: a grace later, or later still if nothing is expected by then."""
+        """The deadline of a beat that is expected at a time: a grace later, or after the next opening if nothing is expected by then."""
+
+    def is_over_after(self, moment: datetime) -> bool:
+        """Whether nothing more is expected after a success at `moment`: the one deadline is met, or the last time has passed."""
+
+    def next_expected(self, moment: datetime) -> tuple[datetime, ...]:
+        """The next times after `moment` at which a beat is expected, at most five; none if only the period says when."""
+
+    def closed_until(self, moment: datetime) -> datetime | None:
+        """When beats are expected again, if `moment` is outside of the hours or in maintenance; None if it is not."""
+
+    def maintenance_until(self, moment: datetime) -> datetime | None:
+        """When the maintenance ends that `moment` is in; None if it is in none. No alert is raised before."""
 
 
 class Schedule(NamedTuple):
@@ -140,8 +156,18 @@ class Schedule(NamedTuple):
     def expected_after(self, moment: datetime) -> datetime:
         return moment + self.period if self.calendar is None else self.calendar.expected_after(moment, self.period)
 
-    def deadline_after(self, expected: datetime) -> datetime:
-        return expected + self.grace if self.calendar is None else self.calendar.deadline_after(expected, self.grace)
+    def deadline_after(self, expected: datetime, *, grace: timedelta | None = None) -> datetime:
+        grace = self.grace if grace is None else grace
+        return expected + grace if self.calendar is None else self.calendar.deadline_after(expected, grace)
+
+    def is_over_after(self, moment: datetime) -> bool:
+        return self.calendar is not None and self.calendar.is_over_after(moment)
+
+    def next_expected(self, state: "MonitorState", now: datetime) -> tuple[datetime, ...] | None:
+        """The next times at which beats are expected; empty if nothing more is. None without a calendar that names times."""
+        if self.calendar is None or not self.calendar.names_times:
+            return None
+        return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
     @property
     def run_limit(self) -> timedelta:
@@ -215,12 +241,14 @@ def state_in_a_word(state: MonitorState, now: datetime) -> StateWord:
 
 def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> AppliedEvent:
     """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once; an idle agent that
-    sends it has a deadline, as one that is up."""
+    sends it has a deadline, as one that is up. After a success none runs if the calendar expects nothing more."""
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
         return AppliedEvent(state)
     if transition.to == "idle" and next_in is not None:
         transition = transition._replace(to="up")
+    if event == "ok" and transition.to == "up" and next_in is None and schedule.is_over_after(now):
+        transition = transition._replace(to="idle")
     since = _mode_began_at(state, transition, event, now)
     down, still = _down_and_still(state, since) if since is not state.since else (state.down, state.still)
     first_beat_at = state.first_beat_at
@@ -280,7 +308,8 @@ def _deadline_after(
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
     if event == "start" and next_in is None:
-        return now, now + schedule.run_limit, now + schedule.run_limit
+        limit = now + schedule.run_limit
+        return now, limit, schedule.deadline_after(limit, grace=timedelta(0))
     expected = schedule.expected_after(now) if next_in is None else now + next_in
     return now, expected, schedule.deadline_after(expected)
 
