@@ -21,7 +21,8 @@ PROBLEMS: Mapping[str, str] = {
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
-    "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail or a slug.",
+    "owner_needed": "Where the alerts of a key's monitor go, and its slug, are changed only with that key; only a key's monitor can have an"
+    " e-mail or a slug.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "invalid_status": "A hook's address has a `status` other than ok, start, idle, fail or an exit code from 0 to 255, or an `idle`"
@@ -187,8 +188,8 @@ def nothing_to_change() -> Problem:
 def owner_needed(*, is_owned: bool) -> Problem:
     if is_owned:
         detail = (
-            "a key owns this monitor: alert_webhook, alert_email and slug need that key, sent in the header 'Authorization: Bearer KEY'; with the"
-            " monitor's secret alone you can change name, period_minutes and grace_minutes"
+            "a key owns this monitor: alert_webhook, alert_email and slug need that key, sent in the header 'Authorization: Bearer KEY'; with"
+            " the monitor's secret alone you can change name, period_minutes and grace_minutes"
         )
     else:
         detail = (

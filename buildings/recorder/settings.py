@@ -1,6 +1,8 @@
 """The building's settings: the keys of [buildings.recorder] in campus.toml."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, PositiveInt
@@ -37,7 +39,7 @@ class RecorderSettings(Settings):
     """Hosts other than Discord's that receive webhooks for everyone: messages to them are limited per caller, not per host."""
     monitors: PositiveInt = 20
     """Monitors that a key may have."""
-    monitors_of: dict[str, PositiveInt] = {}
+    monitors_of: Mapping[str, PositiveInt] = MappingProxyType({})
     """The same for the keys of some products, by the names of their tables: `{ team = 200 }`."""
     registrations_per_minute: PositiveInt = 30
     """Registrations a minute of one key, or without a key of one address (IPv6: one /64)."""

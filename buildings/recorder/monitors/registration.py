@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 from starlette.types import Scope
@@ -65,8 +66,8 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
         open_owner(connection, request.key, now=now, entropy=entropy)
-        if (row := monitor_with_slug(connection, request.key.lineage, request.slug)) is not None:
-            return register_again(connection, row, request, now=now, entropy=entropy)
+        if (known := monitor_with_slug(connection, request.key.lineage, request.slug)) is not None:
+            return register_again(connection, known, request, now=now, entropy=entropy)
         _count_monitor(connection, request.key, request.most)
     to_web, to_mail = request.addresses.webhook, request.addresses.email
     webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None

@@ -1,6 +1,7 @@
 """What comes and goes as a whole: the export of all that a key owns, its deletion, and the import of Healthchecks' checks."""
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -165,8 +166,15 @@ async def import_checks(site: RecorderSite, document: str, template: Registratio
         fates.append(ImportedCheck(name=check.name, result=result, monitor_id=answer.monitor_id, ping_url=ping_url, notes=tuple(left_out)))
         secrets.add(answer.webhook_secret)
         notes |= dict.fromkeys(note for note in answer.notes if note != CHANGED)
-    counts = {result: sum(fate.result == result for fate in fates) for result in ("made", "updated", "refused")}
-    return Imported(**counts, checks=tuple(fates), webhook_secret=next(filter(None, secrets), None), notes=tuple(notes))
+    counts = Counter(fate.result for fate in fates)
+    return Imported(
+        made=counts["made"],
+        updated=counts["updated"],
+        refused=counts["refused"],
+        checks=tuple(fates),
+        webhook_secret=next(filter(None, secrets), None),
+        notes=tuple(notes),
+    )
 
 
 def _reason(error: ValidationError | Problem) -> str:
