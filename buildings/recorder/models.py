@@ -312,11 +312,9 @@ class FleetKeyView(ResultPart):
     ended: bool = Field(description="True if the key that made it was revoked or has expired: it opens nothing.")
 
 
-class FleetKeyMade(Answer):
+class FleetKeyMade(FleetKeyView, Answer):
     """A new key beside the owning one."""
 
-    hint: str = Field(description="The beginning of the key, by which end_fleet_key ends it.")
-    kind: Literal["ping", "read"] = Field(description="ping: sends beats by slug. read: reads the fleet.")
     key: str = Field(description="The key. Store it: it is not shown again.")
     url: str = Field(description="Address that contains it. ping: put the slug of a monitor in place of SLUG.")
 
@@ -325,12 +323,6 @@ class FleetKeyList(Answer):
     """The keys beside the owning one."""
 
     keys: tuple[FleetKeyView, ...] = Field(description="The keys, the oldest first.")
-
-
-class FleetKeyEnded(Answer):
-    """A key that opens nothing any more."""
-
-    hint: str = Field(description="The beginning of the ended key.")
 
 
 class AllDeleted(Answer):

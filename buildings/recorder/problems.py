@@ -188,8 +188,8 @@ def nothing_to_change() -> Problem:
 def owner_needed(*, is_owned: bool) -> Problem:
     if is_owned:
         detail = (
-            "a key owns this monitor: alert_webhook, alert_email and slug need that key, sent in the header 'Authorization: Bearer KEY'; with"
-            " the monitor's secret alone you can change name, period_minutes and grace_minutes"
+            "a key owns this monitor: alert_webhook, alert_email and slug need that key, sent in the header 'Authorization: Bearer KEY';"
+            " with the monitor's secret alone you can change name, period_minutes and grace_minutes"
         )
     else:
         detail = (

@@ -78,7 +78,6 @@ from buildings.recorder.models import (
     CapsuleAnswer,
     Deleted,
     Fleet,
-    FleetKeyEnded,
     FleetKeyList,
     FleetKeyMade,
     Imported,
@@ -91,7 +90,7 @@ from buildings.recorder.models import (
     Watched,
 )
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
-from buildings.recorder.monitors.fleet import FleetFilter, read_fleet, read_monitor, with_makers
+from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
 from buildings.recorder.monitors.registration import (
@@ -371,8 +370,8 @@ async def fleet_status(
     whole capsule.
     """
     lineage = cast(str, lineage_of(caller))
-    chosen = FleetFilter(tags, state, name, slug)
-    page = partial(read_fleet, lineage=lineage, chosen=chosen, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
+    query = FleetSearch(tags=tags, state=state, name=name, slug=slug, limit=limit, after=after)
+    page = partial(read_fleet, lineage=lineage, query=query, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
     return fleet.model_copy(update={"monitors": await with_makers(fleet.monitors, site)})
 
@@ -429,8 +428,8 @@ async def list_fleet_keys(site: RecorderSite = CurrentSite(), caller: Caller = C
 
 
 @mcp.tool(title="End a ping or read key", annotations=REMOVES, meta=route("DELETE /v1/recorder/keys/{hint}") | access())
-async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyEnded:
-    """End a ping or read key at once. Use it when somebody else may have seen it."""
+async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
+    """End a ping or read key at once, such as one that somebody else may have seen. Returns the others."""
     return await end_key(site, cast(str, lineage_of(caller)), hint)
 
 

@@ -1,11 +1,9 @@
 """The building's settings: the keys of [buildings.recorder] in campus.toml."""
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import AfterValidator, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
 from campus import Settings
 
@@ -39,7 +37,7 @@ class RecorderSettings(Settings):
     """Hosts other than Discord's that receive webhooks for everyone: messages to them are limited per caller, not per host."""
     monitors: PositiveInt = 20
     """Monitors that a key may have."""
-    monitors_of: Mapping[str, PositiveInt] = MappingProxyType({})
+    monitors_of: dict[str, PositiveInt] = Field(default_factory=dict)
     """The same for the keys of some products, by the names of their tables: `{ team = 200 }`."""
     registrations_per_minute: PositiveInt = 30
     """Registrations a minute of one key, or without a key of one address (IPv6: one /64)."""
@@ -59,7 +57,7 @@ class RecorderSettings(Settings):
     @property
     def most_monitors(self) -> int:
         """How many monitors any key may have."""
-        return max(self.monitors, *self.monitors_of.values())
+        return max((self.monitors, *self.monitors_of.values()))
 
     @property
     def everyones_hosts(self) -> frozenset[str]:

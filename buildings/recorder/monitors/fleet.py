@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
@@ -19,7 +19,7 @@ from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, ba
 from buildings.recorder.monitors.keys import owner_by_key
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_state, tags_of
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, StateWord, shown_state, uptime
+from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, uptime
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
@@ -43,21 +43,36 @@ class Related:
     undelivered: Mapping[tuple[str, str], int]
 
 
-class FleetFilter(NamedTuple):
-    """Which monitors of a fleet are listed: those that have all of it."""
+class FleetSearch(BaseModel):
+    """The arguments of fleet_status: which monitors of a fleet are listed, those that fit all of it, and which page of them."""
 
-    tags: Sequence[str] = ()
-    state: StateWord | None = None
-    name: str | None = None
-    slug: str | None = None
+    model_config = ConfigDict(extra="forbid")
+
+    tags: TagFilter = []
+    state: StateFilter = None
+    name: NameFilter = None
+    slug: SlugFilter = None
+    limit: Limit = 20
+    after: After = None
+
+    @classmethod
+    def read(cls, query: QueryParams) -> Self:
+        """The query of an address; Problem 422 for what fleet_status refuses."""
+        given = {name: query.getlist(name) if name == "tags" else query[name] for name in query}
+        try:
+            read = cls.model_validate(given)
+        except ValidationError as error:
+            wrong = ", ".join(sorted({str(one["loc"][0]) for one in error.errors()}))
+            raise Problem(422, "invalid_request", f"the query takes the arguments of fleet_status; this is wrong: {wrong}") from None
+        if reason := unstorable_reason(given):
+            raise Problem(422, "invalid_request", f"a text of the query {reason}")
+        return read
 
     def condition(self, lineage: str, now: datetime) -> ColumnElement[bool]:
-        monitor = MONITORS.c
-        conditions = [monitor.owner == lineage]
-        conditions += [has_tag(tag) for tag in self.tags]
+        conditions = [MONITORS.c.owner == lineage, *map(has_tag, self.tags)]
         conditions += [state_in_sql(now) == self.state] if self.state else []
         conditions += [has_in_name(self.name)] if self.name else []
-        conditions += [monitor.slug == self.slug] if self.slug else []
+        conditions += [MONITORS.c.slug == self.slug] if self.slug else []
         return and_(*conditions)
 
 
@@ -65,17 +80,18 @@ def has_in_name(text: str) -> ColumnElement[bool]:
     return func.lower(MONITORS.c.name).contains(text.lower(), autoescape=True)
 
 
-def read_fleet(connection: Connection, lineage: str, chosen: FleetFilter, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
-    fits = chosen.condition(lineage, now)
-    page = connection.execute(select(MONITORS).where(fits, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
-    rows = page[:limit]
+def read_fleet(connection: Connection, lineage: str, query: FleetSearch, *, url: str, now: datetime) -> Fleet:
+    fits = query.condition(lineage, now)
+    chosen = select(MONITORS).where(fits, MONITORS.c.id > (query.after or "")).order_by(MONITORS.c.id)
+    page = connection.execute(chosen.limit(query.limit + 1)).all()
+    rows = page[: query.limit]
     counted = [connection.scalar(select(func.count()).select_from(MONITORS).where(one)) or 0 for one in (MONITORS.c.owner == lineage, fits)]
     related = _related(connection, rows)
     return Fleet(
         count=counted[0],
         found=counted[1],
         monitors=tuple(FleetEntry(**_members(row, related, url=url, now=now)) for row in rows),
-        next=rows[-1].id if len(page) > limit else None,
+        next=rows[-1].id if len(page) > query.limit else None,
     )
 
 
@@ -175,32 +191,6 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
 
 
-class ReadQuery(BaseModel):
-    """The query of a read key's address: the arguments of fleet_status."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    tags: TagFilter = []
-    state: StateFilter = None
-    name: NameFilter = None
-    slug: SlugFilter = None
-    limit: Limit = 20
-    after: After = None
-
-    @classmethod
-    def read(cls, query: QueryParams) -> Self:
-        """Problem 422 for what fleet_status refuses."""
-        given = {name: query.getlist(name) if name == "tags" else query[name] for name in query}
-        try:
-            read = cls.model_validate(given)
-        except ValidationError as error:
-            wrong = ", ".join(sorted({str(one["loc"][0]) for one in error.errors()}))
-            raise Problem(422, "invalid_request", f"the query is that of fleet_status, and this of it is wrong: {wrong}") from None
-        if reason := unstorable_reason(given):
-            raise Problem(422, "invalid_request", f"a text of the query {reason}")
-        return read
-
-
 async def read_with_key(request: Request, site: RecorderSite) -> Response:
     """The fleet, or one monitor of it, for who has a read key: without capsules and without who made what."""
     given = request.path_params
@@ -214,9 +204,8 @@ async def read_with_key(request: Request, site: RecorderSite) -> Response:
         answer = await in_snapshot(site.storage, partial(read_monitor, credentials=one, **at))
         hidden: Any = HIDDEN_FROM_READERS
     else:
-        query = ReadQuery.read(request.query_params)
-        fleet = partial(read_fleet, lineage=owner, chosen=FleetFilter(query.tags, query.state, query.name, query.slug), **at)
-        answer = await in_snapshot(site.storage, partial(fleet, after=query.after or "", limit=query.limit))
+        query = FleetSearch.read(request.query_params)
+        answer = await in_snapshot(site.storage, partial(read_fleet, lineage=owner, query=query, **at))
         hidden = {"monitors": {"__all__": HIDDEN_FROM_READERS}}
     body = answer.model_dump_json(exclude=hidden)
     return Response(body, media_type="application/json", headers={"Cache-Control": "private, no-store"})
@@ -224,10 +213,8 @@ async def read_with_key(request: Request, site: RecorderSite) -> Response:
 
 async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
     """The key's monitors. To keep one is to change its name to the one that it has."""
-    now = site.state.time.now()
-    page = partial(
-        read_fleet, lineage=key.lineage, chosen=FleetFilter(), after="", limit=site.settings.most_monitors, url=site.url, now=now
-    )
+    query = FleetSearch.model_construct(limit=site.settings.most_monitors)
+    page = partial(read_fleet, lineage=key.lineage, query=query, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
     return [
         Holding(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from buildings.recorder.models import FleetKeyEnded, FleetKeyList, FleetKeyMade, FleetKeyView
+from buildings.recorder.models import FleetKeyList, FleetKeyMade, FleetKeyView
 from buildings.recorder.monitors.credentials import SECRET_LENGTH
 from buildings.recorder.monitors.rows import apply_key_event
 from buildings.recorder.problems import fixed_problem, fleet_key_limit_reached
@@ -52,7 +52,7 @@ async def make_key(site: RecorderSite, caller: Caller, kind: FleetKeyKind) -> Fl
 
     await in_transaction(site.storage, work)
     url = f"{site.url}/ping/{secret}/SLUG" if kind == "ping" else f"{site.url}/v1/recorder/read/{secret}"
-    return FleetKeyMade(hint=secret[:HINT_LENGTH], kind=kind, key=secret, url=url)
+    return FleetKeyMade(hint=secret[:HINT_LENGTH], kind=kind, made_at=now, ended=False, key=secret, url=url)
 
 
 async def list_keys(site: RecorderSite, lineage: str) -> FleetKeyList:
@@ -63,13 +63,13 @@ async def list_keys(site: RecorderSite, lineage: str) -> FleetKeyList:
     return FleetKeyList(keys=tuple(keys))
 
 
-async def end_key(site: RecorderSite, lineage: str, hint: str) -> FleetKeyEnded:
-    """End a key at once. Problem 404 if the owner has none with this hint."""
+async def end_key(site: RecorderSite, lineage: str, hint: str) -> FleetKeyList:
+    """End a key at once; returns the others. Problem 404 if the owner has none with this hint."""
     mine = (FLEET_KEYS.c.owner == lineage) & (FLEET_KEYS.c.hint == hint)
     ended = await in_transaction(site.storage, lambda connection: connection.execute(FLEET_KEYS.delete().where(mine)).rowcount)
     if not ended:
         raise fixed_problem("fleet_key_not_found")
-    return FleetKeyEnded(hint=hint)
+    return await list_keys(site, lineage)
 
 
 async def owner_by_key(site: RecorderSite, secret: str, kind: FleetKeyKind) -> str | None:
