@@ -7,7 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
+<<<<<<< HEAD
 from buildings.recorder.monitors.state_machine import StateWord
+=======
+from buildings.recorder.monitors.schedules import hours_text, maintenance_text, schedule_text, zone_name
+>>>>>>> schedules
 from campus.features.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
@@ -114,19 +118,26 @@ Schedule = Annotated[
     Field(
         max_length=200,
         description="When beats are expected, instead of the period: a cron expression such as '17 3 * * *', or an OnCalendar expression of"
-        " systemd such as 'Mon..Fri 09:00'.",
+        " systemd such as 'Mon..Fri 09:00', or several of these, a line each. A beat before such a time does not count for it.",
     ),
+    AfterValidator(schedule_text),
 ]
-Timezone = Annotated[str, Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin.")]
+Timezone = Annotated[
+    str,
+    Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin."),
+    AfterValidator(zone_name),
+]
 DueAt = Annotated[
     AwareDatetime | None, Field(description="For something that happens once: when its one beat is expected. No deadline runs after it.")
 ]
 Hours = Annotated[
     str | None,
     Field(max_length=200, description="When beats are expected at all, such as 'Mon..Fri 09:00-17:00'; outside no deadline passes."),
+    AfterValidator(hours_text),
 ]
+Window = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(maintenance_text)]
 Maintenance = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=100)]],
+    list[Window],
     Field(
         max_length=20,
         description="Windows in which nothing is expected and no alert is raised: 'Sun 02:00-04:00', or from/to as"
@@ -170,13 +181,11 @@ Tags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]], Field(max_length=20, description="Words to filter by.")
 ]
 AS_REGISTERED = "As register_monitor takes it; "
-NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewTimezone = Annotated[str | None, Field(max_length=64, description="As register_monitor takes it.")]
-NewDueAt = Annotated[AwareDatetime | None, Field(description="As register_monitor takes it.")]
-NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewMaintenance = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=100)]] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")
-]
+NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it."), AfterValidator(schedule_text)]
+NewTimezone = Annotated[str | None, Field(max_length=64, description=f"{AS_REGISTERED}empty: UTC."), AfterValidator(zone_name)]
+NewDueAt = Annotated[AwareDatetime | Literal[""] | None, Field(description=f"{AS_REGISTERED}empty ends it.")]
+NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it."), AfterValidator(hours_text)]
+NewMaintenance = Annotated[list[Window] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")]
 NewRunMinutes = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
 NewFailures = Annotated[int | None, Field(ge=1, le=100, description="As register_monitor takes it.")]
 NewRemind = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]

@@ -15,6 +15,7 @@ WAITING = (
     " becomes late and dead if that beat does not come."
 )
 IDLE = "True while the agent waits for its user or for work, as its last beat reported: it counts as alive, and no deadline runs."
+NEXT_EXPECTED = "The next times at which a beat is expected (UTC), up to five; empty if none is any more. Null if only the period says."
 FENCE = "Number of takeovers so far. Pass it to other systems as a fencing token, so that they refuse an agent that was replaced."
 
 
@@ -65,6 +66,7 @@ class Registered(Answer):
         description="The alert is sent unless a beat arrives before this time (UTC). Null only for one that is `updated` and without a"
         " deadline."
     )
+    next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     tier: Literal["free", "key"] = Field(
         description="key: owned by your key, with capsules, fleet_status and e-mail. free: controlled by its secret."
     )
@@ -208,6 +210,7 @@ class FleetEntry(ResultPart):
     deadline_at: AwareDatetime | None = Field(
         description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."
     )
+    next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     unverified: bool = Field(description="True if this service was down and may have missed a beat; the deadline was then extended.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
@@ -274,6 +277,7 @@ class Updated(Watched):
     name: str = Field(description="Name of the monitor.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
+    next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     webhook_secret: str | None = Field(
         description="Secret that verifies the signatures of alerts to the webhook that was sent (Standard Webhooks). Null if none was"
         f" sent, and for {CHAT_SERVICES}."

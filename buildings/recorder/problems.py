@@ -176,6 +176,10 @@ def neither_target() -> Problem:
     )
 
 
+def no_times(argument: str, fault: str) -> Problem:
+    return Problem(422, "invalid_request", f"{argument}: {fault}")
+
+
 def nothing_to_change() -> Problem:
     return Problem(
         422,

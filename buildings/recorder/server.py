@@ -195,10 +195,10 @@ async def register_monitor(
     entropy = site.state.entropy
     options = MonitorOptions(
         description=description or None,
-        schedule=schedule,
-        timezone=timezone,
+        schedule=schedule or None,
+        timezone=timezone or "UTC",
         due_at=due_at,
-        hours=hours,
+        hours=hours or None,
         maintenance=tuple(maintenance),
         run_minutes=run_minutes,
         alert_after_failures=alert_after_failures,
@@ -207,6 +207,7 @@ async def register_monitor(
         stuck_after=stuck_after,
         stuck_takeover=stuck_takeover,
     )
+    options.check_times(now)
     sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
     arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags))])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None

@@ -29,7 +29,7 @@ from buildings.recorder.beats.rules import Beat
 from buildings.recorder.beats.sql import record_beats
 from buildings.recorder.clock import ClockReading
 from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import Outage, apply_event, deadline_after_outage, outage_between
+from buildings.recorder.monitors.state_machine import Outage, Schedule, apply_event, deadline_after_outage, outage_between
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, MONITORS
 from campus.features.alerts.dispatcher import WakeUp
 from campus.secrets import digest_of
@@ -81,7 +81,7 @@ async def test_the_sql_moves_deadlines_after_an_outage_as_the_state_machine_does
         after = await rows(on_each_database)
         for one, row in before.items():
             deadline, unverified = deadline_after_outage(
-                outage, expected_at=row.expected_at, deadline_at=row.deadline_at, period=row.period, grace=row.grace
+                outage, stored_schedule(row), expected_at=row.expected_at, deadline_at=row.deadline_at
             )
             assert after[one].deadline_at == deadline, (minutes, row.period, row.grace)
             assert after[one].unverified == (unverified or row.unverified)
@@ -320,6 +320,6 @@ def test_an_outage_never_brings_a_deadline_forward(gap: timedelta, until: timede
     assert (outage is None) == (gap <= timedelta(seconds=15))
     if outage:
         expected = now - gap + until
-        deadline, _ = deadline_after_outage(outage, expected_at=expected, deadline_at=expected + grace, period=period, grace=grace)
+        deadline, _ = deadline_after_outage(outage, Schedule(period, grace), expected_at=expected, deadline_at=expected + grace)
         assert deadline >= expected + grace
         assert deadline > now

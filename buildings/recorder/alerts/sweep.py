@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, case, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, bindparam, case, func, insert, literal, or_, select, update
 
 from buildings.recorder.alerts.raising import Notice, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import (
     LEAST_GRACE,
     LONGEST_GAP,
     TICK_EVERY,
     WITH_DEADLINE,
     Outage,
+    deadline_after_outage,
     outage_between,
 )
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, ONLY, OUTAGES, TARGETS, TICKS
@@ -153,7 +155,9 @@ def move_deadlines(connection: Connection) -> bool:
     rest = monitor.id > row.moved_to
     last = connection.scalar(select(monitor.id).where(rest).order_by(monitor.id).offset(MONITORS_PER_PART - 1).limit(1))
     part = rest if last is None else rest & (monitor.id <= last)
-    connection.execute(_move(row).where(part, monitor.mode.in_(sorted(WITH_DEADLINE)), monitor.alive_at <= row.ended_at))
+    part &= monitor.mode.in_(sorted(WITH_DEADLINE)) & (monitor.alive_at <= row.ended_at)
+    connection.execute(_move(row).where(part, monitor.plain))
+    _move_each(connection, row, part & ~monitor.plain)
     if last is None and Outage(row.began_at, row.ended_at).is_short:
         connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
     else:
@@ -180,6 +184,21 @@ def _move(row: Row[Any]) -> Update:
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
     lost = monitor.expected_at - monitor.grace <= literal(row.lost_by, Moment())
     return update(MONITORS).where(lost).values(deadline_at=later, due_at=due(later), unverified=True)
+
+
+def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool]) -> None:
+    """Move the deadlines of monitors that may have a calendar, which no statement evaluates."""
+    outage, moved = Outage(row.began_at, row.ended_at), []
+    for monitor in connection.execute(select(MONITORS).where(part)):
+        before = {"expected_at": monitor.expected_at, "deadline_at": monitor.deadline_at}
+        schedule = read_options(monitor.options).schedule_of(monitor.period, monitor.grace)
+        deadline, lost = deadline_after_outage(outage, schedule, **before, lost_by=row.lost_by)
+        if lost or deadline > monitor.deadline_at:
+            due = deadline if monitor.due_at is not None and monitor.due_at <= outage.end else monitor.due_at
+            moved.append({"one": monitor.id, "deadline": deadline, "due": due, "lost": lost or monitor.unverified})
+    if moved:
+        named: dict[str, Any] = {"deadline_at": bindparam("deadline"), "due_at": bindparam("due"), "unverified": bindparam("lost")}
+        connection.execute(update(MONITORS).where(MONITORS.c.id == bindparam("one")).values(named), moved)
 
 
 def tell_targets(connection: Connection, now: datetime) -> bool:

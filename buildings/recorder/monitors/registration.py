@@ -85,7 +85,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     connection.execute(insert(MONITOR_TARGETS), links)
     if email is not None:
         ask_recipient(connection, email, monitor_id=monitor_id, now=now)
-    return _result(request, monitor_id, secret, badge_id, webhook, email, deadline_at=state.deadline_at)
+    return _result(request, monitor_id, secret, badge_id, webhook, email, state=state, now=now)
 
 
 def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
@@ -158,7 +158,8 @@ def _result(
     webhook: ClaimedTarget | None,
     email: ClaimedTarget | None,
     *,
-    deadline_at: datetime,
+    state: MonitorState,
+    now: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
     signs = request.addresses.webhook is not None and request.addresses.webhook.channel.signs
@@ -182,7 +183,8 @@ def _result(
         fence=0,
         period_minutes=request.schedule.period / timedelta(minutes=1),
         grace_minutes=request.schedule.grace / timedelta(minutes=1),
-        deadline_at=deadline_at,
+        deadline_at=state.deadline_at,
+        next_expected=request.schedule.next_expected(state, now),
         tier="key" if request.by.owner else "free",
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),

@@ -11,7 +11,7 @@ from buildings.recorder.alerts.raising import targets_of
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
 from buildings.recorder.models import Resecured, Updated, Watched
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
-from buildings.recorder.monitors.options import MonitorOptions, read_options
+from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
     DOWN,
     UNWATCHED,
@@ -200,6 +200,8 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         _check_slug(connection, row, update.slug, credentials.lineage)
     before = stored_schedule(row)
     options = changed_options(read_options(row.options), update.options)
+    if TIMES & update.options.keys():
+        options.check_times(now)
     period, grace = row.period if update.period is None else update.period, row.grace if update.grace is None else update.grace
     schedule = options.schedule_of(period, grace)
     state = reschedule(stored_state(row), before, schedule, now, unverified=row.unverified)
@@ -220,6 +222,7 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
+        next_expected=schedule.next_expected(state, now),
         webhook_secret=webhook_secret,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )

@@ -65,8 +65,10 @@ class _OnCalendar(BaseIterator):
             raise StopIteration
 
 
-def schedule_text(schedule: str) -> str:
-    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another."""
+def schedule_text(schedule: str | None) -> str | None:
+    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another. Nothing stays nothing."""
+    if not schedule:
+        return schedule
     lines = [" ".join(line.split()) for line in schedule.splitlines() if line.strip()]
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     for place, line in enumerate(lines, 1):
@@ -74,7 +76,8 @@ def schedule_text(schedule: str) -> str:
         try:
             _iterator(line, moment)
         except CronSimError as problem:
-            raise ValueError(f"{where}'{line}' is not a cron expression: {_cron_fault(line, str(problem))}; write it as {CRON_EXAMPLE}") from None
+            fault = _cron_fault(line, str(problem))
+            raise ValueError(f"{where}'{line}' is not a cron expression: {fault}; write it as {CRON_EXAMPLE}") from None
         except (OnCalendarError, ValueError) as problem:
             fields = f"a cron expression has five fields, such as {CRON_EXAMPLE}, and this has {len(line.split())}"
             raise ValueError(
@@ -109,9 +112,9 @@ def time_zones() -> frozenset[str]:
     return frozenset(available_timezones() - {"localtime", "Factory"})
 
 
-def zone_name(name: str) -> str:
+def zone_name(name: str | None) -> str | None:
     """The name of a time zone that is known. ValueError for another, with those that are most like it."""
-    if name in time_zones():
+    if not name or name in time_zones():
         return name
     last = name.rpartition("/")[2].replace(" ", "_").lower()
     same = sorted(zone for zone in time_zones() if last and zone.lower().endswith(last))[:3]
@@ -120,9 +123,10 @@ def zone_name(name: str) -> str:
     raise ValueError(f"no time zone is called '{name}': {hint}")
 
 
-def hours_text(hours: str) -> str:
+def hours_text(hours: str | None) -> str | None:
     """Weekly windows that can be read, as they were sent. ValueError says what is wrong with others."""
-    weekly_windows(hours, example=HOURS_EXAMPLE)
+    if hours:
+        weekly_windows(hours)
     return hours
 
 
@@ -226,11 +230,12 @@ def _utc(moment: datetime, zone: ZoneInfo, *, last: bool = False) -> datetime:
 class MonitorCalendar:
     """The calendar of the monitors that have the same schedule, one-off deadline, hours and maintenance. See state_machine.Calendar."""
 
-    __slots__ = ("_due_at", "_hours", "_known", "_lines", "_maintenance", "_zone")
+    __slots__ = ("_due_at", "_hours", "_key", "_known", "_lines", "_maintenance", "_zone")
 
     def __init__(
         self, schedule: str | None, timezone: str, due_at: datetime | None, hours: str | None, maintenance: tuple[str, ...]
     ) -> None:
+        self._key = (schedule, timezone, due_at, hours, maintenance)
         self._zone = ZoneInfo(timezone)
         self._lines = tuple((schedule or "").splitlines())
         self._due_at = due_at and due_at.astimezone(UTC)
@@ -240,17 +245,19 @@ class MonitorCalendar:
         self._maintenance = Windows(weekly, dated, self._zone) if maintenance else None
         self._known: tuple[datetime, datetime] | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MonitorCalendar) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
     @property
     def names_times(self) -> bool:
         """Whether it says when beats are expected, and not only when none are."""
         return bool(self._lines) or self._due_at is not None
 
     def expected_after(self, moment: datetime, period: timedelta) -> datetime:
-        if self._lines:
-            found = self._next(moment)
-        else:
-            found = self._due_at if self._due_at is not None and moment < self._due_at else None
-        return self._counted(moment, period) if found is None else found
+        return self._next(moment) or self._counted(moment, period)
 
     def deadline_after(self, expected: datetime, grace: timedelta) -> datetime:
         opening = self.closed_until(expected) or expected
@@ -260,12 +267,10 @@ class MonitorCalendar:
         return self._counted(closing, grace)  # the whole grace from the opening on
 
     def is_over_after(self, moment: datetime) -> bool:
-        return self.names_times and (self._due_at is not None or self._next(moment) is None)
+        return self._due_at is not None or (bool(self._lines) and self._next(moment) is None)
 
     def next_expected(self, moment: datetime) -> tuple[datetime, ...]:
         """The next times after `moment` at which a beat is expected, up to five."""
-        if self._due_at is not None:
-            return (self._due_at,) if moment < self._due_at else ()
         return tuple(islice(self._times(moment), SHOWN))
 
     def closed_until(self, moment: datetime) -> datetime | None:
@@ -280,15 +285,11 @@ class MonitorCalendar:
                 break
         return None if opening == moment else opening
 
-    def maintenance_until(self, moment: datetime) -> datetime | None:
-        """When the maintenance ends that `moment` is in; None if it is in none."""
-        return None if self._maintenance is None else self._maintenance.end_of(moment)
-
     def _closes_after(self, moment: datetime) -> datetime | None:
         """When the next closed time begins, if `moment` is open; None without one in the next week."""
-        end = None if self._hours is None else self._hours.end_of(moment)
-        start = None if self._maintenance is None else self._maintenance.start_after(moment)
-        return min((one for one in (end, start) if one is not None), default=None)
+        hours = None if self._hours is None else self._hours.end_of(moment)
+        maintenance = None if self._maintenance is None else self._maintenance.start_after(moment)
+        return min(filter(None, (hours, maintenance)), default=None)
 
     def _counted(self, moment: datetime, span: timedelta) -> datetime:
         """The time that is `span` after `moment` if only open time counts."""
@@ -302,7 +303,7 @@ class MonitorCalendar:
         return moment
 
     def _next(self, moment: datetime) -> datetime | None:
-        """The next time of the schedule. The last answer is kept, for the beats that come before it."""
+        """The next of the times. The last answer is kept, for the beats that come before it."""
         known = self._known
         if known is None or not known[0] <= moment < known[1]:
             found = next(self._times(moment), None)
@@ -312,7 +313,9 @@ class MonitorCalendar:
         return known[1]
 
     def _times(self, moment: datetime) -> Iterator[datetime]:
-        """The times of the schedule that are not in a closed time."""
+        """The one-off deadline, or the times of the schedule that are not in a closed time."""
+        if self._due_at is not None and moment < self._due_at:
+            yield self._due_at
         for _ in range(MOST_WINDOWS):
             for at in self._all_times(moment):
                 if (opening := self.closed_until(at)) is not None:
@@ -338,8 +341,5 @@ def _in_utc(times: Iterator[datetime]) -> Iterator[datetime]:
 @lru_cache(CALENDARS_IN_MEMORY)
 def calendar_of(
     schedule: str | None, timezone: str, due_at: datetime | None, hours: str | None, maintenance: tuple[str, ...]
-) -> MonitorCalendar | None:
-    """The calendar of a monitor; None where its period alone says when beats are due."""
-    if not (schedule or due_at or hours or maintenance):
-        return None
+) -> MonitorCalendar:
     return MonitorCalendar(schedule, timezone, due_at, hours, maintenance)

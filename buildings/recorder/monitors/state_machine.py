@@ -169,6 +169,10 @@ class Schedule(NamedTuple):
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
+    def run_deadline(self, start: datetime) -> datetime:
+        limit = start + self.run_limit
+        return limit if self.calendar is None or self.calendar.closed_until(limit) is None else self.deadline_after(limit)
+
     @property
     def run_limit(self) -> timedelta:
         return max(self.grace, LEAST_RUN) if self.run is None else self.run
@@ -308,24 +312,31 @@ def _deadline_after(
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
     if event == "start" and next_in is None:
-        limit = now + schedule.run_limit
-        return now, limit, schedule.deadline_after(limit, grace=timedelta(0))
+        return now, now + schedule.run_limit, schedule.run_deadline(now)
     expected = schedule.expected_after(now) if next_in is None else now + next_in
     return now, expected, schedule.deadline_after(expected)
 
 
 def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: datetime, *, unverified: bool) -> MonitorState:
-    """The monitor after its schedule was changed at `now`. Only one that is up, and not overdue, gets other times.
+    """The monitor after its schedule was changed at `now`. Only one that is up, and not overdue, gets other times, and one whose beats
+    were over, or that waits and gets a one-off deadline: it is up again.
 
     The new period began when the current one did. But a time that the last beat announced stays, as does one that moved with the
     clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
-    LEAST_GRACE. While a beat may be lost in an outage (`unverified`), the deadline comes no earlier than before.
+    LEAST_GRACE; and a time of a new calendar that has passed is not expected. While a beat may be lost in an outage (`unverified`), the
+    deadline comes no earlier than before.
     """
+    is_new = after.calendar != before.calendar
+    if is_new and state.mode == "idle" and (before.is_over_after(state.alive_at) or after.is_over_after(now)):
+        expected = after.expected_after(now)
+        return state._replace(mode="up", since=now, alive_at=now, expected_at=expected, deadline_at=after.deadline_after(expected))
     if after == before or state.mode not in WITH_DEADLINE or state.run_since is not None or now >= state.deadline_at:
         return state
     follows_period = state.expected_at == before.expected_after(state.alive_at)
     expected = after.expected_after(state.alive_at) if follows_period else state.expected_at
-    deadline = max(after.deadline_after(expected), now + max(after.grace, LEAST_GRACE))
+    if is_new and expected <= now < state.expected_at:
+        expected = after.expected_after(now)
+    deadline = max(after.deadline_after(expected), after.deadline_after(now, grace=max(after.grace, LEAST_GRACE)))
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)
 
 
@@ -361,15 +372,15 @@ def outage_between(last_tick: datetime | None, now: datetime) -> Outage | None:
 
 
 def deadline_after_outage(
-    outage: Outage, *, expected_at: datetime, deadline_at: datetime, period: timedelta, grace: timedelta
+    outage: Outage, schedule: Schedule, *, expected_at: datetime, deadline_at: datetime, lost_by: datetime | None = None
 ) -> tuple[datetime, bool]:
     """The deadline after an outage of a monitor that is up, and whether it is unverified: the expected beat may be lost.
 
     After a short outage there is time for the retries. After a longer one, a beat that was sent in this time counts as lost, and
-    the deadline is that of the next beat.
+    the deadline is that of the next beat. `lost_by` is the end of the outage in the time that `expected_at` has, if the clock jumped.
     """
     if outage.is_short:
-        return max(deadline_at, outage.end + max(grace, LEAST_GRACE)), False
-    if expected_at - grace > outage.end:
+        return max(deadline_at, schedule.deadline_after(outage.end, grace=max(schedule.grace, LEAST_GRACE))), False
+    if expected_at - schedule.grace > (lost_by or outage.end):
         return deadline_at, False
-    return max(deadline_at, outage.end + period + grace), True
+    return max(deadline_at, schedule.deadline_after(schedule.expected_after(outage.end))), True

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select
 from starlette.responses import StreamingResponse
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import LONGEST, LONGEST_NAME, LONGEST_SLUG, SLUG, Name
+from buildings.recorder.arguments import LONGEST, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_monitor
@@ -107,8 +107,8 @@ class HealthchecksCheck(BaseModel):
     desc: str = Field(default="", max_length=1_000)
     grace: float = Field(ge=0, le=SECONDS)
     timeout: float = Field(default=3600, ge=6, le=SECONDS)
-    schedule: str | None = Field(default=None, max_length=200)
-    tz: str = Field(default="UTC", max_length=64)
+    schedule: Schedule = None
+    tz: Timezone = "UTC"
     status: str = ""
     manual_resume: bool = False
     uuid: UUID
@@ -190,7 +190,7 @@ def _store(
     row = connection.execute(select(MONITORS).where(MONITORS.c.ping_digest == digest)).one_or_none()
     if row is not None and row.owner != template.by.owner:
         raise fixed_problem("address_in_use")
-    request, left_out = _request_of(connection, check, row, template)
+    request, left_out = _request_of(connection, check, row, template, now)
     if row is not None:
         return "updated", register_again(connection, row, request, now=now, entropy=entropy), left_out
     answer = register(connection, request, now=now, entropy=entropy)
@@ -202,7 +202,7 @@ def _store(
 
 
 def _request_of(
-    connection: Connection, check: HealthchecksCheck, row: Row[Any] | None, template: RegistrationRequest
+    connection: Connection, check: HealthchecksCheck, row: Row[Any] | None, template: RegistrationRequest, now: datetime
 ) -> tuple[RegistrationRequest, list[str]]:
     """The registration that a check stands for, and what of it is left out."""
     left_out = list(check.notes)
@@ -213,5 +213,6 @@ def _request_of(
     if check.slug and slug is None:
         left_out.append(f"The slug {check.slug} is left out: another monitor has it, or it cannot be one here.")
     options = MonitorOptions(schedule=check.schedule, timezone=check.tz, manual_resume=check.manual_resume, description=check.desc or None)
+    options.check_times(now)
     schedule = options.schedule_of(timedelta(seconds=check.timeout), timedelta(seconds=check.grace))
     return replace(template, name=check.name, schedule=schedule, options=options, slug=slug, tags=check.tags), left_out
