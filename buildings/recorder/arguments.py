@@ -7,11 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from pydantic_core import PydanticKnownError
 
-<<<<<<< HEAD
-from buildings.recorder.monitors.state_machine import StateWord
-=======
 from buildings.recorder.monitors.schedules import hours_text, maintenance_text, schedule_text, zone_name
->>>>>>> schedules
+from buildings.recorder.monitors.state_machine import StateWord
 from campus.features.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0

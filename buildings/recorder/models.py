@@ -210,7 +210,6 @@ class FleetEntry(ResultPart):
     deadline_at: AwareDatetime | None = Field(
         description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."
     )
-    next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     unverified: bool = Field(description="True if this service was down and may have missed a beat; the deadline was then extended.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
@@ -235,8 +234,9 @@ class FleetEntry(ResultPart):
 
 
 class Entry(FleetEntry):
-    """One monitor with its last beats."""
+    """One monitor with its past and its next times."""
 
+    next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     last_beats: tuple[BeatView, ...] = Field(description="Up to 20 beats, the latest first.")
 
 

@@ -189,7 +189,7 @@ async def test_a_read_key_reads_as_fleet_status_does_and_changes_nothing(recorde
 
 async def test_keys_beside_the_owning_one_are_bounded_and_end(over_each_frame: Recorder) -> None:
     recorder = over_each_frame
-    key = await recorder.campus.key("recorder")
+    issued, key = await recorder.campus.service.keys.issue("recorder")
     made = [(await recorder.call("make_fleet_key", key=key, kind=kind)).data for kind in ["read", "ping"] * 5]
     assert (await recorder.call("make_fleet_key", key=key, kind="read")).data["code"] == "fleet_key_limit_reached"
     listed = (await recorder.call("list_fleet_keys", key=key)).data["keys"]
@@ -201,7 +201,7 @@ async def test_keys_beside_the_owning_one_are_bounded_and_end(over_each_frame: R
     assert (await read(recorder, f"/v1/recorder/read/{made[1]['key']}")).status_code == 404
     assert len((await recorder.call("end_fleet_key", key=key, hint=made[0]["hint"])).data["keys"]) == 9
     assert (await read(recorder, made[0]["url"].removeprefix(ORIGIN))).status_code == 404
-    await recorder.campus.service.keys.revoke((await recorder.campus.service.keys.list(like=hint_of(key)))[-1].key.id)
+    await recorder.campus.service.keys.revoke(issued.id)
     assert (await read(recorder, made[2]["url"].removeprefix(ORIGIN))).status_code == 404
 
 

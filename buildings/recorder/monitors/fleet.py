@@ -13,22 +13,14 @@ from starlette.datastructures import QueryParams
 
 from buildings.recorder.arguments import After, Limit, NameFilter, SlugFilter, StateFilter, TagFilter
 from buildings.recorder.beats.rules import past_beats, preview
-<<<<<<< HEAD
 from buildings.recorder.models import BeatView, Entry, Fleet, FleetEntry, MonitorAnswer, Preview, TargetView
 from buildings.recorder.monitors.badges import tag_badge_url
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
 from buildings.recorder.monitors.keys import owner_by_key
 from buildings.recorder.monitors.options import read_options
-from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_state, tags_of
+from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, uptime
 from buildings.recorder.problems import fixed_problem
-=======
-from buildings.recorder.models import BeatView, Entry, Fleet, Preview, TargetView
-from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
-from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, state_in_a_word, uptime
-from buildings.recorder.problems import MONITORS_PER_KEY
->>>>>>> schedules
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus import Problem, Request, Response
@@ -117,7 +109,7 @@ def read_monitor(connection: Connection, credentials: Credentials, *, url: str, 
 def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, now: datetime) -> tuple[Entry, ...]:
     """Monitors as they are shown; three statements, whatever their number."""
     related = _related(connection, rows)
-    return tuple(Entry(**_members(row, related, url=url, now=now), last_beats=_last_beats(row)) for row in rows)
+    return tuple(Entry(**_members(row, related, url=url, now=now), **_times(row, now)) for row in rows)
 
 
 async def with_makers(monitors: Sequence[EntryT], site: RecorderSite) -> tuple[EntryT, ...]:
@@ -145,20 +137,23 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
     )
 
 
-def _last_beats(row: Row[Any]) -> tuple[BeatView, ...]:
-    return tuple(
-        BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
-        for one in past_beats(row.history)
-    )
+def _times(row: Row[Any], now: datetime) -> dict[str, Any]:
+    """The members that only one monitor is shown with: its last beats, and its next times."""
+    return {
+        "next_expected": stored_schedule(row).next_expected(stored_state(row), now),
+        "last_beats": tuple(
+            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
+            for one in past_beats(row.history)
+        ),
+    }
 
 
 def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dict[str, Any]:
-    """The members of an entry but its beats."""
+    """The members of an entry in a list."""
     stored = stored_state(row)
     state = shown_state(stored, now)
     without_deadline = stored.mode in WITHOUT_DEADLINE
     targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
-<<<<<<< HEAD
     return {
         "monitor_id": row.id,
         "name": row.name,
@@ -188,39 +183,6 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
         "badge_url": badge_url(url, row.badge_id),
         "resume_url": MonitorUrls(url, row.id).capsule if row.owner else None,
     }
-=======
-    return Entry(
-        monitor_id=row.id,
-        name=row.name,
-        state=state,
-        waiting=stored.first_beat_at is None,
-        idle=stored.mode == "idle",
-        paused=stored.mode in UNWATCHED,
-        since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
-        reason=None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
-        last_beat_at=row.last_beat_at,
-        expected_at=None if without_deadline else stored.expected_at,
-        deadline_at=None if without_deadline else stored.deadline_at,
-        next_expected=stored_schedule(row).next_expected(stored, now),
-        unverified=row.unverified,
-        period_minutes=row.period / MINUTE,
-        grace_minutes=row.grace / MINUTE,
-        registered_at=row.registered_at,
-        made_by=Maker(row.made_by, "key", "", None).shown,  # its id; with_makers asks campus about the rest
-        uptime=uptime(stored, now),
-        beats=row.beats,
-        last_beats=tuple(
-            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
-            for one in past_beats(row.history)
-        ),
-        capsule=_preview(related.capsules.get(row.id)),
-        fence=row.fence,
-        targets=targets,
-        undelivered=sum(target.undelivered for target in targets),
-        badge_url=badge_url(url, row.badge_id),
-        resume_url=MonitorUrls(url, row.id).capsule,
-    )
->>>>>>> schedules
 
 
 def _preview(row: Row[Any] | None) -> Preview | None:

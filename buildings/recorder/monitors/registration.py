@@ -136,6 +136,7 @@ def register_again(connection: Connection, row: Row[Any], request: RegistrationR
         period_minutes=changed.period_minutes,
         grace_minutes=changed.grace_minutes,
         deadline_at=changed.deadline_at,
+        next_expected=changed.next_expected,
         tier="key",
         badge_url=badge_url(request.url, row.badge_id),
         resume_url=MonitorUrls(request.url, row.id).capsule,
