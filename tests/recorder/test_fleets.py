@@ -181,9 +181,12 @@ async def test_a_read_key_reads_as_fleet_status_does_and_changes_nothing(recorde
         assert (await read(recorder, at + wrong)).status_code == 422
     for path in (at, f"{at}/{monitor['monitor_id']}"):
         assert {(await recorder.campus.http.request(method, path)).status_code for method in ("POST", "PUT", "PATCH", "DELETE")} == {405}
-    for tool in ("fleet_status", "get_monitor", "pause_monitor", "delete_monitor", "beat_now"):
-        arguments = {} if tool == "fleet_status" else {"monitor_id": monitor["monitor_id"]}
-        assert (await recorder.call(tool, key=made["key"], **arguments)).status in (401, 402, 404)
+    monitors = "/v1/recorder/monitors"
+    calls = [("GET", "/v1/recorder/fleet"), ("GET", "/v1/recorder/export"), ("DELETE", f"{monitors}?confirm=delete+everything")]
+    calls += [("DELETE", f"{monitors}/{monitor['monitor_id']}"), ("POST", f"{monitors}/{monitor['monitor_id']}/pause")]
+    headers = {"Authorization": f"Bearer {made['key']}"}
+    answers = [await recorder.campus.http.request(method, path, headers=headers) for method, path in calls]
+    assert {answer.status_code for answer in answers} <= {401, 402, 404}
     assert (await recorder.call("fleet_status", key=key)).data["count"] == 2
 
 
