@@ -77,6 +77,12 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                         for operation in opened.operations.values()
                         if operation.route.whole_limit is not None
                     ],
+                    any_bodies=tuple(
+                        operation.path.partition("{")[0]
+                        for opened in plan.opened
+                        for operation in opened.operations.values()
+                        if operation.route.reads is not None
+                    ),
                     probes=campus.health.probes,
                     problem_page=campus.layout.problem_page,
                     trusted_proxies=server.trusted_proxies,

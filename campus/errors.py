@@ -64,8 +64,9 @@ class TargetRefused(CampusError):
     """A URL or an alert target that a caller names may not be used; the sentence is for the caller, and says what to send instead.
 
     `rule`: length, characters, fragment, userinfo, scheme, port, literal, reserved_name, name, own_host, url (it can be read
-    in two ways) or address (the name leads to a private place). Of alert targets also: discord (the webhook does not exist),
-    in_use (another user has the target) or host_limit (the caller has too many targets at the host).
+    in two ways) or address (the name leads to a private place). Of alert targets also: discord (the webhook does not exist), apprise
+    (the extra of this name is not installed), in_use (another user has the target) or host_limit (the caller has too many targets at
+    the host).
     """
 
     def __init__(self, rule: str, sentence: str) -> None:

@@ -125,7 +125,8 @@ class Twins:
             limit = operation.body_limit(body_limit)
             seen = None if is_watched else catalog
             twin = Twin(server, checker, gate=gate, catalog=seen, body_limit=limit, is_link=link, problem_types=problem_types)
-            entries.append(RouteEntry(operation.served_methods, operation.path, twin, f"the tool {operation.name} ({operation.server})"))
+            name = f"the tool {operation.name} ({operation.server})"
+            entries += [RouteEntry(methods, path, twin, name) for methods, path in operation.routes]
         return cls(operations, RouteTable(entries, problem_types=problem_types))
 
 
@@ -178,11 +179,12 @@ class _LiveTwins:
                 operation = operation_from(tool, name=self._name)
                 checker = ArgumentChecker(self._server, operation, catalog=catalog)
                 twins = Twins.of(self._server, [operation], checkers={tool.name: checker}, is_watched=True, body_limit=self._body_limit)
-                [entry] = twins.table.entries
-                if RouteTable([entry]).find(self.mcp_path):
+                own = twins.table.entries
+                if RouteTable(own).find(self.mcp_path):
                     hint = "give its tool another one, or attach() an mcp_path="
                     raise ValueError(f"the route {operation.path} hides the MCP endpoint; {hint}")
-                RouteTable([*(each for each in entries if each.path.count("/") == entry.path.count("/")), entry])  # raises if it is taken
+                slashes = {entry.path.count("/") for entry in own}
+                RouteTable([*(each for each in entries if each.path.count("/") in slashes), *own])  # raises if one is taken
             except ValueError as error:
                 if at_start:
                     raise
@@ -190,7 +192,7 @@ class _LiveTwins:
                 continue
             operations[tool.name] = operation
             checkers[tool.name] = checker
-            entries.append(entry)
+            entries += own
         await serve_schemas(self._server)
         document = _document(self._server, tuple(operations.values()))
         self.table = RouteTable([*entries, document])

@@ -2,7 +2,9 @@
 
 from datetime import timedelta
 
+from buildings.recorder.alerts.acknowledging import acknowledging
 from buildings.recorder.beats.hooks import hook
+from buildings.recorder.beats.pings import ping_pages
 from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
 from buildings.recorder.monitors.badges import badge
 from buildings.recorder.monitors.fleet import monitors_of, read_with_key
@@ -39,11 +41,13 @@ building = Building(
         Page(f"GET {FLEET}/{{monitor_id}}/heard", heard),
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
+        *ping_pages(),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
         Page("GET /v1/recorder/badge/{badge_id}.json", badge),
         Page("GET /v1/recorder/export", export),
         Page("GET /v1/recorder/read/{read_key}", read_with_key),
         Page("GET /v1/recorder/read/{read_key}/{monitor_id}", read_with_key),
+        Page("GET|POST /v1/recorder/acknowledge/{monitor_id}/{epoch}/{token}", acknowledging, cross_site=True),
         *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
     checks=[

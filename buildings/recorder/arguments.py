@@ -49,7 +49,7 @@ Webhook = Annotated[
     Field(
         max_length=2048,
         description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` "
-        f"that chat services show, or a webhook of {CHAT_SERVICES}.",
+        f"that chat services show, or that of {CHAT_SERVICES}.",
         examples=["https://example.com/hooks/campus"],
     ),
 ]
@@ -165,6 +165,8 @@ StuckAfter = Annotated[
 ]
 StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
 LONGEST_SLUG = 60
+Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
+SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
 Slug = Annotated[
     str | None,

@@ -27,7 +27,7 @@ REPORTED_FOR = timedelta(hours=1)  # For this long after a jump /readyz reports 
 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
-    (MONITORS, ("expected_at", "deadline_at", "due_at", "run_since")),
+    (MONITORS, ("expected_at", "deadline_at", "due_at", "run_since", "muted_until", "reminded_at")),
     (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
     (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )
@@ -36,7 +36,7 @@ EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (DELIVERIES, ("at", "de
 """Times that move when the clock is set forward, so that nothing is deleted for an age that it does not have: alerts, the capsules that
 they show, and stored answers."""
 RECORDED: Columns = (
-    (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at")),
+    (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at", "acknowledged_at", "held_since")),
     (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
     *EXPIRING,
 )

@@ -17,6 +17,7 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "nothing_wrong": "Only a monitor that is dead, failed or stuck can be acknowledged, and a link only while that trouble lasts.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
@@ -73,6 +74,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         403,
         "a connected client cannot make a key that lasts beside it: call with the key itself, in the header 'Authorization: Bearer KEY'",
     ),
+    "nothing_wrong": (409, "nothing is wrong with this monitor: there is nothing to acknowledge, and nobody is reminded of it"),
     "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
 }
 """Status and words of those whose words never change. `monitor_not_found` is for an unknown id, a wrong secret and the monitor of another
@@ -178,6 +180,10 @@ def neither_target() -> Problem:
 
 def no_times(argument: str, fault: str) -> Problem:
     return Problem(422, "invalid_request", f"{argument}: {fault}")
+
+
+def minutes_or_until() -> Problem:
+    return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
 
 
 def nothing_to_change() -> Problem:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 LONGEST_WAIT = 1.0  # Most seconds between two sweeps, and between two readings of the outbox, which other processes change too.
 SHORTEST_WAIT = 0.05  # Fewest seconds between two sweeps, even if many deadlines pass one after the other.
 TEST_ALERTS_PER_MINUTE = 3
+WRONG_PINGS_PER_MINUTE = 60
 EMAIL_PAGES = "/v1/recorder/email"
 SWEEP_IS_LATE = timedelta(seconds=30)
 
@@ -41,7 +42,8 @@ SWEEP_IS_LATE = timedelta(seconds=30)
 class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
-    `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor.
+    `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor, `wrong_pings` the pings of each network
+    that reached no monitor.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -52,6 +54,7 @@ class Runtime:
     entropy: Entropy = secrets.token_bytes
     streams: EventStreams = field(default_factory=EventStreams)
     test_alerts: TokenBuckets = field(default_factory=lambda: TokenBuckets(TEST_ALERTS_PER_MINUTE))
+    wrong_pings: TokenBuckets = field(default_factory=lambda: TokenBuckets(WRONG_PINGS_PER_MINUTE))
 
 
 class LimitedBeats:

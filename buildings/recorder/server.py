@@ -1,5 +1,6 @@
 """The MCP server of the recorder: the tools that register, beat, read, take over, change, pause, test and delete a monitor."""
 
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +11,8 @@ from pydantic import MISSING
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
+from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
@@ -61,6 +64,8 @@ from buildings.recorder.arguments import (
     Seq,
     Slug,
     SlugFilter,
+    Snooze,
+    SnoozeUntil,
     StateFilter,
     Status,
     StuckAfter,
@@ -71,8 +76,10 @@ from buildings.recorder.arguments import (
     Webhook,
     minutes,
 )
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored, capsule_json
+from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
+from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored
 from buildings.recorder.models import (
+    Acknowledged,
     AllDeleted,
     Beaten,
     CapsuleAnswer,
@@ -84,6 +91,7 @@ from buildings.recorder.models import (
     MonitorAnswer,
     Registered,
     Resecured,
+    Snoozed,
     Taken,
     Tested,
     Updated,
@@ -114,7 +122,14 @@ from buildings.recorder.monitors.rows import (
 )
 from buildings.recorder.monitors.takeover import read_capsules, take_over
 from buildings.recorder.monitors.transfer import LARGEST_IMPORT, delete_everything_of, import_checks
-from buildings.recorder.problems import capsule_not_stored, key_needed, neither_target, nothing_to_change, too_many_test_alerts
+from buildings.recorder.problems import (
+    capsule_not_stored,
+    key_needed,
+    minutes_or_until,
+    neither_target,
+    nothing_to_change,
+    too_many_test_alerts,
+)
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
 from campus.caller import Key
@@ -143,7 +158,17 @@ CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_em
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
-__all__ = ["delete_monitor", "mcp", "pause_monitor", "replace_secret", "resume_monitor", "send_test_alert", "update_monitor"]
+__all__ = [
+    "acknowledge",
+    "delete_monitor",
+    "mcp",
+    "pause_monitor",
+    "replace_secret",
+    "resume_monitor",
+    "send_test_alert",
+    "snooze",
+    "update_monitor",
+]
 
 
 @mcp.tool(
@@ -244,7 +269,7 @@ async def register_monitor(
 @mcp.tool(
     title="Send a heartbeat",
     annotations=WRITES,
-    meta=route("POST|GET /v1/recorder/beat/{monitor_id}/{secret}", lenient=["capsule"], body_limit=LARGEST_BEAT) | free(limited=False),
+    meta=route(f"POST|GET {ROUTE}", lenient=["capsule"], body_limit=LARGEST_BEAT, reads=read_beat, also=ALSO) | free(limited=False),
 )
 async def heartbeat(
     monitor_id: MonitorId,
@@ -257,6 +282,7 @@ async def heartbeat(
     output: Output = None,
     progress: Progress = None,
     site: RecorderSite = CurrentSite(),
+    ignored: tuple[str, ...] = CurrentIgnored(),
 ) -> Beaten:
     """Report that you are alive. Call it at least once per period.
 
@@ -265,32 +291,22 @@ async def heartbeat(
     increasing `seq`, so that a replacement can continue where you stopped; it is stored for monitors that a key owns.
     Send it before a step that has effects, with what you intend and an idempotency key, and again when it is done. Returns
     after the beat is on disk: state, deadline_at (send the next beat before it), capsule_stored, and `fence` for the
-    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts; a
-    request over 256 KiB or of over 10,000 JSON values is not read and does not count, nor does one with another invalid
-    argument. On the error `taken_over`, another agent has your work: stop.
+    systems that you write to. If the capsule is too large or cannot be stored, the call is refused, but the beat counts. Over
+    HTTP any other request counts too, and `ignored` says what of it was not understood. On the error `taken_over`, another
+    agent has your work: stop.
     """
-    beat = Beat(
-        monitor_id,
-        digest_of(secret),
-        site.state.time.now(),
-        status,
-        next_in=None if next_in is None else minutes(next_in),
-        capsule=None if capsule is MISSING else capsule_json(capsule),
-        seq=seq,
-        rid=rid,
-        output=None if output is None else output.encode(),
-        progress=None if progress is None else digest_of(str(progress)),
-    )
+    said = Said(status, capsule, seq, next_in, rid, output, progress)
+    beat = said.beat(monitor_id, digest_of(secret), site.state.time.now())
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
-    answer = _beaten(beat, outcome)
+    answer = _beaten(beat, outcome, ignored)
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
     return answer
 
 
-def _beaten(beat: Beat, outcome: BeatOutcome) -> Beaten:
+def _beaten(beat: Beat, outcome: BeatOutcome, ignored: tuple[str, ...] = ()) -> Beaten:
     return Beaten(
         monitor_id=beat.monitor_id,
         state=outcome.state,
@@ -299,6 +315,7 @@ def _beaten(beat: Beat, outcome: BeatOutcome) -> Beaten:
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, sent=beat.capsule is not None),
+        ignored=ignored,
     )
 
 
@@ -607,6 +624,49 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
     work = partial(pause_or_resume, credentials=credentials, event="pause" if pause else "resume", now=now)
     state = await in_transaction(site.storage, work)
     return watched(credentials.monitor_id, state, now)
+
+
+@mcp.tool(
+    title="Acknowledge a trouble",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/acknowledge") | access(key="optional"),
+)
+async def acknowledge(
+    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Acknowledged:
+    """Say that somebody acts on a monitor that is dead, failed or stuck: its reminders and escalations end until its next trouble.
+
+    The link in an alert does the same. Pass the monitor's secret, or call with the key that owns it.
+    """
+    work = partial(acknowledged, credentials=Credentials(monitor_id, lineage_of(caller), secret), now=site.state.time.now())
+    return await in_transaction(site.storage, work)
+
+
+@mcp.tool(
+    title="Hold the alerts of a monitor",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/monitors/{monitor_id}/snooze", any_of=("minutes", "until")) | access(key="optional"),
+)
+async def snooze(
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    minutes: Snooze = None,
+    until: SnoozeUntil = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Snoozed:
+    """Hold a monitor's alerts for some minutes or until a time; 0 minutes ends that. What is still wrong at the end is alerted then.
+
+    What begins and recovers meanwhile is not alerted. Beats and deadlines go on, unlike in a pause. Pass the monitor's secret, or call
+    with the key that owns it.
+    """
+    now = site.state.time.now()
+    if (minutes is None) == (until is None):
+        raise minutes_or_until()
+    end = until if minutes is None else now + timedelta(minutes=minutes)
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
+    return await in_transaction(site.storage, work)
 
 
 @mcp.tool(

@@ -23,7 +23,18 @@ class RecorderSettings(Settings):
     discord_hosts: tuple[Host, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events."""
     shared_hosts: tuple[Host, ...] = (
+        "alert.victorops.com",
+        "api.ciscospark.com",
+        "api.ilert.com",
+        "api.incident.io",
+        "api.opsgenie.com",
+        "api.prowlapp.com",
+        "api.pushbullet.com",
+        "api.pushover.net",
+        "api.spike.sh",
+        "api.squadcast.com",
         "api.telegram.org",
+        "chat.googleapis.com",
         "events.pagerduty.com",
         "hook.eu1.make.com",
         "hook.eu2.make.com",
@@ -31,10 +42,13 @@ class RecorderSettings(Settings):
         "hook.us2.make.com",
         "hooks.slack.com",
         "hooks.zapier.com",
+        "logic.azure.com",
         "maker.ifttt.com",
+        "matrix-client.matrix.org",
         "ntfy.sh",
+        "zulipchat.com",
     )
-    """Hosts other than Discord's that receive webhooks for everyone: messages to them are limited per caller, not per host."""
+    """Hosts other than Discord's that receive alerts for everyone: messages to them are limited per caller, not per host."""
     monitors: PositiveInt = 20
     """Monitors that a key may have."""
     monitors_of: dict[str, PositiveInt] = Field(default_factory=dict)

@@ -55,9 +55,10 @@ class Monitor(Tables, table=True):
     between blanks, with one before the first and after the last. `runs` is how many runs there ever were, `pages` how many parts of its
     history are in BeatPage. `progress` is the digest of the last reported progress, and `unchanged` how often in a row it was the same;
     `session` what the hooks of its agent's host reported (beats/hooks.py). `muted_until`: no alert is raised before, and `held` is the
-    kind of the one that is raised then (monitors.acting). `acknowledged_at`: somebody acts, and nobody is reminded of this epoch;
-    `reminded_at` is when somebody last was. `followed_up`: more may follow its alerts than their delivery, reminders, escalations or
-    maintenance, so that a sweep looks at each of its troubles by itself.
+    kind of the one that is raised then (monitors.muting), `held_since` when the downtime began of which it reports the end.
+    `acknowledged_at`: somebody acts, and nobody is reminded of this epoch; `reminded_at` is when somebody last was, or was told of it by a
+    sweep. `followed_up`: more may follow its alerts than their delivery, such as reminders, so that a sweep looks at each of its troubles
+    by itself (monitors.acting).
     """
 
     __tablename__ = "monitor"
@@ -111,6 +112,7 @@ class Monitor(Tables, table=True):
     unchanged: int = 0
     session: bytes | None = None
     held: str | None = None
+    held_since: datetime | None = Field(default=None, sa_type=Moment)
     muted_until: datetime | None = Field(default=None, sa_type=Moment)
     acknowledged_at: datetime | None = Field(default=None, sa_type=Moment)
     reminded_at: datetime | None = Field(default=None, sa_type=Moment)
@@ -121,7 +123,7 @@ class MonitorTarget(Tables, table=True):
     """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order.
 
     `kinds` are the kinds of alerts that go there, between blanks, null for all; `after` is how long a trouble must last first. `told` is
-    the last epoch of whose trouble it was told, null where neither condition holds: there all are told.
+    the last epoch of whose trouble it was told, 0 for none, null without conditions: such a target is told of all.
     """
 
     __tablename__ = "monitor_target"

@@ -210,7 +210,8 @@ def _check_routes(opened: Sequence[OpenBuilding], closed: Sequence[LoadedBuildin
 def _routes(opened: Sequence[OpenBuilding]) -> Iterator[RouteEntry]:
     for one in opened:
         for operation in one.operations.values():
-            yield RouteEntry(operation.methods, operation.path, unserved, f"the tool {operation.name} ({one.name})")
+            for methods, path in operation.routes:
+                yield RouteEntry(methods, path, unserved, f"the tool {operation.name} ({one.name})")
         for page in one.loaded.building.pages:
             yield RouteEntry(tuple(page.methods), page.path, unserved, f"a page of {one.name}")
 

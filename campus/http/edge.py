@@ -45,6 +45,7 @@ CALLER_LEFT = 499
 SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 LOGGED_SEGMENTS = 2
+ANY_SIZE = 10**15
 
 
 class Edge:
@@ -66,6 +67,7 @@ class Edge:
         probes: Mapping[str, ASGIApp] | None = None,
         body_bytes: int = LARGEST_BODY,
         whole_bodies: Collection[str] = (),
+        any_bodies: tuple[str, ...] = (),
         body_seconds: float = BODY_SECONDS,
         calls: int = CALLS,
         cross_origin: bool = True,
@@ -73,7 +75,8 @@ class Edge:
         trusted_proxies: Collection[str] = LOOPBACK_PROXIES,
         requests: RequestMetrics | None = None,
     ) -> None:
-        """`whole_bodies` are paths at which a gate may let a caller send a larger body.
+        """`whole_bodies` are paths at which a gate may let a caller send a larger body. Paths that begin as one of `any_bodies` are
+        answered whatever the size of the body; one over the limit is not read.
 
         `calls` is how many may run at once; further ones get 503. `port` is the one that is listened on.
 
@@ -93,6 +96,7 @@ class Edge:
         self._probes = probes or {}
         self._body_bytes = body_bytes
         self._whole_bodies = frozenset(whole_bodies)
+        self._any_bodies = any_bodies
         self._body_seconds = body_seconds
         self._calls_limit = calls
         self._requests = requests or RequestMetrics()
@@ -153,6 +157,8 @@ class Edge:
         return OutgoingResponse(send, security, request_id, context_of(scope))
 
     def _body_problem(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | None:
+        if scope["path"].startswith(self._any_bodies):
+            return body_problem(headers, ANY_SIZE)
         return body_problem(headers, LARGEST_WHOLE_BODY if scope["path"] in self._whole_bodies else self._body_bytes)
 
     def _limited(

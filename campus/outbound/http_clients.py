@@ -94,12 +94,12 @@ class GuardedClient(httpx.AsyncClient):
         except OSError as error:
             raise httpx.ConnectError(f"{target.host} cannot be looked up: {error}") from None
 
-    async def post_bytes(self, url: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """The same as `post`, at two thirds of its CPU: httpx's work for cookies, redirects and logins is left out."""
+    async def post_bytes(self, url: str, body: bytes, headers: Mapping[str, str], *, method: str = "POST") -> httpx.Response:
+        """The same as `post`, or another `method`, at two thirds of its CPU: httpx's work for cookies, redirects, logins is left out."""
         target = self._guarded.rules.check(url)
         named = {"host": target.authority, **SENT, **headers, "content-length": str(len(body))}
         raw = [(name.encode("ascii"), value.encode("ascii")) for name, value in named.items()]
-        return await self._guarded.send("POST", target, raw, body, {})  # the limit for the whole is enough
+        return await self._guarded.send(method, target, raw, body, {})  # the limit for the whole is enough
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
         """Build the request as httpx does, after a check of the URL as it was written, because httpx rewrites it."""

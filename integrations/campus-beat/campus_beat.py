@@ -9,6 +9,8 @@ runs: when campus cannot be reached, that is one line on standard error.
 Standard library only.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -22,11 +24,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, NoReturn
 from urllib import error, request
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 __version__ = "0.1.0"
 
@@ -35,8 +37,8 @@ FORWARDED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SI
 OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 """What a terminal sends to all processes of its foreground group: the command has it already."""
 BLOCK = 65_536
-KEPT_BYTES, LARGEST_OUTPUT = 16_384, 24_576
-"""How much of the output's end is kept, and how large it may be as JSON: a capsule has at most 32,768 bytes."""
+KEPT_BYTES = 7_900
+"""How much of the output's end is kept: campus keeps the last 8,192 bytes, which end with a line about how the command ended."""
 QUIET_SECONDS, LONGEST_REST = 0.2, 10.0
 """After the command ended, its output is read until it is silent: a process that it left behind may hold it open for ever."""
 TRY_SECONDS, FIRST_PAUSE = 5.0, 0.5
@@ -123,10 +125,7 @@ class Tail:
     def lines(self, most: int) -> str:
         """The last lines as text; bytes that are none, and NUL, are shown as U+FFFD."""
         lines = self._data.decode(errors="replace").replace("\0", "\ufffd").splitlines()
-        text = "\n".join(lines[-most:]) if most > 0 else ""
-        while len(json.dumps(text, ensure_ascii=False).encode()) > LARGEST_OUTPUT:
-            text = text[len(text) // 4 :]
-        return text
+        return "\n".join(lines[-most:]) if most > 0 else ""
 
 
 class Stream(threading.Thread):
@@ -222,27 +221,21 @@ def main() -> NoReturn:
     """Run the command of the command line, and end as it ended."""
     options, words = _arguments(sys.argv[1:])
     reporter = Reporter(options.url or os.environ.get(ADDRESS), say=_say)
+    rid = uuid4().hex  # which end belongs to which start, where runs overlap
     within = {} if options.within is None else {"next_in": options.within}
-    start = threading.Thread(target=lambda: reporter.try_once({"status": "start", **within}), daemon=True)
+    start = threading.Thread(target=lambda: reporter.try_once({"status": "start", "rid": rid, **within}), daemon=True)
     start.start()  # beside the command, which waits for nothing
-    started_at, started = datetime.now(UTC), time.monotonic()
-    command, trouble = Command(words), None
+    command, trouble, started = Command(words), "", time.monotonic()
     try:
         code = command.run()
     except OSError as failed:
         code, trouble = NOT_FOUND if isinstance(failed, FileNotFoundError) else NOT_EXECUTABLE, f"{words[0]}: {failed.strerror}"
         _say(trouble)
     start.join(TRY_SECONDS)
-    capsule = {
-        "command": os.path.basename(words[0]),
-        "host": socket.gethostname(),
-        "started_at": f"{started_at:%Y-%m-%dT%H:%M:%SZ}",
-        "seconds": round(time.monotonic() - started, 3),
-        "exit_code": code if code >= 0 else None,
-        "signal": signal.Signals(-code).name if code < 0 else None,
-        "output": trouble or command.tail.lines(options.lines),
-    }
-    reporter.send({"status": code if code >= 0 else 128 - code, "capsule": capsule}, seconds=options.wait)
+    ended = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    summary = f"{os.path.basename(words[0])} on {socket.gethostname()} ended {ended} after {time.monotonic() - started:.1f} s"
+    output = "\n".join(filter(None, (trouble or command.tail.lines(options.lines), summary)))
+    reporter.send({"status": code if code >= 0 else 128 - code, "rid": rid, "output": output}, seconds=options.wait)
     _end_as(code)
 
 

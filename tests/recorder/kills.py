@@ -22,10 +22,11 @@ from typing import Any
 import anyio
 import httpx
 from recorder.receivers import Authority
+from recorder.recorders import SECRET, monitor_row
 from serving import Served, serving
 from sqlalchemy import Connection, insert, select, text, update
 
-from buildings.recorder.monitors.state_machine import Schedule, initial_state
+from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS, TICKS, Tables
 from campus.secrets import digest_of
 from campus.storage import in_transaction
@@ -55,7 +56,6 @@ POINTS = {
     "mark": "AFTER DELETE ON alert",
 }
 SCHEDULE = Schedule(timedelta(hours=1), timedelta(minutes=5))
-SECRET = "s" * 32
 PATIENCE = 60.0
 
 
@@ -237,16 +237,7 @@ def fill(connection: Connection, *, count: int, url: Callable[[str], str]) -> No
     ]
     fresh = {"secret": b"k" * 32, "attempts": 0, "verified_at": now, "host": "localhost"}
     connection.execute(insert(TARGETS), [{**one, **fresh, "sender": f"net:{one['id']}"} for one in targets])
-    fixed = {
-        "secret_digest": digest_of(SECRET),
-        "name": "m",
-        "registered_at": now,
-        **SCHEDULE._asdict(),
-        **initial_state(SCHEDULE, now)._asdict(),
-    }
-    plain = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
-    rows = [{"id": f"mon_{number}", "badge_id": f"badge_{number}", **fixed, **plain} for number in range(count)]
-    connection.execute(insert(MONITORS), rows)
+    connection.execute(insert(MONITORS), [monitor_row(f"mon_{number}", SCHEDULE, now) for number in range(count)])
     links = [{"monitor_id": f"mon_{number}", "target_id": f"tgt_{number}", "place": 0} for number in range(count)]
     connection.execute(insert(MONITOR_TARGETS), links)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from recorder.kills import SECRET, fill
-from recorder.recorders import Recorder
+from recorder.kills import fill
+from recorder.recorders import SECRET, Recorder
 from sqlalchemy import select, update
 
 from buildings.recorder.beats.rules import Beat

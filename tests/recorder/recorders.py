@@ -10,11 +10,17 @@ import httpx
 from sqlalchemy import Connection, select, update
 
 from buildings.recorder.alerts.sweep import keep_time
+from buildings.recorder.monitors.credentials import digests_of
+from buildings.recorder.monitors.registration import new_row
+from buildings.recorder.monitors.state_machine import Schedule, initial_state
 from buildings.recorder.runtime import sweep_now
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, TARGETS, TICKS
+from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
 from campus.testing import ORIGIN, Clock, Reply, TestCampus
 from tests import patient
+
+SECRET = "s" * 32
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,17 @@ def _write_tick(connection: Connection, now: datetime) -> None:
 
     if not connection.execute(update(TICKS).values(at=now).returning(TICKS.c.id)).all():
         keep_time(connection, now)
+
+
+def monitor_row(name: str, schedule: Schedule, now: datetime, *, owned: bool = False) -> dict[str, Any]:
+    """The columns of a monitor that was registered now under this id, with SECRET."""
+    row = new_row(name, "m", schedule, initial_state(schedule, now), now=now) | {"badge_id": f"badge_{name}", "tags": "", "plain": True}
+    return row | digests_of(SECRET, owned=owned) | unlike(name)
+
+
+def unlike(name: str) -> dict[str, Any]:
+    """The columns in which a copy of another monitor's row must differ from it."""
+    return {"id": name, "badge_id": f"badge_{name}", "ping_digest": digest_of(name), "page_digest": None}
 
 
 OpenRecorder = Callable[..., AbstractAsyncContextManager[Recorder]]

@@ -71,7 +71,7 @@ async def test_an_unknown_status_is_refused_and_nothing_is_stored(over_each_fram
         reply = await over_each_frame.beat(monitor, status=status)
         assert (reply.status, reply.code) == (422, "invalid_request"), status
         if status is not True:
-            said = "status should be 'ok', 'start', 'idle', 'fail' or an exit code from 0 to 255; the beat was not counted"
+            said = "status should be 'ok', 'start', 'idle', 'fail', 'log' or an exit code from 0 to 255; the beat was not counted"
             assert reply.data["detail"].endswith(said), status
     assert (await over_each_frame.row(monitor)).beats == 0
 

@@ -97,9 +97,9 @@ async def test_no_downtime_and_no_run_is_negative(recorder: Recorder, receiver: 
     await recorder.deliver()
     recorder.clock.time -= timedelta(seconds=3)
     await recorder.beat(monitor, status="start")
-    await recorder.deliver()
     recorder.clock.time -= timedelta(seconds=1)
     await recorder.beat(monitor)
+    await recorder.deliver()
     recovered = receiver.requests[-1].json
     assert (recovered["type"], recovered["downtime_seconds"]) == ("monitor.recovered", 0.0)
     (last, *_) = past_beats((await recorder.row(monitor)).history)

@@ -15,7 +15,7 @@ import pytest
 from pages.hostile import ALL_AT_ONCE, harm_in
 from patience import patience
 from recorder.receivers import Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import OpenRecorder, Recorder, unlike
 from sqlalchemy import Engine, event, func, insert, select
 from starlette.types import Message
 
@@ -114,7 +114,7 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         first, now, storage = await recorder.row(made), recorder.clock(), recorder.campus.site.storage
         modes = ("up", "up", "up", "idle", "missed", "failed", "paused", "asleep")
         rows = [
-            {**first._asdict(), "id": f"mon_{number:05}", "badge_id": f"badge_{number}", "name": f"100%_{NAME[:60]} {number}"}
+            {**first._asdict(), **unlike(f"mon_{number:05}"), "name": f"100%_{NAME[:60]} {number}"}
             | {"mode": modes[number % 8], "first_beat_at": now if number % 3 else None}
             | {"deadline_at": now + timedelta(minutes=number % 5 - 1), "expected_at": now + timedelta(minutes=number % 5 - 2)}
             for number in range(10_000)

@@ -78,7 +78,7 @@ async def test_an_agent_that_stops_and_one_that_recovers_are_reported(
             by_mcp = called.structured_content
             assert by_mcp is not None
             who = {"monitor_id": by_mcp["monitor_id"], "secret": by_mcp["secret"]}
-            await client.call_tool("heartbeat", {**who, "status": "start"})
+            await client.call_tool("heartbeat", who)
             await anyio.run_process(["sh", "-c", by_curl["cron"]])
             await anyio.run_process(["sh", "-c", by_mail["cron"]])
             await until(lambda: mailbox.messages)

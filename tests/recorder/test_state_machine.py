@@ -17,6 +17,7 @@ from buildings.recorder.monitors.state_machine import (
     DOWN,
     LEAST_GRACE,
     TRANSITIONS,
+    WITH_DEADLINE,
     Event,
     Mode,
     MonitorState,
@@ -32,7 +33,8 @@ from campus.testing import Clock
 NOW = Clock().time.replace(year=2026, month=8, day=21, hour=12, minute=0, second=0, microsecond=0)
 SCHEDULE = Schedule(timedelta(minutes=10), timedelta(minutes=2))
 MINUTE = timedelta(minutes=1)
-SCHEDULES = st.builds(Schedule, st.timedeltas(MINUTE / 10, 90 * MINUTE), st.timedeltas(0 * MINUTE, 90 * MINUTE))
+SCHEDULES = st.builds(Schedule, st.timedeltas(MINUTE / 10, 90 * MINUTE), st.timedeltas(0 * MINUTE, 90 * MINUTE), st.none(), st.none())
+TROUBLE = DOWN | {"stuck"}
 EVENTS = st.lists(st.tuples(st.sampled_from(get_args(Event)), st.integers(0, 30 * 60)), max_size=30)
 
 
@@ -41,8 +43,8 @@ def test_every_transition_is_between_known_modes() -> None:
         assert mode in get_args(Mode)
         assert event in get_args(Event)
         assert step.to in get_args(Mode)
-        assert step.new_epoch == (step.to in DOWN and mode not in DOWN), (mode, event)
-        assert (step.alert == "recovered") == (mode in DOWN and step.to in ("up", "idle") and event != "resume"), (mode, event)
+        assert step.new_epoch == (step.to in TROUBLE and mode not in TROUBLE), (mode, event)
+        assert (step.alert == "recovered") == (mode in TROUBLE and step.to in ("up", "idle") and event != "resume"), (mode, event)
 
 
 def test_late_begins_after_the_period_and_dead_after_the_grace() -> None:
@@ -73,18 +75,18 @@ def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
         change = apply_event(state, event, SCHEDULE, now)
         after = change.state
         assert after.epoch - state.epoch in (0, 1)
-        assert after.epoch == state.epoch or after.mode in DOWN
+        assert after.epoch == state.epoch or after.mode in TROUBLE
         assert state.since <= after.since <= now
         assert (change.alert in ("dead", "failed")) <= (after.mode in DOWN)
         if change.alert == "recovered":
-            assert last_alert in ("dead", "failed")
-        if after.mode == "up":
+            assert last_alert in ("dead", "failed", "stuck")
+        if after.mode == "up" and after.run_since is None:
             assert after.deadline_at == after.expected_at + SCHEDULE.grace
         if after.mode == "idle":
             assert event == "idle" or (state.mode == "idle" and after == state), "it begins with its event"
             assert shown_state(after, now + timedelta(days=9)) == "alive"
             assert apply_event(after, "deadline", SCHEDULE, now + timedelta(days=9)).alert is None
-        if event == "idle":
+        if event == "idle" and state.mode != "missed":
             assert after.mode in ("idle", *({"failed", "asleep"} & {state.mode}))
         assert (after.first_beat_at is None) == (state.first_beat_at is None and event not in BEATS)
         assert after.first_beat_at == (state.first_beat_at or after.first_beat_at), "it never changes"
@@ -112,7 +114,7 @@ def test_a_new_schedule_counts_from_the_same_beginning_and_nobody_dies_of_it(
     after = reschedule(state, first, second, now, unverified=False)
     assert after._replace(expected_at=state.expected_at, deadline_at=state.deadline_at) == state, "no other member changes"
     assert reschedule(state, first, first, now, unverified=False) == state
-    if state.mode != "up" or now >= state.deadline_at:
+    if state.mode not in WITH_DEADLINE or state.run_since is not None or now >= state.deadline_at:
         assert after == state
         return
     assert after.expected_at == state.alive_at + second.period
@@ -148,7 +150,7 @@ class Model:
 
     def __init__(self) -> None:
         self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
-        self.idle, self.waiting = False, True
+        self.idle, self.waiting, self.runs = False, True, False
         self.began, self.expected, self.period = 0.0, 10.0, 10.0
         self.alerts: list[tuple[str, int]] = []
 
@@ -163,13 +165,16 @@ class Model:
                 self.epoch += not self.down
                 self.alerts.append(("failed", self.epoch))
             self.down = "fail"
-        elif status != "idle" or self.down != "fail":
+        elif status != "start" and (status != "idle" or self.down != "fail"):
             if self.down:
                 self.alerts.append(("recovered", self.epoch))
             self.down = ""
         self.paused, self.waiting = False, False
         self.idle = status == "idle" and not self.down
+        self.runs = status == "start"
         self._begin()
+        if self.runs:
+            self.expected = self.deadline = self.at + 2
 
     def pause(self) -> None:
         self.paused, self.down, self.idle = True, "", False
@@ -183,7 +188,7 @@ class Model:
         self.deadline = self.expected + 2
 
     def update(self, period: int) -> None:
-        if not self.down and not self.paused and not self.idle and self.at < self.deadline and period != self.period:
+        if not self.down and not self.paused and not self.idle and not self.runs and self.at < self.deadline and period != self.period:
             self.expected = self.began + period
             self.deadline = max(self.expected, self.at) + 2
         self.period = period

@@ -10,9 +10,9 @@ from conftest import Postgres
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
-from recorder.kills import SCHEDULE, SECRET, fill
+from recorder.kills import SCHEDULE, fill
 from recorder.receivers import Receiver
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import SECRET, OpenRecorder, Recorder, unlike
 from sqlalchemy import Connection, NullPool, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -231,7 +231,7 @@ async def test_nothing_is_delivered_while_deaths_are_still_being_found() -> None
 
 async def test_a_thousand_deaths_at_once_each_raise_an_alert(on_each_database: Recorder) -> None:
     template = await on_each_database.row(await on_each_database.register())
-    copies = [{**template._asdict(), "id": f"mon_{number}", "badge_id": f"badge_{number}"} for number in range(1_203)]
+    copies = [{**template._asdict(), **unlike(f"mon_{number}")} for number in range(1_203)]
     (target,) = await on_each_database.targets()
     links = [{"monitor_id": one["id"], "target_id": target.id, "place": 0} for one in copies]
 
@@ -252,7 +252,7 @@ async def test_of_more_deaths_than_fit_one_transaction_the_longest_overdue_come_
     template, count = await on_each_database.row(await on_each_database.register()), MONITORS_PER_TRANSACTION + 200
     due = template.deadline_at
     copies = [
-        {**template._asdict(), "id": f"copy_{number:05}", "badge_id": f"badge_{number}", "due_at": due - timedelta(seconds=number + 1)}
+        {**template._asdict(), **unlike(f"copy_{number:05}"), "due_at": due - timedelta(seconds=number + 1)}
         | {"deadline_at": due - timedelta(seconds=number + 1)}
         for number in range(count)  # the later in the table, the longer overdue
     ]

@@ -66,14 +66,19 @@ async def read_arguments(
     Raises UnreadableArgumentsError, whose errors the caller adds to those of validation; and Problem: 400 `invalid_json` and
     `unexpected_body`, 413 `too_large`, 415 `unsupported_media_type`, 422 `invalid_request`.
     """
+    if (reader := operation.route.reader) is not None:
+        arguments = await reader(scope, receive)
+        if errors := _decode_path(scope["path_params"], operation, arguments):
+            raise UnreadableArgumentsError(errors, arguments)
+        return arguments
     in_query = scope["method"] in QUERY_METHODS
     query: bytes = scope["query_string"]
     if scope["method"] == "DELETE":
         _refuse_body(Headers(scope=scope))
     if in_query and not query and not operation.route.placeholders:
         return {}
-    errors: list[FieldError] = []
-    arguments: dict[str, Any] = {}
+    errors = []
+    arguments = {}
     if not in_query:
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name counts
         data = await _receive_body(headers, receive, limit=max(limits.of_arguments, limits.whole or 0))
@@ -147,7 +152,9 @@ def _unknown(sent: Iterable[str], known: Mapping[str, Parameter], *, place: Plac
 def _decode_path(texts: Mapping[str, str], operation: Operation, arguments: dict[str, Any]) -> list[FieldError]:
     errors = []
     for name, text in texts.items():
-        decoder = operation.by_name[name].decoder
+        if (parameter := operation.by_name.get(name)) is None:
+            continue  # for the route's own reader
+        decoder = parameter.decoder
         value = arguments[name] = text if decoder.takes_any_text else decoder.decode((text,))
         if reason := unstorable_reason(value):
             errors.append(FieldError(pointer_to("path", name), "not_storable", reason))

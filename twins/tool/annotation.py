@@ -1,12 +1,14 @@
 """How a tool declares its HTTP route: plain data in the tool's meta, and how that data is read and checked."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import Any
 
 from fastmcp.tools import Tool
+from starlette.types import Receive, Scope
 
 from twins.fastmcp import api_method
 
@@ -18,6 +20,8 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 IN_A_PATH = r"A-Za-z0-9._~!$&'()*+,;=:@-"
 NOT_IN_A_PATH = re.compile(rf"[^/{IN_A_PATH}]")
+Reader = Callable[[Scope, Receive], Awaitable[dict[str, Any]]]
+"""Returns the arguments of a request, but for those in its path; it may raise a Problem."""
 PATH = re.compile(rf"(/([{IN_A_PATH}]|\{{[A-Za-z_]\w*\}})*)+")
 
 
@@ -29,7 +33,8 @@ class Route:
     an answer that others may store, None if they may not. `lenient` lists arguments whose value may be one that
     cannot be stored. `any_of` lists arguments of which a call must send at least one. `body` names the argument that takes a
     body that holds no arguments. `body_limit` is the bytes that a request's body may have, None for the usual limit; `whole_limit`
-    those of a body that is this argument.
+    those of a body that is this argument. `reads` names the function that reads requests instead, and `also` lists the methods and paths
+    that are served beside the documented ones.
     """
 
     methods: tuple[str, ...]
@@ -42,6 +47,14 @@ class Route:
     body: str | None = None
     body_limit: int | None = None
     whole_limit: int | None = None
+    reads: str | None = None
+    also: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+    @cached_property
+    def reader(self) -> Reader | None:
+        """What reads the arguments of requests in place of the rules of twins."""
+        found: Reader | None = None if self.reads is None else resolve_name(self.reads)
+        return found
 
     @cached_property
     def placeholders(self) -> tuple[str, ...]:
@@ -59,6 +72,8 @@ def route(
     body: str | None = None,
     body_limit: int | None = None,
     whole_limit: int | None = None,
+    reads: Reader | None = None,
+    also: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A tool's HTTP route, for its meta: `@mcp.tool(meta=route("GET|POST /v1/beat/{id}", query={"secret": "s"}))`.
 
@@ -73,7 +88,9 @@ def route(
     may have `whole_limit` bytes, over HTTP and where a gate lets the caller send so much; a tool that declares it takes bytes.
     `body_limit` is the bytes that the body of a request may have, over
     HTTP and MCP (usually 65,536): declare more where an argument is large, and count the bytes that JSON adds to it, such as the
-    backslash before a quotation mark.
+    backslash before a quotation mark. `reads` is a function of a module that reads requests in place of the rules for query and body, for
+    a tool that takes what other programs send as they send it; then it may be served at the routes of `also` too, which no document
+    lists, with HEAD and with placeholders that are none of its arguments: `async def read(scope, receive)` returns the arguments.
     """
     declared: dict[str, Any] = {"route": spec}
     if query:
@@ -92,6 +109,8 @@ def route(
         declared["body_limit"] = body_limit
     if whole_limit is not None:
         declared["whole_limit"] = whole_limit
+    if reads is not None:
+        declared |= {"reads": f"{reads.__module__}:{reads.__qualname__}", "also": list(also)}
     return {ROUTE_META: declared}
 
 
@@ -108,6 +127,7 @@ def route_of(tool: Tool, *, default_prefix: str) -> Route:
         _check_body_limit(declared.get("body_limit"))
         _check_body_limit(declared.get("whole_limit"))
         declared |= {name: tuple(declared.get(name, ())) for name in ("lenient", "any_of")}
+        declared["also"] = tuple(_methods_and_path(each, by_default="GET", more=("HEAD",)) for each in declared.get("also", ()))
         return Route(methods, path, **declared)
     except (TypeError, ValueError) as error:
         raise ValueError(f"tool {tool.name!r}: {error}") from error
@@ -119,19 +139,19 @@ def is_read_only(tool: Tool) -> bool:
     return api_method(tool) == "GET" if annotated is None else annotated
 
 
-def _methods_and_path(spec: str, *, by_default: str) -> tuple[tuple[str, ...], str]:
+def _methods_and_path(spec: str, *, by_default: str, more: Sequence[str] = ()) -> tuple[tuple[str, ...], str]:
     words = spec.split()
     if len(words) == 1:
         words.insert(0, by_default)
     if len(words) != 2:
         raise ValueError(f'the route {spec!r} cannot be read; write "/path", "GET /path" or "GET|POST /path"')
     methods = tuple(words[0].split("|"))
-    _check_methods(methods, spec)
+    _check_methods([each for each in methods if each not in more], spec)
     _check_path(words[1])
     return methods, words[1]
 
 
-def _check_methods(methods: tuple[str, ...], spec: str) -> None:
+def _check_methods(methods: Sequence[str], spec: str) -> None:
     for method in methods:
         if method in ("HEAD", "OPTIONS"):
             raise ValueError(

@@ -109,6 +109,11 @@ class Operation:
         has_head = "GET" in self.methods and is_read_only(self.tool) and self.tool.task_config.mode != "required"
         return (*self.methods, "HEAD") if has_head else self.methods
 
+    @property
+    def routes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """The methods and paths at which it is served, the documented ones first."""
+        return ((self.served_methods, self.path), *self.route.also)
+
     @cached_property
     def path(self) -> str:
         return self.route.path

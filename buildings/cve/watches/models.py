@@ -35,7 +35,7 @@ Webhook = Annotated[
     Field(
         max_length=2048,
         description="URL that news is sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` that"
-        f" chat services show, or a webhook of {CHAT_SERVICES}.",
+        f" chat services show, or that of {CHAT_SERVICES}.",
     ),
 ]
 Email = Annotated[
@@ -108,7 +108,7 @@ class WatchMade(Watch, Result):
     """A watch that was made or changed."""
 
     webhook_secret: str | None = Field(
-        description=f"Secret that verifies the messages to the webhook (Standard Webhooks); null without one, and for {CHAT_SERVICES}."
+        description="Secret that verifies the messages to the webhook (Standard Webhooks); null without one, and for chat services."
     )
     notes: tuple[str, ...] = Field(
         description="What you should know, such as that a name is not among KEV's, or an address is unconfirmed."

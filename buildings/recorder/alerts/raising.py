@@ -1,16 +1,21 @@
 """Alerts are raised here: stored in the outbox, in the transaction of the change that they report."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, exists, insert, literal, or_, select
+from sqlalchemy import Connection, Row, bindparam, exists, insert, literal, or_, select, update
 
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
 from campus.storage import Moment, among
 
 TEST = "test"  # The kind of an alert that was asked for: nothing happened.
+
+
+TROUBLE_KINDS = frozenset(("dead", "failed", "stuck"))
+LATER_KINDS = frozenset(("recovered", "reminder"))
+"""Kinds of alerts that go only to targets that were told of the trouble."""
 
 
 class Notice(NamedTuple):
@@ -30,27 +35,66 @@ class Notice(NamedTuple):
     targets: Sequence[str] | None = None
 
 
+class Link(NamedTuple):
+    """A target of a monitor with its conditions: see tables.MonitorTarget."""
+
+    target_id: str
+    kinds: frozenset[str] | None
+    after: timedelta | None
+    told: int | None
+
+    def names(self, kind: str) -> bool:
+        return self.kinds is None or kind in self.kinds or kind not in TROUBLE_KINDS | LATER_KINDS
+
+    def takes(self, notice: Notice) -> bool:
+        """Whether an alert goes there at once, without an escalation."""
+        if notice.kind in LATER_KINDS and self.told is not None and self.told != notice.epoch:
+            return False
+        return self.names(notice.kind) and (self.after is None or notice.kind not in TROUBLE_KINDS)
+
+
 def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: datetime) -> None:
-    """Store alerts in the outbox, due at once for each target that is not failing."""
+    """Store alerts in the outbox, due at once for each target that is not failing, and which targets were told of a trouble."""
     if not notices:
         return
-    of_monitors = targets_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
-    rows = [
-        {"target_id": target_id, **_columns(notice)}
-        for notice in notices
-        for target_id in (of_monitors.get(notice.monitor_id or "", ()) if notice.targets is None else notice.targets)
-    ]
-    OUTBOX.raise_alerts(connection, rows, now=now)
+    links = links_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
+    chosen = [(notice, target_id) for notice in notices for target_id in _targets(notice, links)]
+    if later := {notice.monitor_id for notice in notices if notice.monitor_id and notice.kind in LATER_KINDS}:
+        being_sent = withdraw_reminders(connection, later)
+        chosen = [(notice, to) for notice, to in chosen if notice.kind != "reminder" or (notice.monitor_id, to) not in being_sent]
+    OUTBOX.raise_alerts(connection, [{"target_id": target_id, **_columns(notice)} for notice, target_id in chosen], now=now)
+    conditional = {(name, link.target_id) for name, those in links.items() for link in those if link.told is not None}
+    news = [(notice, to) for notice, to in chosen if notice.kind in TROUBLE_KINDS]
+    told = [(notice, to) for notice, to in news if notice.targets is not None or (notice.monitor_id, to) in conditional]
+    if told:
+        rows = [{"monitor": notice.monitor_id, "target": target_id, "epoch": notice.epoch} for notice, target_id in told]
+        named = (MONITOR_TARGETS.c.monitor_id == bindparam("monitor")) & (MONITOR_TARGETS.c.target_id == bindparam("target"))
+        connection.execute(update(MONITOR_TARGETS).where(named).values(told=bindparam("epoch")), rows)
 
 
-def targets_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+def _targets(notice: Notice, links: Mapping[str, Sequence[Link]]) -> Sequence[str]:
+    if notice.targets is not None:
+        return notice.targets
+    return [link.target_id for link in links.get(notice.monitor_id or "", ()) if link.takes(notice)]
+
+
+def withdraw_reminders(connection: Connection, monitor_ids: Collection[str]) -> Collection[tuple[str, str]]:
+    """Delete the reminders of monitors that wait, because newer news replace them; returns the monitor and target of those being sent."""
+    reminders = among(connection, ALERTS.c.monitor_id, monitor_ids) & (ALERTS.c.kind == "reminder")
+    connection.execute(ALERTS.delete().where(reminders, ALERTS.c.message_id.is_(None)))
+    return {(row.monitor_id, row.target_id) for row in connection.execute(select(ALERTS.c.monitor_id, ALERTS.c.target_id).where(reminders))}
+
+
+def links_of(connection: Connection, monitor_ids: Collection[str]) -> Mapping[str, Sequence[Link]]:
+    """The targets of monitors, those of each in their order."""
     if not monitor_ids:
         return {}
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Link]] = {}
     link = MONITOR_TARGETS.c
-    chosen = select(link.monitor_id, link.target_id).where(among(connection, link.monitor_id, monitor_ids)).order_by(link.place)
-    for monitor_id, target_id in connection.execute(chosen):
-        found.setdefault(monitor_id, []).append(target_id)
+    columns = (link.monitor_id, link.target_id, link.kinds, link.after, link.told)
+    chosen = select(*columns).where(among(connection, link.monitor_id, monitor_ids)).order_by(link.place)
+    for monitor_id, target_id, kinds, after, told in connection.execute(chosen):
+        found.setdefault(monitor_id, []).append(Link(target_id, None if kinds is None else frozenset(kinds.split()), after, told))
     return found
 
 
@@ -85,7 +129,7 @@ def delivered_to(connection: Connection, monitor_id: str, *, limit: int) -> Sequ
 
 
 def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
-    """Store the alerts of monitors that missed their deadline, with one statement for any number of monitors."""
+    """Store the alerts of monitors that missed their deadline, with one statement for any number of monitors, none of them followed up."""
     link = MONITOR_TARGETS.c
     monitor = MONITORS.c
     named = among(connection, MONITOR_TARGETS.c.monitor_id, ids)

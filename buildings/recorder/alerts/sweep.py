@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Update, bindparam, case, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, and_, bindparam, case, func, insert, literal, or_, select, update
 
-from buildings.recorder.alerts.raising import Notice, raise_alerts, raise_deaths
+from buildings.recorder.alerts.raising import Notice, links_of, raise_alerts, raise_deaths
 from buildings.recorder.clock import ClockReading, move_times
+from buildings.recorder.monitors.acting import look_at
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import (
     LEAST_GRACE,
     LONGEST_GAP,
     TICK_EVERY,
+    TROUBLES,
     WITH_DEADLINE,
     Outage,
     deadline_after_outage,
@@ -29,6 +31,7 @@ from campus.storage import Moment, Span, among
 
 MONITORS_PER_TRANSACTION = 1_000  # A sweep blocks beats for no longer than this many monitors take.
 TICK_TOLERANCE = timedelta(seconds=1)  # A tick this soon after a jump may still show the time before it.
+LOOKS_PER_TRANSACTION = 200  # Of these, how many are looked at one by one.
 MONITORS_PER_PART = 2_000
 TARGETS_PER_PART = 2_000
 """While so many targets are due, the next part waits: an alert of a death queues behind no more news of an outage than that."""
@@ -74,22 +77,46 @@ def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
 def sweep(connection: Connection, now: datetime) -> Looked:
     """Look at monitors that are due, the longest first, up to MONITORS_PER_TRANSACTION; those past their deadline are marked as dead.
 
-    Those whose beats have moved the deadline are due then.
+    Those whose beats have moved the deadline are due then. Those that more follows are looked at one by one: see monitors.acting.
     """
     due = MONITORS.c.due_at <= now
     first = connection.scalars(select(MONITORS.c.id).where(due).order_by(MONITORS.c.due_at).limit(MONITORS_PER_TRANSACTION)).all()
     if not first:
         return Looked(0, more=False)
-    found = update(MONITORS).where(among(connection, MONITORS.c.id, first), due)
-    watched = MONITORS.c.mode.in_(sorted(WITH_DEADLINE))
-    epoch = case((MONITORS.c.mode == "up", MONITORS.c.epoch + 1), else_=MONITORS.c.epoch)
-    die = found.where(watched, MONITORS.c.deadline_at <= now).values(mode="missed", since=MONITORS.c.deadline_at, epoch=epoch, due_at=None)
-    died = connection.scalars(die.returning(MONITORS.c.id)).all()
-    if len(died) < len(first):
-        connection.execute(found.values(due_at=case((watched, MONITORS.c.deadline_at))))
+    monitor = MONITORS.c
+    found = update(MONITORS).where(among(connection, monitor.id, first), due, monitor.held.is_(None))
+    ordinary = ~monitor.followed_up & or_(monitor.muted_until.is_(None), monitor.muted_until <= now)
+    watched = monitor.mode.in_(sorted(WITH_DEADLINE))
+    was_up = monitor.mode == "up"
+    epoch, acknowledged_at = case((was_up, monitor.epoch + 1), else_=monitor.epoch), case((~was_up, monitor.acknowledged_at))
+    missed = {"mode": "missed", "since": monitor.deadline_at, "epoch": epoch, "due_at": None, "acknowledged_at": acknowledged_at}
+    died = connection.scalars(found.where(ordinary, watched, monitor.deadline_at <= now).values(missed).returning(monitor.id)).all()
+    left = len(first) - len(died)
+    if left:
+        calm = and_(watched, monitor.deadline_at > now, or_(~monitor.followed_up, was_up))
+        left -= connection.execute(found.where(calm).values(due_at=monitor.deadline_at)).rowcount
     if died:
         raise_deaths(connection, died, now=now)
-    return Looked(len(died), more=len(first) == MONITORS_PER_TRANSACTION)
+    looked = _look(connection, due & among(connection, monitor.id, first), now) if left else []
+    more = len(first) == MONITORS_PER_TRANSACTION or len(looked) == LOOKS_PER_TRANSACTION
+    return Looked(len(died) + sum(looked), more=more)
+
+
+def _look(connection: Connection, due: ColumnElement[bool], now: datetime) -> list[bool]:
+    """Look at monitors one by one, and do what is due; returns of each whether it died. Rows that others change are due again later."""
+    chosen = select(MONITORS).where(due).order_by(MONITORS.c.due_at).limit(LOOKS_PER_TRANSACTION)
+    rows = connection.execute(chosen.with_for_update(skip_locked=True)).all()
+    if not rows:
+        return []
+    links = links_of(connection, [row.id for row in rows])
+    looks = [look_at(row, links.get(row.id, ()), now) for row in rows]
+    changed = update(MONITORS).where(MONITORS.c.id == bindparam("key"))
+    connection.execute(
+        changed.values({name: bindparam(f"new_{name}", type_=MONITORS.c[name].type) for name in looks[0].changes}),
+        [{"key": row.id} | {f"new_{name}": value for name, value in look.changes.items()} for row, look in zip(rows, looks, strict=True)],
+    )
+    raise_alerts(connection, [notice for look in looks for notice in look.notices], now=now)
+    return [look.died for look in looks]
 
 
 def _next_deadline(connection: Connection) -> datetime | None:
@@ -158,6 +185,7 @@ def move_deadlines(connection: Connection) -> bool:
     part &= monitor.mode.in_(sorted(WITH_DEADLINE)) & (monitor.alive_at <= row.ended_at)
     connection.execute(_move(row).where(part, monitor.plain))
     _move_each(connection, row, part & ~monitor.plain)
+    connection.execute(_move_looks(row).where(rest if last is None else rest & (monitor.id <= last)))
     if last is None and Outage(row.began_at, row.ended_at).is_short:
         connection.execute(OUTAGES.delete().where(OUTAGES.c.id == row.id))
     else:
@@ -174,11 +202,10 @@ def _move(row: Row[Any]) -> Update:
     end = literal(row.ended_at, Moment())
 
     def due(deadline: ColumnElement[datetime]) -> ColumnElement[datetime]:
-        return case((monitor.due_at <= end, deadline), else_=monitor.due_at)
+        return case((_is_looked_at(), monitor.due_at), (monitor.due_at <= end, deadline), else_=monitor.due_at)
 
     if Outage(row.began_at, row.ended_at).is_short:
-        least = literal(LEAST_GRACE, Span())
-        earliest = end + case((monitor.grace > least, monitor.grace), else_=least)
+        earliest = _earliest(end)
         return update(MONITORS).where(monitor.deadline_at < earliest).values(deadline_at=earliest, due_at=due(earliest))
     earliest = end + monitor.period + monitor.grace
     later = case((monitor.deadline_at < earliest, earliest), else_=monitor.deadline_at)
@@ -201,6 +228,22 @@ def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool])
         connection.execute(update(MONITORS).where(MONITORS.c.id == bindparam("one")).values(named), moved)
 
 
+def _move_looks(row: Row[Any]) -> Update:
+    """The statement by which nobody is reminded, nor an alert escalated, before the beats that were lost in an outage were sent again."""
+    end = literal(row.ended_at, Moment())
+    return update(MONITORS).where(_is_looked_at(), MONITORS.c.due_at <= end).values(due_at=_earliest(end))
+
+
+def _is_looked_at() -> ColumnElement[bool]:
+    """Whether a monitor is due for something else than its deadline."""
+    return or_(MONITORS.c.held.is_not(None), MONITORS.c.followed_up & MONITORS.c.mode.in_(sorted(TROUBLES)))
+
+
+def _earliest(end: ColumnElement[datetime]) -> ColumnElement[datetime]:
+    least = literal(LEAST_GRACE, Span())
+    return end + case((MONITORS.c.grace > least, MONITORS.c.grace), else_=least)
+
+
 def tell_targets(connection: Connection, now: datetime) -> bool:
     """Raise the news of an outage for the next targets of monitors that were up when it ended; returns whether there was such news."""
     row = connection.execute(select(OUTAGES).order_by(OUTAGES.c.id).limit(1)).one_or_none()
@@ -211,7 +254,7 @@ def tell_targets(connection: Connection, now: datetime) -> bool:
     link = MONITOR_TARGETS.c
     rest = link.target_id > row.told_to
     last = connection.scalar(select(link.target_id).where(rest).order_by(link.target_id).offset(TARGETS_PER_PART - 1).limit(1))
-    part = rest if last is None else rest & (link.target_id <= last)
+    part = (rest if last is None else rest & (link.target_id <= last)) & link.told.is_(None)
     targets = _told(connection, row, part)
     notice = Notice(None, 0, "blind", row.ended_at, row.began_at, row.ended_at, "the recorder was down", None, targets)
     raise_alerts(connection, [notice], now=now)

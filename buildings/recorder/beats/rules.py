@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
 from buildings.recorder.monitors.credentials import digest_matches
+from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.state_machine import (
     WITHOUT_DEADLINE,
@@ -118,6 +119,10 @@ class LoadedMonitor:
     capsules: int
     last_seq: int | None
     fence: int
+    followed_up: bool
+    muted_until: datetime | None
+    held: str | None
+    held_since: datetime | None
     stores_until: datetime | None
     changed: bool = False
     new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
@@ -163,8 +168,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     change = AppliedEvent(before) if event is None else apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in)
     monitor.state = change.state
     monitor.changed = True
-    if change.alert is not None:
-        monitor.notices.append(_notice(monitor, before, change.alert, beat))
+    alert = _announced(monitor, before, change.alert, beat)
     monitor.history = with_beat(monitor.history, beat.at, beat.status, change.run)
     monitor.last_beat_at = beat.at
     monitor.beats += 1
@@ -176,7 +180,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         _store_capsule(monitor, beat),
         owned=monitor.owner is not None,
         asleep=change.state.mode == "asleep",
-        alert=change.alert,
+        alert=alert,
     )
 
 
@@ -190,9 +194,28 @@ def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
     return event
 
 
+def _announced(monitor: LoadedMonitor, before: MonitorState, kind: Kind | None, beat: Beat) -> Kind | None:
+    """Raise the alert of a change, or hold it while the monitor is muted; returns the one that was raised."""
+    if kind is None:
+        return None
+    is_muted = mute_end(monitor.muted_until, monitor.options.calendar, beat.at) is not None
+    alert, monitor.held = announcement(kind, held=monitor.held, before=before.mode, is_muted=is_muted)
+    monitor.held_since = before.since if monitor.held == RECOVERED else None
+    if alert is not None:
+        monitor.notices.append(_notice(monitor, before, alert, beat))
+    return alert
+
+
+def failure_in_words(status: Status, failures: int, options: MonitorOptions) -> str:
+    """The reason of an alert of kind `failed`: the last status, or how many failures raised it."""
+    if options.alert_after_failures > 1:
+        return f"{failures} failures in a row"
+    return "fail" if isinstance(status, str) else f"exit code {status}"
+
+
 def _notice(monitor: LoadedMonitor, before: MonitorState, kind: Kind, beat: Beat) -> Notice:
     recovered = kind == "recovered"
-    reason = "beat" if recovered else "fail" if isinstance(beat.status, str) else f"exit code {beat.status}"
+    reason = "beat" if recovered else "stuck" if kind == "stuck" else failure_in_words(beat.status, monitor.state.failures, monitor.options)
     return Notice(
         monitor_id=monitor.id,
         epoch=monitor.state.epoch,

@@ -64,7 +64,7 @@ UPDATE monitor SET
     minute = beat.minute,
     minute_beats = CASE WHEN monitor.minute = beat.minute THEN minute_beats + 1 ELSE 1 END
 FROM beat
-WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND plain AND mode = 'up'
+WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND plain AND mode = 'up' AND held IS NULL
     AND run_since IS NULL AND first_beat_at IS NOT NULL
     AND (monitor.minute <> beat.minute OR minute_beats < {limit})
 RETURNING monitor.id, monitor.deadline_at, monitor.fence
@@ -163,7 +163,8 @@ def _in_sqlite(limit: int, count: int) -> str:
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace", "options")
 STATE = MonitorState._fields
 COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
-LOADED = (*REGISTERED, *STATE, *COUNTED, "fence")
+HELD = ("held", "held_since")
+LOADED = (*REGISTERED, *STATE, *COUNTED, "fence", "followed_up", "muted_until", *HELD)
 LOAD = (
     f"SELECT {', '.join(f'm.{name}' for name in LOADED)}, o.ends_at"  # noqa: S608  # names of columns
     " FROM monitor m LEFT JOIN owner o ON o.lineage = m.owner WHERE m.id "
@@ -173,7 +174,11 @@ WITH_SEQ = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = 
 NEWEST_CAPSULE = "SELECT m.id, c.body FROM monitor m JOIN capsule c ON c.monitor_id = m.id AND c.number = m.capsules - 1 WHERE "
 NEWEST = f"{NEWEST_CAPSULE}m.id "
 NULLS = f"{NEWEST_CAPSULE}length(c.body) = 4 AND m.id "
-STORE = "UPDATE monitor SET {values} WHERE id = {key}"
+STORE = (
+    "UPDATE monitor SET {values}, acknowledged_at = CASE WHEN epoch = {epoch} THEN acknowledged_at END,"
+    " reminded_at = CASE WHEN epoch = {same} THEN reminded_at END WHERE id = {key}"
+)
+"""A new trouble is acknowledged anew."""
 STORE_CAPSULE = (
     "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
     " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
@@ -203,7 +208,8 @@ def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, period, grace, stored, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
-    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, ends_at = counted
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, *followed, ends_at = counted
+    followed_up, muted_until, held, held_since = followed
     state = MonitorState(
         mode,
         EPOCH + since * MICROSECOND,
@@ -233,15 +239,21 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         capsules=capsules,
         last_seq=last_seq,
         fence=fence,
+        followed_up=bool(followed_up),
+        muted_until=_time(muted_until),
+        held=held,
+        held_since=_time(held_since),
         stores_until=_time(ends_at),
     )
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
-    names = (*STATE, *COUNTED, "due_at")
-    marks = [f"${place}" for place in range(1, len(names) + 2)] if is_postgres(connection) else ["?"] * (len(names) + 1)
+    names = (*STATE, *COUNTED, *HELD, "due_at")
+    marks = [f"${place}" for place in range(1, len(names) + 4)] if is_postgres(connection) else ["?"] * (len(names) + 3)
     values = ", ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=False))
-    connection.exec_driver_sql(STORE.format(values=values, key=marks[-1]), [_values(monitor) for monitor in monitors])
+    connection.exec_driver_sql(
+        STORE.format(values=values, epoch=marks[-3], same=marks[-2], key=marks[-1]), [_values(monitor) for monitor in monitors]
+    )
     if capsules := [
         (monitor.id, slot, number, seq, _microseconds(at), body)
         for monitor in monitors
@@ -272,7 +284,11 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         monitor.minute_beats,
         monitor.capsules,
         monitor.last_seq,
-        _microseconds(due_at(monitor.state)),
+        monitor.held,
+        _microseconds(monitor.held_since),
+        _microseconds(due_at(monitor.state, followed_up=monitor.followed_up, is_held=monitor.held is not None)),
+        epoch,
+        epoch,
         monitor.id,
     )
 

@@ -131,6 +131,7 @@ def _make_monitors() -> None:
         sa.Column("unchanged", sa.Integer(), nullable=False),
         sa.Column("session", sa.LargeBinary(), nullable=True),
         sa.Column("held", sa.String(), nullable=True),
+        sa.Column("held_since", sa.BigInteger(), nullable=True),
         sa.Column("muted_until", sa.BigInteger(), nullable=True),
         sa.Column("acknowledged_at", sa.BigInteger(), nullable=True),
         sa.Column("reminded_at", sa.BigInteger(), nullable=True),

@@ -1,4 +1,4 @@
-"""What belongs to one monitor and nobody else: its secret, the URLs that contain it, and six ways to send beats with them. Pure."""
+"""What belongs to one monitor and nobody else: its secret, the URLs that contain it, and the ways to send beats with them. Pure."""
 
 import hmac
 import json
@@ -18,30 +18,53 @@ CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
 RETRIES = "curl -fsS -m 10 --retry 7 --retry-all-errors -o /dev/null"
 JSON_HEADER = "-H 'Content-Type: application/json'"
-CRON_BODY = '"{\\"status\\": $?, \\"capsule\\": {\\"job\\": \\"nightly\\"}}"'
-"""The job's exit code, which the shell fills in, and a capsule."""
+WITH_OUTPUT = "tail -c 8192"
 PYTHON = """\
 import json
 import urllib.request
 
 
-def beat(capsule):
-    body = json.dumps({{"capsule": capsule}}).encode()
-    request = urllib.request.Request({beat}, body, {{"Content-Type": "application/json"}})
+def beat(**said):
+    request = urllib.request.Request({beat}, json.dumps(said).encode(), {{"Content-Type": "application/json"}})
     urllib.request.urlopen(request, timeout=10).close()
 
 
-beat({capsule})"""
+beat(status="start")
+try:
+    ...  # the work
+except BaseException as error:
+    beat(status="fail", output=repr(error))
+    raise
+beat(status="ok", capsule={capsule})"""
 TYPESCRIPT = """\
-async function beat(capsule: unknown): Promise<void> {{
+async function beat(said: object): Promise<void> {{
   await fetch({beat}, {{
     method: "POST",
     headers: {{ "Content-Type": "application/json" }},
-    body: JSON.stringify({{ capsule }}),
+    body: JSON.stringify(said),
   }});
 }}
 
-await beat({capsule});"""
+await beat({{ status: "start" }});
+try {{
+  // the work
+}} catch (error) {{
+  await beat({{ status: "fail", output: String(error) }});
+  throw error;
+}}
+await beat({{ status: "ok", capsule: {capsule} }});"""
+SYSTEMD = """\
+[Service]
+ExecStartPre=-/usr/bin/curl -fsS -m 10 --retry 3 -o /dev/null {beat}/start
+ExecStopPost=-/usr/bin/{retries} {beat}?status=${{SERVICE_RESULT}}"""
+POWERSHELL = """\
+try {{ $out = & C:\\path\\to\\job.exe 2>&1 | Out-String; $c = [int]$LASTEXITCODE }} catch {{ $out = "$_"; $c = 1 }}
+Invoke-RestMethod -Method Post -TimeoutSec 30 -Body $out "{beat}/$c" | Out-Null"""
+GITHUB = """\
+- if: always()
+  env:
+    CAMPUS_BEAT_URL: ${{{{ secrets.CAMPUS_BEAT_URL }}}}
+  run: {retries} "$CAMPUS_BEAT_URL?status=${{{{ job.status }}}}\""""
 
 
 def new_secret(entropy: Entropy) -> str:
@@ -100,11 +123,16 @@ class MonitorUrls:
         return f"{self.url}/ping/{ping_uuid(secret)}"
 
     def cron(self, secret: str) -> str:
-        return f"{RETRIES} {self.beat(secret)}"
+        """Reports the exit code of the command before it, and ends with it."""
+        return f'c=$?; {RETRIES} "{self.beat(secret)}/$c"; (exit $c)'
 
     @property
     def capsule(self) -> str:
         return f"{self.url}/v1/recorder/capsule/{self.monitor_id}"
+
+    @property
+    def page(self) -> str:
+        return f"{self.url}/recorder/{self.monitor_id}"
 
     @property
     def takeover(self) -> str:
@@ -136,7 +164,7 @@ class Way(NamedTuple):
 
 
 def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[Way]:
-    """The six ways; `mcp` is the address of the MCP endpoint."""
+    """Each way with the start, the exit code and the end of the output as it can; `mcp` is the address of the MCP endpoint."""
     capsule = json.dumps(CAPSULE)
     beat = made.beat_url
     post = f"curl -sS -m 4 {JSON_HEADER} --data-binary @- {made.hook_url}"
@@ -144,8 +172,17 @@ def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[
     hooks = {event: [{"hooks": [{"type": "command", "timeout": 5, "command": command}]}] for event, command in commands.items()}
     arguments = json.dumps({"monitor_id": made.monitor_id, "secret": made.secret, "seq": 1, "capsule": CAPSULE}, indent=2)
     return (
-        Way("curl", "In a shell", f"{RETRIES} {beat} \\\n  {JSON_HEADER} -d '{json.dumps({'capsule': CAPSULE})}'"),
-        Way("cron", "In the crontab, on one line", f"17 3 * * *  /path/to/job; {RETRIES} {beat} {JSON_HEADER} -d {CRON_BODY}"),
+        Way(
+            "curl",
+            "In a script",
+            f'{RETRIES} {beat}/start\n/path/to/job > job.log 2>&1; c=$?\n{WITH_OUTPUT} job.log | {RETRIES} --data-binary @- "{beat}/$c"',
+        ),
+        Way(
+            "cron",
+            "In the crontab, on one line",
+            f'17 3 * * *  out=$(/path/to/job 2>&1); c=$?; echo "$out" | {WITH_OUTPUT} | {RETRIES} --data-binary @- "{beat}/$c"',
+        ),
+        Way("systemd", "/etc/systemd/system/NAME.service.d/campus.conf", SYSTEMD.format(retries=RETRIES, beat=beat)),
         Way(
             "Claude Code",
             "In .claude/settings.local.json, which is not committed; the capsule is the session",
@@ -153,5 +190,7 @@ def ways_to_beat(made: Registered | Resecured | Taken, *, mcp: str) -> Sequence[
         ),
         Way("Python", "Python, standard library", PYTHON.format(beat=json.dumps(beat), capsule=capsule)),
         Way("TypeScript", "TypeScript, no package", TYPESCRIPT.format(beat=json.dumps(beat), capsule=capsule)),
+        Way("PowerShell", "In a script of PowerShell", POWERSHELL.format(beat=beat)),
+        Way("GitHub", "The last step of a job; the address is the secret CAMPUS_BEAT_URL", GITHUB.format(retries=RETRIES)),
         Way("MCP", f"Connect your agent to {mcp} and give it this", f"Call heartbeat at least once per period, with:\n{arguments}"),
     )

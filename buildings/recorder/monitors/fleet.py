@@ -16,7 +16,7 @@ from buildings.recorder.beats.rules import past_beats, preview
 from buildings.recorder.models import BeatView, Entry, Fleet, FleetEntry, MonitorAnswer, Preview, TargetView
 from buildings.recorder.monitors.badges import tag_badge_url
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
-from buildings.recorder.monitors.keys import owner_by_key
+from buildings.recorder.monitors.keys import stored_key
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
 from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, uptime
@@ -198,18 +198,18 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
 async def read_with_key(request: Request, site: RecorderSite) -> Response:
     """The fleet, or one monitor of it, for who has a read key: without capsules and without who made what."""
     given = request.path_params
-    owner = await owner_by_key(site, given["read_key"], "read")
-    if owner is None:
+    key = await stored_key(site, given["read_key"], "read")
+    if key is None:
         raise fixed_problem("fleet_key_not_found")
     at: dict[str, Any] = {"url": site.url, "now": site.state.time.now()}
     answer: Fleet | MonitorAnswer
     if "monitor_id" in given:
-        one = Credentials(given["monitor_id"], owner, None)
+        one = Credentials(given["monitor_id"], key.owner, None)
         answer = await in_snapshot(site.storage, partial(read_monitor, credentials=one, **at))
         hidden: Any = HIDDEN_FROM_READERS
     else:
         query = FleetSearch.read(request.query_params)
-        answer = await in_snapshot(site.storage, partial(read_fleet, lineage=owner, query=query, **at))
+        answer = await in_snapshot(site.storage, partial(read_fleet, lineage=key.owner, query=query, **at))
         hidden = {"monitors": {"__all__": HIDDEN_FROM_READERS}}
     body = answer.model_dump_json(exclude=hidden)
     return Response(body, media_type="application/json", headers={"Cache-Control": "private, no-store"})

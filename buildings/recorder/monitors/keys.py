@@ -72,14 +72,23 @@ async def end_key(site: RecorderSite, lineage: str, hint: str) -> FleetKeyList:
     return await list_keys(site, lineage)
 
 
-async def owner_by_key(site: RecorderSite, secret: str, kind: FleetKeyKind) -> str | None:
-    """The owner whose key this is; None once the key that made it was revoked or has expired."""
+async def stored_key(site: RecorderSite, secret: str, kind: FleetKeyKind) -> Row[Any] | None:
+    """The row of a key; None once the key that made it was revoked, and for a read key once that has expired.
+
+    A ping key goes on after that, as the secrets of monitors do: its monitors are watched for a week more.
+    """
     chosen = select(FLEET_KEYS).where(FLEET_KEYS.c.digest == digest_of(secret), FLEET_KEYS.c.kind == kind)
     row = await in_snapshot(site.storage, lambda connection: connection.execute(chosen).one_or_none())
-    if row is None or (await site.keys.maker(row.made_by)).has_ended(site.now()):
+    if row is None:
         return None
-    owner: str = row.owner
-    return owner
+    maker = await site.keys.maker(row.made_by)
+    return None if maker.ends_at is None or (kind == "read" and maker.has_ended(site.now())) else row
+
+
+async def most_monitors(site: RecorderSite, row: Row[Any]) -> int:
+    """How many monitors the owner of a key may have."""
+    key = await site.keys.get(row.made_by)
+    return site.settings.monitors if key is None else site.settings.monitors_for(key.product)
 
 
 def _keys_of(connection: Connection, lineage: str) -> Sequence[Row[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, update
 
-from buildings.recorder.alerts.raising import targets_of
+from buildings.recorder.alerts.raising import links_of
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
 from buildings.recorder.models import Resecured, Updated, Watched
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
@@ -53,7 +53,7 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
 
 
 def stored_state(row: Row[Any]) -> MonitorState:
-    return MonitorState(*(getattr(row, name) for name in MonitorState._fields))
+    return MonitorState.stored_in(row)
 
 
 def state_in_sql(now: datetime) -> ColumnElement[StateWord]:
@@ -123,7 +123,7 @@ def delete(connection: Connection, credentials: Credentials) -> None:
 
 
 def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
-    targets = targets_of(connection, [row.id for row in rows])
+    links = links_of(connection, [row.id for row in rows])
     for row in rows:
         # the question for confirmation is about the mailbox, which other monitors may use too
         asked = (ALERTS.c.monitor_id == row.id) & (ALERTS.c.kind == CONFIRM)
@@ -133,7 +133,7 @@ def delete_all(connection: Connection, rows: Sequence[Row[Any]]) -> None:
         connection.execute(MONITORS.delete().where(MONITORS.c.id == row.id))
         if row.owner is not None:
             connection.execute(update(OWNERS).where(OWNERS.c.lineage == row.owner).values(monitors=OWNERS.c.monitors - 1))
-        release(connection, targets.get(row.id, ()))
+        release(connection, [link.target_id for link in links.get(row.id, ())])
 
 
 def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: datetime) -> int:
@@ -149,7 +149,11 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
-    values = {**change.state._asdict(), "due_at": due_at(change.state), **more}
+    followed_up, held = bool(more.get("followed_up", row.followed_up)), more.get("held", row.held)
+    due = due_at(change.state, followed_up=followed_up, is_held=held is not None)
+    values = {**change.state._asdict(), "due_at": due, **more}
+    if change.state.epoch != row.epoch:
+        values |= {"acknowledged_at": None, "reminded_at": None}
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(**values))
     return change.state
 

@@ -26,7 +26,7 @@ SQL repeats three of these rules, to change many rows at once. A test compares e
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
 Event = Literal["ok", "start", "idle", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
@@ -41,6 +41,8 @@ StateWord = Literal["dead", "stuck", "late", "waiting", "idle", "paused", "alive
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
 WITH_DEADLINE: frozenset[Mode] = frozenset(("up", "stuck"))
 AWAKE: frozenset[Mode] = frozenset(("up", "idle", "stuck", "missed", "failed", "paused"))
+TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": "stuck"}
+"""The modes in which something is wrong, with the alert of each."""
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
 ENDS_RUN: frozenset[Event] = frozenset(("ok", "idle", "fail", "strike", "stall"))
@@ -198,6 +200,11 @@ class MonitorState(NamedTuple):
     still: timedelta = timedelta(0)
     first_beat_at: datetime | None = None
 
+    @classmethod
+    def stored_in(cls, row: Any) -> "MonitorState":
+        """The state in a row of the table."""
+        return cls(*(getattr(row, name) for name in cls._fields))
+
 
 class AppliedEvent(NamedTuple):
     state: MonitorState
@@ -218,8 +225,13 @@ def initial_state(schedule: Schedule, now: datetime) -> MonitorState:
     return MonitorState("up", now, now, expected, schedule.deadline_after(expected))
 
 
-def due_at(state: MonitorState) -> datetime | None:
-    """When a sweep must look at a monitor in this state: at its deadline, if it has one."""
+def due_at(state: MonitorState, *, followed_up: bool = False, is_held: bool = False) -> datetime | None:
+    """When a sweep must look at a monitor that comes to this state: at its deadline, if it has one.
+
+    At once if more follows, which the sweep then finds: when to remind or escalate, or when a mute ends (monitors.acting).
+    """
+    if is_held or (followed_up and state.mode in TROUBLES):
+        return state.since
     return state.deadline_at if state.mode in WITH_DEADLINE else None
 
 

@@ -12,8 +12,10 @@ from buildings.recorder.alerts.raising import Notice, raise_alerts
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, Taken
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, digests_of, new_secret
+from buildings.recorder.monitors.muting import announcement, mute_end
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, ShownState, apply_event, shown_state
+from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, Mode, ShownState, apply_event, shown_state
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from campus.observability import counted, every, utc_text
@@ -77,12 +79,12 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
         raise not_dead("paused" if mode in UNWATCHED else "idle" if mode == "idle" else state)
     recovered = apply_event(died.state, "takeover", stored_schedule(row), now)
     since = died.state.since
-    _raise_alert(connection, row, died, since=since, until=None, reason="timeout", now=now)
-    _raise_alert(connection, row, recovered, since=since, until=now, reason="takeover", now=now)
+    held = _raise_alert(connection, row, row.mode, died, held=row.held, since=since, until=None, reason="timeout", now=now)
+    held = _raise_alert(connection, row, died.state.mode, recovered, held=held, since=since, until=now, reason="takeover", now=now)
     secret = new_secret(entropy)
     fence = row.fence + 1
     connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
-    store_change(connection, row, recovered, **digests_of(secret, owned=True), fence=fence, made_by=maker)
+    store_change(connection, row, recovered, **digests_of(secret, owned=True), fence=fence, made_by=maker, held=held, held_since=since)
     (boundary, capsules), urls = _capsules(connection, row), MonitorUrls(url, row.id)
     return Taken(
         untrusted=UNTRUSTED.format(boundary=boundary),
@@ -102,11 +104,23 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
 
 
 def _raise_alert(
-    connection: Connection, row: Row[Any], change: AppliedEvent, *, since: datetime, until: datetime | None, reason: str, now: datetime
-) -> None:
-    if change.alert is not None:
-        notice = Notice(row.id, change.state.epoch, change.alert, now, since, until, reason, row.last_beat_at)
-        raise_alerts(connection, [notice], now=now)
+    connection: Connection,
+    row: Row[Any],
+    before: Mode,
+    change: AppliedEvent,
+    *,
+    held: str | None,
+    since: datetime,
+    until: datetime | None,
+    reason: str,
+    now: datetime,
+) -> str | None:
+    """Raise the alert of a change, if there is one and the monitor is not muted; returns the alert that is held."""
+    is_muted = mute_end(row.muted_until, read_options(row.options).calendar, now) is not None
+    alert, held = announcement(change.alert, held=held, before=before, is_muted=is_muted)
+    if alert is not None:
+        raise_alerts(connection, [Notice(row.id, change.state.epoch, alert, now, since, until, reason, row.last_beat_at)], now=now)
+    return held
 
 
 def _capsules(connection: Connection, row: Row[Any]) -> tuple[str, tuple[CapsuleView, ...]]:

@@ -62,14 +62,27 @@ class Message:
         return self.lane.target_id
 
 
+OUTPUT_FOLLOWS = "The end of its output, as the program wrote it:"
+
+
 @dataclass(frozen=True)
 class AlertText:
-    """One alert as people read it: a line that says what happened, and further lines."""
+    """One alert as people read it: a line that says what happened, further lines, and the end of what a program wrote, shown as code.
+
+    `about` names what the alert is about: a later recovery of the same closes an incident that a problem opened.
+    """
 
     headline: str
     details: Sequence[str]
     at: datetime
     severity: Literal["problem", "recovery", "notice"] = "notice"
+    output: str = ""
+    about: str | None = None
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The details; the last line introduces the output, where there is one, as words of somebody else."""
+        return [*self.details, OUTPUT_FOLLOWS] if self.output else self.details
 
 
 @dataclass(frozen=True)
@@ -165,6 +178,14 @@ class Channel(ABC):
     def recognizes(self, address: str) -> bool:
         """Whether this channel can send to an address, decided without a connection. The first channel that recognizes it is used."""
 
+    def rewritten(self, address: str) -> str:
+        """The address as another channel knows it: by default the same."""
+        return address
+
+    def check_text(self, address: str, client: GuardedClient) -> None:
+        """Raises TargetRefused for an address whose text breaks a rule; nothing is looked up."""
+        client.check_url(address)
+
     def host_of(self, address: str) -> str:
         """The host that receives messages to this address. How many it gets in a minute is limited."""
         return urlsplit(address).hostname or ""
@@ -201,10 +222,12 @@ def plain_path(path: str) -> str:
     return posixpath.normpath("/" + unquote(path).lstrip("/"))
 
 
-async def post(client: GuardedClient, url: httpx.URL | str, body: bytes, headers: Mapping[str, str] = JSON) -> httpx.Response | Outcome:
-    """Send one POST; returns its Outcome, or the response if that refuses the message."""
+async def post(
+    client: GuardedClient, url: httpx.URL | str, body: bytes, headers: Mapping[str, str] = JSON, *, method: str = "POST"
+) -> httpx.Response | Outcome:
+    """Send one POST, or another `method`; returns its Outcome, or the response if that refuses the message."""
     try:
-        answer = await client.post_bytes(str(url), body, headers)
+        answer = await client.post_bytes(str(url), body, headers, method=method)
     except TargetRefused as refused:
         return Outcome("retry", f"its address may not be used: {refused}")
     except httpx.TransportError as error:

@@ -39,9 +39,15 @@ TURN_SECONDS = 5.0
 
 
 def masked_address(address: str) -> str:
-    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret."""
+    """An address as it may be shown. Of a URL only scheme and host, because the rest may be secret; of another service's address, which
+    is secret as a whole, the scheme and four characters of its digest, which tell two of them apart."""
+    scheme, colon, _ = address.partition("://")
+    if not colon:
+        return address
+    if scheme.lower() not in ("http", "https"):
+        return f"{scheme}://…{sha256(address.encode()).hexdigest()[:4]}"
     parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}/…" if parts.scheme in ("http", "https") else address
+    return f"{parts.scheme}://{parts.netloc}/…"
 
 
 def sender_of(lineage: str | None, network: str) -> str:
@@ -80,7 +86,10 @@ class Address:
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:
     """The address, for the first channel that recognizes it; None if none does."""
     channel = next((channel for channel in channels if channel.recognizes(text)), None)
-    return Address(channel, text) if channel else None
+    if channel is None:
+        return None
+    plain = channel.rewritten(text)
+    return Address(channel, text) if plain == text else address_of(plain, channels)
 
 
 def target_state(row: Row[Any], *, to_enable: str) -> tuple[TargetState, str | None]:
@@ -129,16 +138,20 @@ def visible_name(text: str) -> str:
 
 
 def webhook_address(url: str, web: GuardedClient, channels: Sequence[Channel], *, argument: str = "alert_webhook") -> Address:
-    """The address of a webhook, for the first channel that recognizes it. Problem 422 for a URL that breaks a rule.
+    """The address of a webhook or of another service, for the first channel that recognizes it. Problem 422 for one that breaks a rule.
 
-    `argument` is the tool's argument that the URL came in: the refusal names it.
+    `argument` is the tool's argument that the address came in: the refusal names it.
     """
+    usable = [channel for channel in channels if not channel.confirms]
     try:
-        web.check_url(url)
+        found = None if url.lower().startswith(("http://", "https://")) else address_of(url, usable)
+        if found is None:
+            web.check_url(url)
+            found = address_of(url, usable)
+        assert found is not None, "the webhook channel accepts every URL"
+        found.channel.check_text(found.text, web)
     except TargetRefused as refused:
         raise _target_refused(refused, argument) from None
-    found = address_of(url, [channel for channel in channels if not channel.confirms])
-    assert found is not None, "the webhook channel accepts every URL"
     return found
 
 
@@ -197,7 +210,7 @@ class Registrations:
             raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
         if webhook is None:
             return None
-        async with self._checks.turn(sender, urlsplit(webhook.text).hostname or "", seconds=TURN_SECONDS) as has_turn:
+        async with self._checks.turn(sender, webhook.host, seconds=TURN_SECONDS) as has_turn:
             return await check_webhook(webhook, self._web) if has_turn else UNCHECKED.format("alert_webhook")
 
 

@@ -66,8 +66,8 @@ async def test_slack_is_sent_what_it_documents_by_recorder_and_watches(authority
         assert monitored.json.keys() == {"text", "mrkdwn", "unfurl_links", "unfurl_media"}
         assert (await target_of(campus, key))["state"] == "ready"
         document = (await campus.http.get("/v1/openapi.json")).text
-        assert "How alerts are sent: discord, slack, email, webhook." in document
-        assert "or a webhook of Discord or Slack" in document
+        assert "How alerts are sent: apprise, discord, slack, email, webhook." in document
+        assert "or that of Discord, Slack or another service by its address in Apprise's form" in document
 
 
 async def pause_watches(campus: TestCampus) -> None:

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from conftest import Postgres
 from recorder.conftest import authority, open_recorder, recorder  # noqa: F401  # fixtures
-from recorder.kills import SECRET, KilledRecorder, webhook_receiver
+from recorder.kills import KilledRecorder, webhook_receiver
 from recorder.outages import only_dead_agents_are_reported
 from recorder.receivers import make_authority
-from recorder.recorders import Recorder
+from recorder.recorders import SECRET, Recorder
 from serving import Served
 from sqlalchemy import Connection, text
 
@@ -42,9 +42,9 @@ FILL = (
     " SELECT 'tgt_' || n, 'webhook', 'https://localhost/' || n, sha256(n::text::bytea), 'k', 0, 'localhost', 'net:' || n,"
     f" CASE WHEN n % 10 > 0 THEN 1 END {NUMBERS}",
     "INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at, expected_at, deadline_at,"
-    " epoch, failures, down, still, unverified, beats, history, minute, minute_beats, capsules, fence)"
-    " SELECT 'mon_' || n, :digest, 'badge_' || n, 'agent', period, 0, at, 'up', at, at, at + period, at + period,"
-    f" 0, 0, 0, 0, false, 0, '', 0, 0, 0, 0 {NUMBERS}, {TIMES}",
+    " due_at, epoch, failures, down, still, unverified, beats, history, minute, minute_beats, capsules, fence, plain, ping_digest, tags,"
+    " runs, pages, unchanged) SELECT 'mon_' || n, :digest, 'badge_' || n, 'agent', period, 0, at, 'up', at, at, at + period, at + period,"
+    f" at + period, 0, 0, 0, 0, false, 0, '', 0, 0, 0, 0, true, sha256(n::text::bytea), '', 0, 0, 0 {NUMBERS}, {TIMES}",
     f"INSERT INTO monitor_target (monitor_id, target_id, place) SELECT 'mon_' || n, 'tgt_' || n, 0 {NUMBERS}",
 )
 OUTAGE = (

@@ -23,13 +23,12 @@ from lab.faults.outside import Plan, Said, asked, call, process, receive
 from outbound.conftest import Translated
 from patience import patience
 from recorder.conftest import authority, open_recorder  # noqa: F401  # fixtures
-from recorder.kills import SCHEDULE, SECRET
+from recorder.kills import SCHEDULE
 from recorder.receivers import Authority
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import SECRET, OpenRecorder, Recorder, monitor_row
 from serving import free_port
 from sqlalchemy import Connection, insert
 
-from buildings.recorder.monitors.state_machine import initial_state
 from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus.outbound.http_clients import guarded_client
 from campus.secrets import digest_of
@@ -115,18 +114,7 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
     owner = {"monitors": 1, "ends_at": now + timedelta(days=30)}
     connection.execute(insert(OWNERS), [{"lineage": lineage, **owner} for lineage in keyed])
     connection.execute(insert(TARGETS), [row.target(now) for row in rows])
-    empty = {"unverified": False, "beats": 0, "history": b"", "minute": 0, "minute_beats": 0, "capsules": 0, "fence": 0}
-    agreed = {
-        "secret_digest": digest_of(SECRET),
-        "registered_at": now,
-        **SCHEDULE._asdict(),
-        **initial_state(SCHEDULE, now)._asdict(),
-        **empty,
-    }
-    monitors = [
-        {**agreed, "id": f"mon_{row.name}", "badge_id": f"badge_{row.name}", "name": row.name} | {"owner": row.target(now)["owner"]}
-        for row in rows
-    ]
+    monitors = [{**monitor_row(f"mon_{row.name}", SCHEDULE, now), "name": row.name, "owner": row.target(now)["owner"]} for row in rows]
     connection.execute(insert(MONITORS), monitors)
     links = [{"monitor_id": f"mon_{row.name}", "target_id": f"tgt_{row.name}", "place": 0} for row in rows]
     connection.execute(insert(MONITOR_TARGETS), links)

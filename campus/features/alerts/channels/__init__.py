@@ -7,18 +7,19 @@ All else asks the channel. A building may put channels of its own before these (
 
 from typing import Any
 
+from campus.features.alerts.channels.apprise import Apprise
 from campus.features.alerts.channels.discord import Discord
 from campus.features.alerts.channels.email import Email
 from campus.features.alerts.channels.slack import Slack
 from campus.features.alerts.channels.webhook import Webhook
 from campus.features.alerts.message import Channel
 
-CHANNELS: tuple[type[Channel], ...] = (Discord, Slack, Email, Webhook)
+CHANNELS: tuple[type[Channel], ...] = (Apprise, Discord, Slack, Email, Webhook)
 """The first that recognizes an address is used."""
 KINDS = ", ".join(one.kind for one in CHANNELS)
 """For descriptions: the kinds that a target may have."""
-CHAT_SERVICES = " or ".join(one.name for one in CHANNELS if not (one.signs or one.confirms))
-"""For descriptions: the services whose webhooks get messages of their own format."""
+CHAT_SERVICES = f"{Discord.name}, {Slack.name} or {Apprise.name}"
+"""For descriptions: the services that get messages of their own format, which are not signed."""
 
 
 def open_channels(site: Any, *, links: str) -> tuple[Channel, ...]:

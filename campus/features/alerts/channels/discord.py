@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
 from campus.errors import TargetRefused
+from campus.features.alerts.channels.webhook import fenced
 from campus.features.alerts.message import AlertText, Attempt, Channel, Content, Outcome, plain_path, post
 from campus.outbound.http_clients import GuardedClient
 
@@ -91,9 +92,12 @@ def message_of(content: Content) -> dict[str, Any]:
 
 def _embed(text: AlertText, *, most: int) -> dict[str, Any]:
     title = text.headline[:LONGEST_TITLE]
+    room = min(most - len(title), LONGEST_DESCRIPTION)
+    code = fenced(text.output[-room // 2 :])
+    code = code if len(code) < room else ""
     return {
         "title": title,
-        "description": "\n".join(text.details)[: min(most - len(title), LONGEST_DESCRIPTION)],
+        "description": "\n".join(text.lines if code else text.details)[: room - len(code)] + code,
         "color": COLOURS[text.severity],
         "timestamp": text.at.isoformat(),
     }

@@ -37,6 +37,10 @@ PLAIN = frozenset(" -_'\"()[]{},;!?#*+=&~$^|<>\u200c\u200d\u2026")
 """What may stand within a word beside letters, marks, digits and symbols, because no mail program makes a link of it."""
 NUMBER = re.compile("[(+-]?[0-9]+(?:[.:][0-9]+){0,2}[,;)%]?")
 """A decimal number, or a time of day."""
+TIME = re.compile(
+    r"(?<![\w.:/@-])((?:[0-9]{4}-[0-9]{2}-[0-9]{2}T)?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)(?![\w.:/@-])"
+)
+"""A time with seconds within a word, such as in JSON and in the lines of a log: no mail program makes a link of it."""
 OWN_LINK = "/[A-Za-z0-9_/?=&-]*[.,)]?"
 """What follows the service's own address in a link."""
 FOOTER = "--\nUnsubscribe: {unsubscribe}\n"
@@ -91,7 +95,9 @@ class Email(Channel):
         unsubscribe = self._link("unsubscribe", attempt)
         parts = ["\n".join([text.headline, *(f"  {line}" for line in text.details)]) for text in content.texts]
         if len(content.texts) == 1:
-            parts = ["\n".join([content.texts[0].headline, "", *content.texts[0].details])]
+            (text,) = content.texts
+            output = ["", *(f"    {line}" for line in text.output.splitlines())] if text.output else []
+            parts = ["\n".join([text.headline, "", *text.lines, *output])]
         body = "\n\n".join([*(unlinked(part, own=self._links) for part in parts), FOOTER.format(unsubscribe=unsubscribe)])
         headers = unsubscribing(unsubscribe)
         if content.mail_until is not None and attempt.now >= content.mail_until:
@@ -141,17 +147,22 @@ def unlinked(text: str, *, own: str) -> str:
     """The text, in which mail programs find nothing to make a link of, except links to the service whose URL begins `own`.
 
     Within a word only letters, digits, symbols and a few signs are left as they are; a space follows every other character, such as
-    the dot of example. com and of its relatives in other scripts.
+    the dot of example. com and of its relatives in other scripts. Times of day stay as they are.
     """
     own_link = re.compile(f"{re.escape('/'.join(own.split('/')[:3]))}{OWN_LINK}")
 
     def word(found: re.Match[str]) -> str:
         if own_link.fullmatch(found[0]) or NUMBER.fullmatch(found[0]):
             return found[0]
-        spaced = "".join(one if category(one)[0] in "LMNS" or one in PLAIN else f"{one} " for one in found[0])
+        parts = TIME.split(found[0])  # every second one is a time
+        spaced = "".join(part if place % 2 else "".join(map(_spaced, part)) for place, part in enumerate(parts))
         return spaced.rstrip(" ")
 
     return re.sub(r"\S+", word, normalize("NFKC", text))
+
+
+def _spaced(one: str) -> str:
+    return one if category(one)[0] in "LMNS" or one in PLAIN else f"{one} "
 
 
 def link_token(purpose: str, key: bytes) -> str:

@@ -4,11 +4,12 @@ Errors and limits are those of https://docs.slack.dev/messaging/sending-messages
 """
 
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-from campus.features.alerts.channels.webhook import retry_after, text_of
+from campus.features.alerts.channels.webhook import neutral, retry_after, text_of
 from campus.features.alerts.message import Attempt, Channel, Content, Outcome, plain_path, post
 
 HOSTS = ("hooks.slack.com", "hooks.slack-gov.com")
@@ -29,6 +30,7 @@ WEBHOOK_GONE = {
     "posting_to_general_channel_denied": "an administrator does not allow it in this channel",
 }
 RATE_LIMITED = 429
+LONGEST_BLOCK = 3_000
 
 
 class Slack(Channel):
@@ -45,8 +47,8 @@ class Slack(Channel):
     async def send(self, attempt: Attempt, content: Content) -> Outcome:
         """Post the message. Its text mentions nobody, and Slack fetches nothing that it names."""
         text = text_of(content).translate(CONTROL)
-        body = to_json({"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False})
-        answer = await post(attempt.client, attempt.message.address, body)
+        said = {"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False, **_blocks(content)}
+        answer = await post(attempt.client, attempt.message.address, to_json(said))
         if isinstance(answer, Outcome):
             return answer
         if answer.status_code == RATE_LIMITED:
@@ -55,3 +57,13 @@ class Slack(Channel):
         if (word := answer.text.strip()) in WEBHOOK_GONE:
             return Outcome("gone", f"Slack answered {word}: {WEBHOOK_GONE[word]}")
         return Outcome("retry", f"Slack answered {answer.status_code // 100}xx")
+
+
+def _blocks(content: Content) -> dict[str, Any]:
+    """An alert with a program's output as rich text, in which Slack reads no markup: the output is code. Notifications show the `text`."""
+    if len(content.texts) != 1 or not (output := content.texts[0].output):
+        return {}
+    words = "\n".join([content.texts[0].headline, *content.texts[0].lines])
+    parts = (("rich_text_section", words), ("rich_text_preformatted", output))
+    elements = [{"type": kind, "elements": [{"type": "text", "text": neutral(text)[:LONGEST_BLOCK]}]} for kind, text in parts]
+    return {"blocks": [{"type": "rich_text", "elements": elements}]}

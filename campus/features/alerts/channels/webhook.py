@@ -17,9 +17,10 @@ GONE = 410
 REDIRECTS = range(300, 400)
 SECONDS = re.compile("[0-9]{1,9}")
 LONGEST_TEXT = 4_000
-MENTION = re.compile(r"[@<](?=[\w!@#])")
+MENTION = re.compile(r"[@<](?=[\w!@#*])")
 """Begins what chat services make a link or a mention of, such as @here and <!channel>: names and capsules are written by others."""
 ZERO_WIDTH_SPACE = "\u200b"
+FENCE = "```"
 
 
 class Webhook(Channel):
@@ -63,10 +64,22 @@ def body_of(content: Content) -> bytes:
 
 
 def text_of(content: Content) -> str:
-    """The alerts in words, at most 4,000 characters; several with their headlines only."""
-    details = content.texts[0].details if len(content.texts) == 1 else ()
-    lines = "\n".join([*(text.headline for text in content.texts), *details])
-    return MENTION.sub(lambda found: found[0] + ZERO_WIDTH_SPACE, lines)[:LONGEST_TEXT]
+    """The alerts in words, at most 4,000 characters, with a program's output as code; several with their headlines only."""
+    texts = content.texts
+    code = fenced(neutral(texts[0].output)) if len(texts) == 1 else ""
+    lines = neutral("\n".join([*(text.headline for text in texts), *(texts[0].lines if len(texts) == 1 else ())]))
+    return lines[: LONGEST_TEXT - len(code)] + code
+
+
+def neutral(text: str) -> str:
+    """The text, in which chat services find no mention and no link of their own kind."""
+    return MENTION.sub(lambda found: found[0] + ZERO_WIDTH_SPACE, text)
+
+
+def fenced(output: str) -> str:
+    """A program's output on lines of its own as code, which it cannot end; empty for none."""
+    inside = output.replace(FENCE, f"``{ZERO_WIDTH_SPACE}`")
+    return f"\n{FENCE}\n{inside}\n{FENCE}" if inside else ""
 
 
 def signature(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
