@@ -7,6 +7,7 @@ from buildings.recorder.beats.hooks import hook
 from buildings.recorder.beats.pings import ping_pages
 from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
 from buildings.recorder.monitors.badges import badge
+from buildings.recorder.monitors.credentials import FREE_PAGES
 from buildings.recorder.monitors.fleet import monitors_of, read_with_key
 from buildings.recorder.monitors.transfer import export
 from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
@@ -40,6 +41,10 @@ building = Building(
         Page(f"GET {FLEET}/{{monitor_id}}", monitor),
         Page(f"GET {FLEET}/{{monitor_id}}/heard", heard),
         Page(f"POST {FLEET}/{{monitor_id}}/{{action}}", act),
+        Page(f"GET {FREE_PAGES}/{{token}}", monitor),
+        Page(f"GET {FREE_PAGES}/{{token}}/heard", heard),
+        Page(f"GET {FREE_PAGES}/{{token}}/events", events),
+        Page(f"POST {FREE_PAGES}/{{token}}/{{action}}", act),
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         *ping_pages(),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),

@@ -159,7 +159,7 @@ async def demo_card(site: RecorderSite) -> str:
     row = await in_snapshot(site.storage, _demo)
     beats = tuple(beat.at for beat in past_beats(row.history)) if row else ()
     word = state_in_a_word(stored_state(row), site.state.time.now()) if row else "waiting"
-    return site.part("demo.html", beats=beats, most=BEATS_IN_HISTORY, word=word)
+    return site.part("demo.html", has_mail=site.feature("mail") is not None, beats=beats, most=BEATS_IN_HISTORY, word=word)
 
 
 def _demo(connection: Connection) -> Row[Any] | None:

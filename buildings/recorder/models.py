@@ -79,6 +79,11 @@ class Registered(Answer):
     resume_url: str | None = Field(
         description="Address where a replacement reads the last capsule with the owning key. It contains no secret. Null without a key."
     )
+    page_url: str | None = Field(
+        default=None,
+        description="Page of a monitor without a key, for people, with its last capsule of up to 2 KB. Whoever has the address controls the"
+        " monitor. Null with a key: its page is in the fleet.",
+    )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 
 
@@ -290,15 +295,15 @@ class Snoozed(Answer):
 
 
 class Updated(Watched):
-    """A monitor after update_monitor. Its own secret is not shown again, and stays valid."""
+    """A monitor after update_monitor or claim_monitor. Its own secret is not shown again, and stays valid."""
 
     name: str = Field(description="Name of the monitor.")
     period_minutes: float = Field(description="Longest expected time between two beats, in minutes.")
     grace_minutes: float = Field(description="Time between a missed beat and the alert, in minutes.")
     next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
     webhook_secret: str | None = Field(
-        description="Secret that verifies the signatures of alerts to the webhook that was sent (Standard Webhooks). Null if none was"
-        " sent, and for chat and incident services."
+        description="Secret that verifies the signatures of alerts to the webhook (Standard Webhooks), if the call changed it. Null"
+        " otherwise, and for chat and incident services."
     )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 

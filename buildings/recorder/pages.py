@@ -7,27 +7,32 @@ from datetime import datetime
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise, takewhile
+from math import ceil
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import anyio.to_thread
 from pydantic_core import to_json
-from sqlalchemy import Connection, Row, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from buildings.recorder.alerts.raising import delivered_to
+from buildings.recorder.alerts.reach import reach_of
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
-from buildings.recorder.monitors.credentials import lineage_of, ways_to_beat
+from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
 from buildings.recorder.monitors.state_machine import DOWN
-from buildings.recorder.runtime import RecorderSite
+from buildings.recorder.monitors.takeover import shown_capsules
+from buildings.recorder.problems import too_many_views
+from buildings.recorder.runtime import FREE_VIEWS_PER_MINUTE, RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
 from campus import Caller, Problem, Request, Response
 from campus.caller import Key
 from campus.features.alerts import masked_address
 from campus.layout import pretty_json
 from campus.observability import counted, every
+from campus.secrets import digest_of
 from campus.storage import in_snapshot
 
 FLEET = "/recorder"
@@ -39,10 +44,13 @@ ACTIONS: Mapping[str, str] = {
     "test": "send_test_alert",
     "secret": "replace_secret",
     "delete": "delete_monitor",
+    "claim": "claim_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
 NUMBERS = ("period_minutes", "grace_minutes")
 WITHOUT_ACCESS = (402, 403)
+HIDDEN = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
+"""Of the page of one monitor, the address of a free one being a secret. The Referrer-Policy of all pages tells it to no other site."""
 LONGEST_DIFFERENCE = 400
 """Lines of two capsules that are compared, from the first that differs; a comparison takes time by the square of their number."""
 CONTEXT = 3
@@ -119,6 +127,7 @@ async def _fleet_page(
         sorts=SORTED_IN_WORDS,
         seen=fingerprint_of(shown).hex(),
         now=site.state.time.now(),
+        reach_of=reach_of,
         refused=refused,
         given=given or {},
         most=site.settings.monitors_for(caller.key.product if caller.key else ""),
@@ -142,27 +151,38 @@ async def _register(request: Request, site: RecorderSite) -> Response:
 
 
 async def _secret_page(request: Request, site: RecorderSite, made: Registered | Resecured | Taken, title: str, name: str) -> Response:
-    is_free = isinstance(made, Registered) and made.tier == "free"
-    one = None if is_free else await _one_of(request, site, made.monitor_id)
+    page_url = made.page_url if isinstance(made, Registered) else None
+    if page_url:
+        one = await _read_one(site, _with_token(page_url.rpartition("/")[2]))
+    else:
+        one = await _one_of(request, site, made.monitor_id)
+    at = page_url.removeprefix(site.url) if page_url else f"{FLEET}/{made.monitor_id}"
+    if one is None:
+        raise _unknown()  # it was deleted meanwhile
     building = site.directory.building(site.name)
     ways = ways_to_beat(made, mcp=building.mcp if building else site.url)
-    return site.page(
-        "secret.html", request, data=made, title=title, made=made, name=name, ways=ways, **_heard(one, site, one[0].beats if one else 0)
-    )
+    heard = _heard(one, at, site, one[0].beats)
+    return site.page("secret.html", request, data=made, title=title, made=made, name=name, ways=ways, page_url=page_url, **heard)
 
 
-def _heard(one: tuple[Entry, History] | None, site: RecorderSite, known: int) -> Mapping[str, Any]:
-    return {"monitor": one[0] if one else None, "known": known, "seen": fingerprint_of(one).hex(), "now": site.state.time.now()}
+def _shown(one: tuple[Entry, History], at: str, site: RecorderSite) -> Mapping[str, Any]:
+    """What every page of one monitor shows; `stream` is where it hears of changes."""
+    entry, is_free = one[0], at.startswith(f"{FREE_PAGES}/")
+    stream = f"{at}/events?" if is_free else f"{FLEET}/events?monitor={entry.monitor_id}&"
+    shown = {"monitor": entry, "at": at, "is_free": is_free, "reach": reach_of(entry), "now": site.state.time.now()}
+    return {**shown, "stream": f"{stream}seen={fingerprint_of(one).hex()}"}
+
+
+def _heard(one: tuple[Entry, History], at: str, site: RecorderSite, known: int) -> Mapping[str, Any]:
+    return {"known": known, **_shown(one, at, site)}
 
 
 async def heard(request: Request, site: RecorderSite) -> Response:
     """Whether a monitor was heard: the part of the page of a new monitor that updates itself, and where one looks without scripts."""
-    one = await _one_of(request, site, request.path_params["monitor_id"])
-    if one is None:
-        raise _unknown()
+    one, at = await _opened(request, site)
     known = request.query_params.get("beats", "")
     known_beats = int(known) if known.isascii() and known.isdigit() and len(known) < 19 else 0
-    return site.page("heard.html", request, data={"monitor": one[0]}, **_heard(one, site, known_beats))
+    return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, **_heard(one, at, site, known_beats))
 
 
 async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
@@ -183,15 +203,16 @@ def _number(name: str, text: str) -> object:
 
 
 async def act(request: Request, site: RecorderSite) -> Response:
-    monitor_id = request.path_params["monitor_id"]
     action = request.path_params["action"]
     tool = ACTIONS.get(action)
     if tool is None:
         raise Problem(404, "not_found", f"there is no action {action!r}; the actions are: {', '.join(ACTIONS)}")
-    await site.admit(request, "fleet_status")
+    (entry, _), at = await _opened(request, site)
+    monitor_id, token = entry.monitor_id, request.path_params.get("token")
     given = await _given(request, FIELDS if action == "update" else ())
     try:
-        answer = await site.call(request, tool, monitor_id=monitor_id, **_arguments(given))
+        by_page = {"secret": token} if token else {}
+        answer = await site.call(request, tool, monitor_id=monitor_id, **by_page, **_arguments(given))
     except Problem as refused:
         return await monitor(request, site, refused, given)
     if action == "takeover":
@@ -200,35 +221,33 @@ async def act(request: Request, site: RecorderSite) -> Response:
     if action == "secret":
         made = Resecured.model_validate(answer)
         return await _secret_page(request, site, made, "New secret", made.name)
-    if action == "update" and (answer["webhook_secret"] or answer["notes"]):
-        return site.page("changed.html", request, data=answer, changed=Updated.model_validate(answer))
+    at = f"{FLEET}/{monitor_id}" if action == "claim" else at
+    if action in ("update", "claim") and (answer["webhook_secret"] or answer["notes"]):
+        return site.page("changed.html", request, data=answer, changed=Updated.model_validate(answer), at=at)
     if action == "test":
-        return Response(status_code=303, headers={"Location": f"{FLEET}/{monitor_id}?sent=test"})
-    return Response(status_code=303, headers={"Location": FLEET if action == "delete" else f"{FLEET}/{monitor_id}"})
+        return Response(status_code=303, headers={"Location": f"{at}?sent=test"})
+    return Response(status_code=303, headers={"Location": FLEET if action == "delete" else at})
 
 
 async def monitor(request: Request, site: RecorderSite, refused: Problem | None = None, given: Mapping[str, str] | None = None) -> Response:
-    """One monitor of the visitor's key; `refused` is why a form that was `given` changed nothing."""
-    monitor_id = request.path_params["monitor_id"]
-    one = await _one_of(request, site, monitor_id)
-    if one is None:
-        raise _unknown()
+    """One monitor, of the visitor's key or by its own address; `refused` is why a form that was `given` changed nothing."""
+    one, at = await _opened(request, site)
     entry, history = one
-    capsules = await _capsules_of(request, site, monitor_id)
+    is_free = "token" in request.path_params
+    capsules = await _capsules_of(request, site, entry.monitor_id)
     texts, changes = await anyio.to_thread.run_sync(_compared, capsules)
-    delivered = await in_snapshot(site.storage, partial(delivered_to, monitor_id=monitor_id, limit=SHOWN_ALERTS))
+    delivered = await in_snapshot(site.storage, partial(delivered_to, monitor_id=entry.monitor_id, limit=SHOWN_ALERTS))
     now = site.state.time.now()
     return site.page(
         "monitor.html",
         request,
-        data={"monitor": entry, "capsules": capsules},
+        data={"monitor": entry.model_copy(update={"capsule": None})} if is_free else {"monitor": entry, "capsules": capsules},
         status=refused.status if refused else 200,
-        headers=refused.headers if refused else None,
-        monitor=entry,
-        now=now,
+        headers={**HIDDEN, **(refused.headers if refused else {})},
+        **_shown(one, at, site),
+        has_key=is_free and (await site.caller(request)).key is not None,
         every=every(minutes(entry.period_minutes), "minute"),
         grace=counted(entry.grace_minutes, "minute"),
-        seen=fingerprint_of(one).hex(),
         hours=history.hours(now),
         days=(days := history.days(now)),
         tones=["bad" if one.down else "good" for one in days],
@@ -238,14 +257,34 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         differences=changes,
         moments=timeline(entry, delivered),
         is_sent=request.query_params.get("sent") == "test",
-        has_mail=site.feature("mail") is not None,
+        has_mail=site.feature("mail") is not None and not is_free,
         refused=refused,
         given=given or {},
     )
 
 
+async def _opened(request: Request, site: RecorderSite) -> tuple[tuple[Entry, History], str]:
+    """The monitor of a page and the page's path: one of the visitor's key, or the one with the token in the path. Problem 404 for none."""
+    if (token := request.path_params.get("token")) is None:
+        monitor_id = request.path_params["monitor_id"]
+        one, at = await _one_of(request, site, monitor_id), f"{FLEET}/{monitor_id}"
+    else:
+        network = (await site.caller(request)).network
+        if not site.state.free_views.take(network, site.now()):
+            wait = max(ceil((site.state.free_views.next_at(network, site.now()) - site.now()).total_seconds()), 1)
+            raise too_many_views(wait, limit=FREE_VIEWS_PER_MINUTE)
+        one, at = await _read_one(site, _with_token(token)), f"{FREE_PAGES}/{token}"
+    if one is None:
+        raise _unknown()
+    return one, at
+
+
 def _unknown() -> Problem:
-    return Problem(404, "monitor_not_found", "no monitor of your key has this id; see /recorder")
+    return Problem(404, "monitor_not_found", "no monitor of your key has this id, and none without a key this page; see /recorder")
+
+
+def _with_token(token: str) -> ColumnElement[bool]:
+    return MONITORS.c.page_digest == digest_of(token)
 
 
 def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]:
@@ -275,20 +314,25 @@ async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> 
 
 
 async def _one_of(request: Request, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
-    return await _read_one(await site.admit(request, "fleet_status"), site, monitor_id)
+    return await _read_one(site, _of_caller(await site.admit(request, "fleet_status"), monitor_id))
 
 
-async def _read_one(caller: Caller, site: RecorderSite, monitor_id: str) -> tuple[Entry, History] | None:
-    lineage = cast(str, lineage_of(caller))
+def _of_caller(caller: Caller, monitor_id: str) -> ColumnElement[bool]:
+    return (MONITORS.c.owner == lineage_of(caller)) & (MONITORS.c.id == monitor_id)
+
+
+async def _read_one(site: RecorderSite, chosen: ColumnElement[bool]) -> tuple[Entry, History] | None:
     now = site.state.time.now()
-    read = partial(read_one, lineage=lineage, monitor_id=monitor_id, url=site.url, now=now, since=now - DAY * DAYS_SHOWN)
-    if (one := await in_snapshot(site.storage, read)) is None:
+    one = await in_snapshot(site.storage, partial(read_one, chosen=chosen, url=site.url, now=now, since=now - DAY * DAYS_SHOWN))
+    if one is None:
         return None
     entry, history = one
     return (await with_makers([entry], site))[0], history
 
 
 async def _capsules_of(request: Request, site: RecorderSite, monitor_id: str) -> list[CapsuleView]:
+    if token := request.path_params.get("token"):
+        return [*await in_snapshot(site.storage, partial(shown_capsules, credentials=Credentials(monitor_id, None, token)))]
     answer = CapsuleAnswer.model_validate(await site.call(request, "fetch_capsule", monitor_id=monitor_id))
     return [*([answer.last] if answer.last else []), *answer.earlier]
 
@@ -338,17 +382,33 @@ async def events(request: Request, site: RecorderSite) -> Response:
 
     `ended` when the key no longer opens it.
     """
+    if token := request.path_params.get("token"):
+        one, _ = await _opened(request, site)
+        visitor = (await site.caller(request)).network
+        return site.state.free_streams.response(
+            request, visitor, partial(_fingerprint, site, _with_token(token)), page=one[0].monitor_id, check=_anyone, stopping=site.stopping
+        )
     caller = await site.admit(request, "fleet_status")
     visitor = lineage_of(caller) or caller.address
     query = FleetQuery.read(request.query_params)
     monitor_id = request.query_params.get("monitor")
 
     async def fingerprint() -> bytes:
-        return fingerprint_of(await (_read_one(caller, site, monitor_id) if monitor_id else _read_fleet(caller, site, query)))
+        if monitor_id:
+            return await _fingerprint(site, _of_caller(caller, monitor_id))
+        return fingerprint_of(await _read_fleet(caller, site, query))
 
     check = partial(site.admit, request, "fleet_status")
     page = (visitor, monitor_id or query)
     return site.state.streams.response(request, visitor, fingerprint, page=page, check=check, stopping=site.stopping)
+
+
+async def _fingerprint(site: RecorderSite, chosen: ColumnElement[bool]) -> bytes:
+    return fingerprint_of(await _read_one(site, chosen))
+
+
+async def _anyone() -> None:
+    """Who knows the address may see the page; once it has ended, its fingerprint changes, and the browser finds nothing there."""
 
 
 def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:

@@ -21,7 +21,9 @@ PROBLEMS: Mapping[str, str] = {
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
     "too_many_test_alerts": "The monitor sent too many test alerts in a minute. Try again after the time in Retry-After.",
+    "too_many_views": "One visitor opened the pages of monitors without a key too often. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
+    "claimed": "Another key owns the monitor: a monitor is moved to a key once.",
     "owner_needed": "Where the alerts of a key's monitor go, and its slug, are changed only with that key; only a key's monitor can have an"
     " e-mail or a slug.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
@@ -58,6 +60,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
         "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
         " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for more monitors",
     ),
+    "claimed": (409, "another key owns this monitor, and a monitor is moved to a key once: register a new one with your key"),
     "test_alert_waits": (
         409,
         "the test alert before is not delivered yet: nothing was sent. fleet_status says of each target why alerts do not reach it",
@@ -149,6 +152,11 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
         f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
         " or send a recorder key for more monitors",
     )
+
+
+def too_many_views(seconds: int, *, limit: int) -> Problem:
+    detail = f"pages of monitors without a key are shown to one visitor {limit} times a minute; try again in {seconds} s"
+    return Problem(429, "too_many_views", detail, headers={"Retry-After": str(seconds)})
 
 
 def too_many_test_alerts(wait: timedelta, *, limit: int) -> Problem:

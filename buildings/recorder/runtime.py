@@ -34,6 +34,9 @@ LONGEST_WAIT = 1.0  # Most seconds between two sweeps, and between two readings 
 SHORTEST_WAIT = 0.05  # Fewest seconds between two sweeps, even if many deadlines pass one after the other.
 TEST_ALERTS_PER_MINUTE = 3
 WRONG_PINGS_PER_MINUTE = 60
+FREE_STREAMS = 50
+FREE_VIEWS_PER_MINUTE = 60
+"""Views of pages of monitors without an owner, for one visitor: each reads the database."""
 EMAIL_PAGES = "/v1/recorder/email"
 SWEEP_IS_LATE = timedelta(seconds=30)
 
@@ -43,7 +46,8 @@ class Runtime:
     """`beat` returns the outcome of a beat once it is on disk, `sweep` the outcome of a sweep. The database has one writer for both.
 
     `streams` are the open event streams of each key, `test_alerts` the test alerts of each monitor, `wrong_pings` the pings of each network
-    that reached no monitor.
+    that reached no monitor. Pages of monitors without an owner have streams of their own, so that strangers take no key's place, and
+    `free_views`.
     """
 
     beat: Callable[[Beat], Awaitable[BeatOutcome]]
@@ -53,6 +57,8 @@ class Runtime:
     dispatcher: Dispatcher
     entropy: Entropy = secrets.token_bytes
     streams: EventStreams = field(default_factory=EventStreams)
+    free_streams: EventStreams = field(default_factory=partial(EventStreams, in_all=FREE_STREAMS))
+    free_views: TokenBuckets = field(default_factory=lambda: TokenBuckets(FREE_VIEWS_PER_MINUTE))
     test_alerts: TokenBuckets = field(default_factory=lambda: TokenBuckets(TEST_ALERTS_PER_MINUTE))
     wrong_pings: TokenBuckets = field(default_factory=lambda: TokenBuckets(WRONG_PINGS_PER_MINUTE))
 

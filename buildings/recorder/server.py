@@ -77,7 +77,7 @@ from buildings.recorder.arguments import (
     minutes,
 )
 from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
-from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, BeatOutcome, Unstored
+from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, Beat, BeatOutcome, Unstored
 from buildings.recorder.models import (
     Acknowledged,
     AllDeleted,
@@ -97,6 +97,7 @@ from buildings.recorder.models import (
     Updated,
     Watched,
 )
+from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
@@ -314,19 +315,20 @@ def _beaten(beat: Beat, outcome: BeatOutcome, ignored: tuple[str, ...] = ()) -> 
         deadline_at=outcome.deadline_at,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
-        note=_note(outcome, sent=beat.capsule is not None),
+        note=_note(outcome, beat.capsule),
         ignored=ignored,
     )
 
 
-def _note(outcome: BeatOutcome, *, sent: bool) -> str | None:
+def _note(outcome: BeatOutcome, capsule: bytes | Unstored | None) -> str | None:
     if outcome.asleep:
         return "the key that owns this monitor has expired: no alerts are sent until the key is renewed"
-    if not sent or outcome.capsule_stored:
+    if capsule is None or outcome.capsule_stored:
         return None
     if outcome.owned:
         return "capsule not stored: the key that owns this monitor has expired; renew it"
-    return "capsule not stored: only a monitor that was registered with a recorder key stores capsules"
+    shown = f"the monitor's page shows the last one of at most {SHOWN_WITHOUT_KEY:,} bytes"
+    return f"capsule not stored: only a key's monitor stores capsules; {shown}, and claim_monitor moves the monitor to a key"
 
 
 @mcp.tool(
@@ -582,6 +584,33 @@ async def _new_targets(addresses: Addresses, credentials: Credentials, site: Rec
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)
     return NewTargets(addresses, registrant(owner, site, caller), site.state.dispatcher.channels, warning)
+
+
+@mcp.tool(title="Move a monitor to a key", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/claim") | access())
+async def claim_monitor(
+    monitor_id: MonitorId, secret: Secret, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+) -> Updated:
+    """Move a monitor that was registered without a key to your key. Its id, secret, addresses, history and alerts stay.
+
+    Use it instead of registering again. From then on the key owns the monitor: it counts against the key's limit, stores capsules, and
+    its targets are the key's; its page without a key ends. Repeating the call changes nothing. Returns its state, and webhook_secret if
+    your key had a target at the same address, whose signatures alerts have now. Next: fleet_status.
+    """
+    key = cast(Key, caller.key)
+    work = partial(
+        claim,
+        credentials=Credentials(monitor_id, None, secret),
+        key=key,
+        by=registrant(key.lineage, site, caller),
+        maker=caller.maker,
+        most=site.settings.monitors_for(key.product),
+        channels=site.state.dispatcher.channels,
+        now=site.state.time.now(),
+        entropy=site.state.entropy,
+    )
+    answer = await in_transaction(site.storage, work)
+    site.state.dispatcher.wake()
+    return answer
 
 
 @mcp.tool(title="Replace a monitor's secret", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/secret") | access())

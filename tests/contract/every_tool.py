@@ -66,6 +66,7 @@ CALLS = (
     Call("heartbeat_get", {"capsule": "a text", "seq": 2, "next_in": 1.5}, MONITOR),
     Call("heartbeat", {"status": 0}, MONITOR),
     Call("update_monitor", {"period_minutes": 45, "alert_webhook": NOWHERE}, {"monitor_id": "monitor_id"}),
+    Call("claim_monitor", {}, MONITOR),
     Call("pause_monitor", {}, {"monitor_id": "monitor_id"}),
     Call("resume_monitor", {}, {"monitor_id": "monitor_id"}),
     Call("send_test_alert", {}, {"monitor_id": "monitor_id"}),

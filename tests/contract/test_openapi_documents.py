@@ -36,7 +36,14 @@ OF_KEYS = {
 }
 """What a key owns: routes that only a key opens, with their methods."""
 MONITOR = f"{RECORDER}/monitors/{{monitor_id}}"
-BY_KEY = {*OF_KEYS, f"{RECORDER}/capsule/{{monitor_id}}", f"{RECORDER}/fleet", f"{MONITOR}/takeover", f"{MONITOR}/secret"}
+BY_KEY = {
+    *OF_KEYS,
+    f"{RECORDER}/capsule/{{monitor_id}}",
+    f"{RECORDER}/fleet",
+    f"{MONITOR}/takeover",
+    f"{MONITOR}/secret",
+    f"{MONITOR}/claim",
+}
 PURCHASE = "/v1/checkout/keys"
 KEY, OR_NONE = {"key": []}, dict[str, list[str]]()
 

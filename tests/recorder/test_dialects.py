@@ -213,8 +213,9 @@ async def test_a_ping_key_pings_by_slug_and_creates_the_monitor(on_each_database
     http: httpx.AsyncClient = recorder.campus.http
     assert said(await http.get(f"/ping/{ping}/first/start")) == (200, "OK")
     assert (await recorder.row(first)).beats == 1
-    for wrong in (f"/ping/{reads}/first", f"/ping/{ping}/second", f"/ping/{ping}/SECOND?create=1", f"/ping/{reads}/second?create=1", f"/ping/{ping}"):
-        assert said(await http.get(wrong)) == (404, "not found"), wrong
+    slugs = (f"{reads}/first", f"{ping}/second", f"{ping}/SECOND?create=1", f"{reads}/second?create=1", ping)
+    for wrong in slugs:
+        assert said(await http.get(f"/ping/{wrong}")) == (404, "not found"), wrong
     assert said(await http.post(f"/ping/{ping}/second/fail?create=1", content=b"no space")) == (201, "Created")
     assert said(await http.get(f"/ping/{ping}/second?create=1")) == (200, "OK")
     chosen = MONITORS.select().where(MONITORS.c.slug == "second")

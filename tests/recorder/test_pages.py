@@ -396,12 +396,12 @@ async def test_a_visitor_without_a_key_registers_a_monitor_that_one_webhook_hear
         made = await press(recorder, "/recorder", None, free="1", name=NAME, alert_webhook=receiver.url())
         assert (made.status_code, harm_in(made.text), made.headers["cache-control"]) == (200, [], "private, no-store")
         beat = re.search(r"/v1/recorder/beat/mon_\w+/\w+", made.text)
-        badge = re.search(r'href="(/v1/recorder/badge/\w+\.svg)"', made.text)
         assert beat is not None
-        assert badge is not None
-        assert ("To the monitor" in made.text, "waiting" in (await recorder.campus.http.get(badge[1])).text) == (False, True)
+        page = re.search(r'class="button" href="(/recorder/free/\w+)">To the monitor', made.text)
+        assert page is not None
+        assert ("Waiting for the first beat" in made.text, "waiting" in (await page_of(recorder, page[1], None)).text) == (True, True)
         assert (await recorder.campus.http.get(beat[0])).status_code == 200
-        assert "alive" in (await recorder.campus.http.get(badge[1])).text
+        assert "We heard you" in (await page_of(recorder, f"{page[1]}/heard", None)).text
         again = await press(recorder, "/recorder", None, free="1", name="two", alert_webhook=receiver.url())
         assert (again.status_code, "one monitor" in again.text or "already" in again.text) == (409, True), again.text
 

@@ -97,6 +97,26 @@ def _claim_instead(
     return ClaimedTarget(same.id, same.secret, confirmed=same.verified_at is not None)
 
 
+def adopt_targets(connection: Connection, monitor_id: str, by: Registrant, *, channels: Sequence[Channel], now: datetime) -> list[bytes]:
+    """Give the targets of a monitor without an owner to one, with what waits for them.
+
+    Returns the secrets that sign alerts from now on, of those that the owner had at the same addresses.
+    """
+    link = MONITOR_TARGETS.c
+    chosen = select(TARGETS, link.place, link.kinds, link.after).join(MONITOR_TARGETS, link.target_id == TARGETS.c.id)
+    signing = {channel.kind for channel in channels if channel.signs}
+    secrets = []
+    for row in connection.execute(chosen.where(link.monitor_id == monitor_id)).all():
+        own = OUTBOX.adopt(connection, row, by, now=now)
+        if own.id != row.id:
+            values = {"monitor_id": monitor_id, "target_id": own.id, "place": row.place, "kinds": row.kinds, "after": row.after}
+            connection.execute(insert(MONITOR_TARGETS).values(**values))
+            _redirect(connection, monitor_id, row.id, own.id, now=now)
+            release(connection, [row.id])
+            secrets += [own.secret] if own.kind in signing else []
+    return secrets
+
+
 def _redirect(connection: Connection, monitor_id: str, target_id: str, to: str, *, now: datetime) -> int:
     """Unlink a target; what waits for it from this monitor goes `to` the other one. Returns how many alerts do.
 

@@ -44,6 +44,8 @@ LARGEST_BEAT = 8 * MAX_CAPSULE_BYTES
 """The bytes of a request: JSON may write each byte of a capsule as an escape of six, and has room for white space."""
 CAPSULES_PER_MONITOR = 5
 PREVIEW_CHARACTERS = 200
+SHOWN_WITHOUT_KEY = 2_048
+"""The bytes of the largest capsule that is kept for the page of a monitor without an owner: the last one, which nothing else returns."""
 NULL = b"null"
 BEATS_IN_HISTORY = 20
 MILLISECOND = timedelta(milliseconds=1)
@@ -236,6 +238,8 @@ def _store_capsule(monitor: LoadedMonitor, beat: Beat) -> bool:
     """
     capsule = beat.capsule
     number = monitor.capsules
+    if monitor.owner is None and isinstance(capsule, bytes) and len(capsule) <= SHOWN_WITHOUT_KEY:
+        monitor.new_capsules = [(0, 0, beat.seq, beat.at, capsule)]
     if not isinstance(capsule, bytes) or monitor.stores_until is None or beat.at >= monitor.stores_until:
         return False
     repeats_null = capsule == NULL and monitor.last_is_null

@@ -13,6 +13,7 @@ from campus import Caller
 from campus.secrets import Entropy, digest_of, random_base62
 
 SECRET_LENGTH = 32
+FREE_PAGES = "/recorder/free"
 NO_DIGEST = bytes(32)  # Replaces the digest of a monitor that does not exist, so that the comparison takes the same time.
 CAPSULE = {"step": 1, "done": ["fetch"], "next": "send the invoices"}
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "Notification", "SessionEnd")
@@ -125,6 +126,10 @@ class MonitorUrls:
     def cron(self, secret: str) -> str:
         """Reports the exit code of the command before it, and ends with it."""
         return f'c=$?; {RETRIES} "{self.beat(secret)}/$c"; (exit $c)'
+
+    def free_page(self, secret: str) -> str:
+        """The page of a monitor without an owner."""
+        return f"{self.url}{FREE_PAGES}/{page_token(secret)}"
 
     @property
     def capsule(self) -> str:

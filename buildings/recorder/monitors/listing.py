@@ -163,11 +163,11 @@ def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: s
 
 
 def read_one(
-    connection: Connection, lineage: str, monitor_id: str, *, url: str, now: datetime, since: datetime
+    connection: Connection, chosen: ColumnElement[bool], *, url: str, now: datetime, since: datetime
 ) -> tuple[Entry, History] | None:
-    rows = connection.execute(select(MONITORS).where(MONITORS.c.owner == lineage, MONITORS.c.id == monitor_id)).all()
+    rows = connection.execute(select(MONITORS).where(chosen)).all()
     monitors = entries_of(connection, rows, url=url, now=now)
-    return (monitors[0], _histories(connection, rows, monitors, since=since)[monitor_id]) if rows else None
+    return (monitors[0], _histories(connection, rows, monitors, since=since)[rows[0].id]) if rows else None
 
 
 def _histories(connection: Connection, rows: Sequence[Row[Any]], monitors: Sequence[Entry], *, since: datetime) -> dict[str, History]:

@@ -39,8 +39,8 @@ IGNORED = {
 KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
 CHANGED = "The monitor with this slug was changed; its secret stays as it is. If nobody has it, replace_secret makes a new one."
 WITHOUT_KEY = (
-    "Registered without a key: capsules are not stored, and the monitor is deleted when no beat comes for 30 days after its deadline; an"
-    " alert says so the day before."
+    "Registered without a key: its page, page_url, shows the last capsule if it has at most 2 KB, and nothing returns it. The monitor is"
+    " deleted when no beat comes for 30 days after its deadline; an alert says so the day before. claim_monitor moves it to a key."
 )
 
 
@@ -65,10 +65,9 @@ class RegistrationRequest:
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        open_owner(connection, request.key, now=now, entropy=entropy)
         if (known := monitor_with_slug(connection, request.key.lineage, request.slug)) is not None:
             return register_again(connection, known, request, now=now, entropy=entropy)
-        _count_monitor(connection, request.key, request.most)
+        count_monitor(connection, request.key, request.most, now=now, entropy=entropy)
     to_web, to_mail = request.addresses.webhook, request.addresses.email
     webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
     email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
@@ -144,8 +143,9 @@ def register_again(connection: Connection, row: Row[Any], request: RegistrationR
     )
 
 
-def _count_monitor(connection: Connection, key: Key, most: int) -> None:
+def count_monitor(connection: Connection, key: Key, most: int, *, now: datetime, entropy: Entropy) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
+    open_owner(connection, key, now=now, entropy=entropy)
     has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < most)
     if not connection.execute(update(OWNERS).where(has_room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
         raise monitor_limit_reached(most)
@@ -190,6 +190,7 @@ def _result(
         key_ignored=request.key_ignored,
         badge_url=badge_url(request.url, badge_id),
         resume_url=urls.capsule if request.by.owner else None,
+        page_url=None if request.by.owner else urls.free_page(secret),
         notes=tuple(note for note, holds in notes.items() if note and holds),
     )
 

@@ -39,12 +39,15 @@ WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 def authorized_monitor(connection: Connection, credentials: Credentials, *, key_only: bool = False) -> Row[Any]:
     """The row of a monitor that the caller may use. A secret must be correct; without one, or with `key_only`, the key must own it.
 
-    Problem 404 otherwise, with the same answer for every reason.
+    Of a monitor without an owner, the token in its page's address does what the secret does, except for beats. Problem 404 otherwise,
+    with the same answer for every reason.
     """
     row = connection.execute(select(MONITORS).where(MONITORS.c.id == credentials.monitor_id)).one_or_none()
     secret = credentials.secret
     lineage = credentials.lineage
-    is_correct = digest_matches(row.secret_digest if row else None, NO_DIGEST if secret is None else digest_of(secret))
+    given = NO_DIGEST if secret is None else digest_of(secret)
+    secret_digest, page_digest = (row.secret_digest, row.page_digest) if row else (None, None)
+    is_correct = digest_matches(secret_digest, given) | digest_matches(page_digest, given)
     if row is None or (secret is not None and not is_correct):
         raise fixed_problem("monitor_not_found")
     if (secret is None or key_only) and (lineage is None or row.owner != lineage):

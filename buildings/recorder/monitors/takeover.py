@@ -67,6 +67,11 @@ def read_capsules(connection: Connection, credentials: Credentials, *, url: str,
     )
 
 
+def shown_capsules(connection: Connection, credentials: Credentials) -> tuple[CapsuleView, ...]:
+    """The last capsule of a monitor without an owner, for its page."""
+    return _capsules(connection, authorized_monitor(connection, credentials))[1]
+
+
 def take_over(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, now: datetime, entropy: Entropy) -> Taken:
     """Give a dead monitor to the first caller who claims it, with its last capsule, a new secret and the next fence.
 

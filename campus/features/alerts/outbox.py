@@ -14,7 +14,7 @@ from sqlmodel import SQLModel
 
 from campus.errors import TargetRefused
 from campus.features.alerts.message import Health
-from campus.features.alerts.targets import Address, ClaimedTarget, Registrant, masked_address
+from campus.features.alerts.targets import Address, ClaimedTarget, Registrant, masked_address, owned_identity
 from campus.secrets import Entropy, random_id
 from campus.storage import Moment, Storage, among, in_snapshot, is_postgres
 
@@ -176,6 +176,20 @@ class Outbox:
         if row.disabled_at is not None or (row.verified_at is None and confirmed):
             self.enable(connection, row, verified_at=row.verified_at or now if confirmed else None, now=now)
         return ClaimedTarget(row.id, row.secret, confirmed)
+
+    def adopt(self, connection: Connection, row: Row[Any], by: Registrant, *, now: datetime) -> Row[Any]:
+        """Give the target in a row, which has no owner, to one: it stays as it is. If the owner has a target at its address, returns that
+        one, enabled: the caller links its subjects to it, redirects what waits, and deletes the other.
+        """
+        assert by.owner is not None, "a target is given to an owner"
+        identity = owned_identity(by.owner, row.address)
+        own = connection.execute(select(self.targets).where(self.targets.c.identity == identity)).one_or_none()
+        if own is None:
+            self._change(connection, row.id, owner=by.owner, sender=by.sender, identity=identity)
+            return row
+        if own.disabled_at is not None:
+            self.enable(connection, own, verified_at=own.verified_at, now=now)
+        return own
 
     def _new_target(self, connection: Connection, address: Address, by: Registrant, *, now: datetime, entropy: Entropy) -> ClaimedTarget:
         target = self.targets

@@ -76,11 +76,17 @@ class Address:
 
     def identity(self, owner: str | None) -> bytes:
         """The digest that identifies a target: of owner and address, or of the place alone without an owner."""
-        return sha256((f"anyone\n{self.channel.place_of(self.text)}" if owner is None else f"{owner}\n{self.text}").encode()).digest()
+        if owner is not None:
+            return owned_identity(owner, self.text)
+        return sha256(f"anyone\n{self.channel.place_of(self.text)}".encode()).digest()
 
     async def for_sender(self, sender: str) -> "Address":
         """The address as it is for a sender, to whose alerts its owner may have agreed."""
         return replace(self, agreed=await self.channel.has_agreed(self.text, sender))
+
+
+def owned_identity(owner: str, address: str) -> bytes:
+    return sha256(f"{owner}\n{address}".encode()).digest()
 
 
 def address_of(text: str, channels: Sequence[Channel]) -> Address | None:

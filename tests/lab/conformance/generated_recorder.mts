@@ -20,6 +20,7 @@ const beat = { path: { monitor_id, secret } };
 await read("heartbeat", client.POST("/v1/recorder/beat/{monitor_id}/{secret}", { params: beat, body: { status: "ok", capsule: { step: 7 }, seq: 1 } }));
 await read("heartbeat_get", client.GET("/v1/recorder/beat/{monitor_id}/{secret}", { params: { ...beat, query: { capsule: "a text", seq: 2 } } }));
 await read("update_monitor", client.PATCH("/v1/recorder/monitors/{monitor_id}", { params: { path }, body: { period_minutes: 45 } }));
+await read("claim_monitor", client.POST("/v1/recorder/monitors/{monitor_id}/claim", { params: { path }, body: { secret } }));
 await read("pause_monitor", client.POST("/v1/recorder/monitors/{monitor_id}/pause", { params: { path } }));
 await read("resume_monitor", client.POST("/v1/recorder/monitors/{monitor_id}/resume", { params: { path } }));
 await read("send_test_alert", client.POST("/v1/recorder/monitors/{monitor_id}/test", { params: { path } }));
