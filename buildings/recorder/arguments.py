@@ -220,6 +220,8 @@ StateFilter = Annotated[
 ]
 NameFilter = Annotated[str | None, Field(max_length=LONGEST_NAME, description="Only monitors whose name contains this text.")]
 SlugFilter = Annotated[str | None, Field(max_length=LONGEST_SLUG, description="Only the monitor with this slug.")]
+RunsShown = Annotated[int, Field(ge=0, le=100, description="Number of last runs, each with the end of its output.")]
+BeatsShown = Annotated[int, Field(ge=0, le=200, description="Number of last beats.")]
 FleetKeyKind = Annotated[
     Literal["ping", "read"], Field(description="ping: sends beats to the key's monitors by their slugs. read: reads their states.")
 ]

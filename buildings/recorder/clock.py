@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, case, literal, select, update
 
-from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, TARGETS, TICKS
+from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, RUNS, TARGETS, TICKS
 from campus.observability import utc_text
 from campus.storage import Moment, Span
 
@@ -28,6 +28,7 @@ REPORTED_FOR = timedelta(hours=1)  # For this long after a jump /readyz reports 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
 COUNTED: Columns = (
     (MONITORS, ("expected_at", "deadline_at", "due_at", "run_since", "muted_until", "reminded_at")),
+    (RUNS, ("limit_at",)),
     (TARGETS, ("next_try_at", "hold_until", "leased_until", "failing_since", "burst_since")),
     (OUTAGES, ("began_at", "ended_at", "lost_by", "told_at")),
 )
@@ -37,6 +38,7 @@ EXPIRING: Columns = ((ALERTS, ("at", "since", "until")), (DELIVERIES, ("at", "de
 they show, and stored answers."""
 RECORDED: Columns = (
     (MONITORS, ("since", "alive_at", "first_beat_at", "last_beat_at", "registered_at", "acknowledged_at", "held_since")),
+    (RUNS, ("started_at", "ended_at")),
     (TARGETS, ("verified_at", "tried_at", "answered_at", "disabled_at")),
     *EXPIRING,
 )

@@ -17,6 +17,7 @@ from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
     After,
+    BeatsShown,
     CapsuleValue,
     Checks,
     Confirm,
@@ -59,6 +60,7 @@ from buildings.recorder.arguments import (
     Remind,
     RunId,
     RunMinutes,
+    RunsShown,
     Schedule,
     Secret,
     Seq,
@@ -402,15 +404,20 @@ async def fleet_status(
     meta=route("GET /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
 )
 async def get_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    runs: RunsShown = 5,
+    beats: BeatsShown = 20,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> MonitorAnswer:
-    """Return all of one monitor: its state, schedule, options, targets, and its last beats. Changes nothing.
+    """Return all of one monitor: its state, schedule, options, targets, and its last runs and beats. Changes nothing.
 
     Use it to see why a monitor is dead, or what it was told to do. Call it with the key that owns the monitor; a monitor without a
     key is shown to who sends its secret.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
-    read = partial(read_monitor, credentials=credentials, url=site.url, now=site.state.time.now())
+    read = partial(read_monitor, credentials=credentials, runs=runs, beats=beats, url=site.url, now=site.state.time.now())
     (monitor,) = await with_makers([await in_snapshot(site.storage, read)], site)
     return monitor
 

@@ -52,13 +52,12 @@ class Monitor(Tables, table=True):
 
     `options` is MonitorOptions as JSON, null for none; `plain` whether its ok beats change nothing but times (beats.sql). `ping_digest` is
     that of the UUID that authorizes beats at /ping, `page_digest` that of the address of its page, while it has no owner. `tags` stand
-    between blanks, with one before the first and after the last. `runs` is how many runs there ever were, `pages` how many parts of its
-    history are in BeatPage. `progress` is the digest of the last reported progress, and `unchanged` how often in a row it was the same;
-    `session` what the hooks of its agent's host reported (beats/hooks.py). `muted_until`: no alert is raised before, and `held` is the
-    kind of the one that is raised then (monitors.muting), `held_since` when the downtime began of which it reports the end.
-    `acknowledged_at`: somebody acts, and nobody is reminded of this epoch; `reminded_at` is when somebody last was, or was told of it by a
-    sweep. `followed_up`: more may follow its alerts than their delivery, such as reminders, so that a sweep looks at each of its troubles
-    by itself (monitors.acting).
+    between blanks, with one before the first and after the last. `runs` is how many runs there ever were. `progress` is the digest of the
+    last reported progress, and `unchanged` how often in a row it was the same; `session` what the hooks of its agent's host reported
+    (beats/hooks.py). `muted_until`: no alert is raised before, and `held` is the kind of the one that is raised then (monitors.muting),
+    `held_since` when the downtime began of which it reports the end. `acknowledged_at`: somebody acts, and nobody is reminded of this
+    epoch; `reminded_at` is when somebody last was, or was told of it by a sweep. `followed_up`: more may follow its alerts than their
+    delivery, such as reminders, so that a sweep looks at each of its troubles by itself (monitors.acting).
     """
 
     __tablename__ = "monitor"
@@ -107,7 +106,6 @@ class Monitor(Tables, table=True):
     slug: str | None = None
     tags: str = ""
     runs: int = 0
-    pages: int = 0
     progress: bytes | None = None
     unchanged: int = 0
     session: bytes | None = None
@@ -139,8 +137,9 @@ class MonitorTarget(Tables, table=True):
 class Run(Tables, table=True):
     """One of a monitor's last hundred runs; a new one replaces the oldest in its slot.
 
-    `started_at` is null where no beat reported the start, `ended_at` while it is open. `result` is ok, fail, or unknown where it was
-    replaced or taken over before an end was reported; null while it is open. `output` is the end of what it wrote.
+    `started_at` is null where no beat reported the start, `ended_at` while it is open; `limit_at` is by when it must end. `result` is ok,
+    fail, or unknown where it was replaced or taken over before an end was reported; null while it is open, overdue once its limit was
+    reported; log for output that belongs to no run. `output` is the end of what it wrote.
     """
 
     __tablename__ = "run"
@@ -150,6 +149,7 @@ class Run(Tables, table=True):
     number: int
     rid: str | None = None
     started_at: datetime | None = Field(default=None, sa_type=Moment)
+    limit_at: datetime | None = Field(default=None, sa_type=Moment)
     ended_at: datetime | None = Field(default=None, sa_type=Moment)
     result: str | None = None
     exit_code: int | None = None
@@ -159,7 +159,7 @@ class Run(Tables, table=True):
 
 
 class BeatPage(Tables, table=True):
-    """Earlier beats of a monitor, twenty in each page, as beats.rules.entry_of writes them; a new page replaces the oldest in its slot."""
+    """Earlier beats of a monitor: its history whenever that had twenty new ones; a new page replaces the oldest in its slot."""
 
     __tablename__ = "beat_page"
 

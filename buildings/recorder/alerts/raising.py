@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, exists, insert, literal, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, case, exists, insert, literal, or_, select, update
 
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, ALERTS_PER_MONITOR, DELIVERIES, MONITOR_TARGETS, MONITORS, OUTBOX, TARGETS
@@ -140,7 +140,7 @@ def raise_deaths(connection: Connection, ids: Sequence[str], *, now: datetime) -
         "kind": literal("dead"),
         "at": literal(now, Moment()),
         "since": monitor.since,
-        "reason": literal("timeout"),
+        "reason": case((monitor.run_since.is_not(None), literal("run")), else_=literal("timeout")),
         "last_beat_at": monitor.last_beat_at,
     }
     dead = select(*values.values()).select_from(MONITOR_TARGETS.join(MONITORS, monitor.id == link.monitor_id)).where(named)

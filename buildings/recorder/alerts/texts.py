@@ -99,7 +99,9 @@ class Event(AlertPart):
     timestamp: datetime = Field(description="When the recorder noticed it (UTC).")
     monitor: MonitorPart | None = Field(description="The monitor; null for recorder.blind.")
     state: Literal["alive", "dead"] | None = Field(description="The new state of the monitor; null if it did not change.")
-    reason: str = Field(description="timeout; fail or an exit code; beat or takeover; silent; test; for recorder.blind, why it was down.")
+    reason: str = Field(
+        description="timeout, run, fail, an exit code, beat, takeover, silent or test; for recorder.blind, why it was down."
+    )
     since: datetime = Field(description="When the downtime began (UTC): the deadline that passed, or the beat that reported the failure.")
     until: datetime | None = Field(description="When the downtime ended (UTC); null while it lasts.")
     downtime_seconds: float | None = Field(description="Duration of the downtime; null while it lasts.")
@@ -137,7 +139,7 @@ TYPES: dict[str, EventType] = {
 }
 
 
-STILL = {"timeout": "dead", "stuck": "stuck"}  # What a reminder says of a reason; all others are failures.
+STILL = {"timeout": "dead", "run": "dead", "stuck": "stuck"}  # What a reminder says of a reason; all others are failures.
 FOLLOWED = ("dead", "failed", "stuck", "reminder")  # Kinds of alerts that somebody can acknowledge.
 
 

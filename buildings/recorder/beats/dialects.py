@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope
 
 from buildings.recorder.arguments import NextIn, Output, Progress, RunId, Seq, minutes
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, capsule_json
+from buildings.recorder.beats.runs import end_of
 from buildings.recorder.monitors.state_machine import Status, Word
 from campus import Problem
 from campus.secrets import digest_of
@@ -81,7 +82,7 @@ class Said(NamedTuple):
             capsule=None if self.capsule is MISSING else capsule_json(self.capsule),
             seq=self.seq,
             rid=self.rid,
-            output=None if self.output is None else self.output.encode(),
+            output=None if self.output is None else end_of(self.output.encode(errors="replace")),
             progress=None if self.progress is None else digest_of(str(self.progress)),
         )
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
+from buildings.recorder.beats.runs import Runs
 from buildings.recorder.monitors.credentials import digest_matches
 from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
@@ -48,6 +49,8 @@ SHOWN_WITHOUT_KEY = 2_048
 """The bytes of the largest capsule that is kept for the page of a monitor without an owner: the last one, which nothing else returns."""
 NULL = b"null"
 BEATS_IN_HISTORY = 20
+PAGES_KEPT = 10
+"""Of the history, besides the one in the row of the monitor: together the last two hundred beats."""
 MILLISECOND = timedelta(milliseconds=1)
 WORDS: dict[int, Word] = {-1: "ok", -2: "start", -3: "fail", -4: "idle", -5: "log"}
 NUMBERS: dict[Status, int] = {word: number for number, word in WORDS.items()}
@@ -66,8 +69,8 @@ class Unstored(NamedTuple):
 class Beat(NamedTuple):
     """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`.
 
-    `rid` names the run that it starts or ends, `output` is the end of what that run wrote, `progress` the digest of what the agent says of
-    its progress; `session` and `agent` are whose beat it is, as the hooks of a host report it.
+    `rid` names the run that it starts or ends, `output` is the end of what that run wrote (runs.end_of), `progress` the digest of what the
+    agent says of its progress; `session` and `agent` are whose beat it is, as the hooks of a host report it.
     """
 
     monitor_id: str
@@ -102,7 +105,7 @@ class LoadedMonitor:
     """A monitor in memory, while the beats of one transaction are applied to it in their order.
 
     `stores_until` is when its owner's key expires, None without an owner. `new_capsules` are the capsules to store: slot, number,
-    seq, time and JSON. `last_capsule` is the capsule stored under `last_seq`,
+    seq, time and JSON; `new_pages` those of its history. `last_capsule` is the capsule stored under `last_seq`,
     `last_is_null` whether the last capsule of all is null, and `newest` that capsule: each once a beat of the transaction needed it.
     """
 
@@ -126,7 +129,9 @@ class LoadedMonitor:
     held: str | None
     held_since: datetime | None
     stores_until: datetime | None
+    runs: Runs
     changed: bool = False
+    new_pages: list[tuple[int, bytes]] = field(default_factory=list)
     new_capsules: list[tuple[int, int, int | None, datetime, bytes]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     last_capsule: bytes | None = None
@@ -160,6 +165,11 @@ def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
     return beat.capsule is not None and beat.seq is not None and monitor is not None and beat.seq == monitor.last_seq
 
 
+def may_be_plain(beat: Beat) -> bool:
+    """Whether a beat changes nothing but times if its monitor is up: it ends no run that it names or tells of."""
+    return beat.status == "ok" and beat.capsule is None and beat.rid is None and beat.output is None
+
+
 def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
     return isinstance(beat.capsule, bytes) and monitor.last_capsule is not None and is_same(beat.capsule, monitor.last_capsule)
 
@@ -167,14 +177,17 @@ def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
 def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     before = monitor.state
     event = event_for(monitor, beat)
-    change = AppliedEvent(before) if event is None else apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in)
+    run = monitor.runs.follow(beat, before, monitor.schedule)
+    open_runs = monitor.runs.watched
+    if event is None:
+        change = AppliedEvent(before._replace(run_since=open_runs.since))
+    else:
+        change = apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in, runs=open_runs)
     monitor.state = change.state
     monitor.changed = True
     alert = _announced(monitor, before, change.alert, beat)
-    monitor.history = with_beat(monitor.history, beat.at, beat.status, change.run)
-    monitor.last_beat_at = beat.at
-    monitor.beats += 1
-    monitor.unverified = False
+    if beat.status != "log":  # which is no sign of life: it is kept with the runs
+        _count(monitor, beat, run)
     return BeatOutcome(
         shown_state(change.state, beat.at),
         None if change.state.mode in WITHOUT_DEADLINE else change.state.deadline_at,
@@ -184,6 +197,15 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         asleep=change.state.mode == "asleep",
         alert=alert,
     )
+
+
+def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
+    monitor.history = with_beat(monitor.history, beat.at, beat.status, run)
+    monitor.last_beat_at = beat.at
+    monitor.beats += 1
+    monitor.unverified = False
+    if monitor.beats % BEATS_IN_HISTORY == 0:
+        monitor.new_pages.append((page_slot(monitor.beats), monitor.history))
 
 
 def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
@@ -302,6 +324,11 @@ def with_beat(history: bytes, at: datetime, status: Status, run: timedelta | Non
 def entry_of(at: int, status: Status, run: int = NO_RUN) -> bytes:
     """The bytes of one beat: its time in microseconds since 1970, its status, and the run that it ended in milliseconds."""
     return ENTRY.pack(at, NUMBERS.get(status, status), run)
+
+
+def page_slot(beats: int) -> int:
+    """Where the history is stored of a monitor that has just had its twentieth, fortieth, … beat."""
+    return beats // BEATS_IN_HISTORY % PAGES_KEPT
 
 
 def past_beats(history: bytes) -> Iterator[PastBeat]:

@@ -1,7 +1,7 @@
 """Stores all waiting beats in one transaction; for plain beats one statement repeats the deadline rule of the state machine.
 
-A beat is plain if its status is ok, it has no capsule, its monitor is up, no run is in progress, it is not the first beat and the
-rate limit is not reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
+A beat is plain if its status is ok, it has no capsule and names no run, its monitor is up, no run is open, it is not the first beat
+and the rate limit is not reached. Nearly all are. Then only times and counters change, as state_machine.apply_event does for `up` and `ok`:
 RECORD_BEATS does that for many monitors at once, and changes no row that is not up. Every other beat is loaded, applied in
 Python by beats.apply_beat, and stored. For a plain beat both ways store the same row: tests/recorder/test_bulk_beats.py
 compares them.
@@ -14,7 +14,7 @@ in a thread and uses nothing but its arguments.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import chain
@@ -25,6 +25,7 @@ from sqlalchemy import Connection, select
 
 from buildings.recorder.alerts.raising import raise_alerts
 from buildings.recorder.beats.rules import (
+    BEATS_IN_HISTORY,
     BEATS_PER_MINUTE,
     NULL,
     OLDER_BYTES,
@@ -33,15 +34,17 @@ from buildings.recorder.beats.rules import (
     LoadedMonitor,
     apply_beat,
     entry_of,
+    may_be_plain,
+    page_slot,
     repeats_seq,
 )
+from buildings.recorder.beats.runs import RunRow, Runs
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import MonitorState, due_at
 from buildings.recorder.problems import TAKEN_OVER, fixed_problem
 from buildings.recorder.tables import RETIRED_SECRETS
 from campus.storage import EPOCH, MICROSECOND, among, is_postgres
 
-PLAIN_STATUSES = frozenset(("ok", 0))
 BEATS_PER_STATEMENT = 64
 """On SQLite the SQL text depends on the number of beats; each text stays prepared. On PostgreSQL one statement takes all."""
 MICROSECONDS_A_MINUTE = 60_000_000
@@ -67,7 +70,7 @@ FROM beat
 WHERE monitor.id = beat.id{named} AND secret_digest = beat.digest AND plain AND mode = 'up' AND held IS NULL
     AND run_since IS NULL AND first_beat_at IS NOT NULL
     AND (monitor.minute <> beat.minute OR minute_beats < {limit})
-RETURNING monitor.id, monitor.deadline_at, monitor.fence
+RETURNING monitor.id, monitor.deadline_at, monitor.fence, monitor.beats, CASE WHEN beats % {of_page} = 0 THEN history END
 """
 
 BeatRow = tuple[str, bytes, int, int | None, bytes, int]
@@ -108,6 +111,7 @@ def record_one_by_one(connection: Connection, beats: Sequence[Beat]) -> list[Bea
         monitor.last_is_null = body == NULL
     for monitor, body in _bodies(connection, NEWEST, monitors, [beat for beat in beats if beat.replaces is not None]):
         monitor.newest = body
+    _load_open_runs(connection, monitors, {beat.monitor_id for beat in beats if beat.rid is not None})
     results = [apply_beat(monitors.get(beat.monitor_id), beat) for beat in beats]
     unauthorized = [index for index, result in enumerate(results) if result is None]
     if unauthorized:
@@ -124,11 +128,14 @@ def record_plain_beats(connection: Connection, beats: Sequence[Beat], *, limit: 
     Only the first beat of each monitor is looked at here; the others must come after it.
     """
     first = {beat.monitor_id: beat for beat in reversed(beats)}
-    plain = [beat for beat in first.values() if beat.status in PLAIN_STATUSES and beat.capsule is None]
+    plain = [beat for beat in first.values() if may_be_plain(beat)]
     rows = [beat_row(beat) for beat in sorted(plain, key=attrgetter("monitor_id"))]  # in one order, so that processes rarely deadlock
     size = len(beats) if is_postgres(connection) else BEATS_PER_STATEMENT
     groups = [rows[start : start + size] for start in range(0, len(rows), size)]
-    return {name: (deadline, fence) for group in groups for name, deadline, fence in _record(connection, group, limit=limit)}
+    recorded = [row for group in groups for row in _record(connection, group, limit=limit)]
+    if pages := [(name, page_slot(beats), history) for name, _, _, beats, history in recorded if history is not None]:
+        _upsert(connection, *PAGE, pages)
+    return {name: (deadline, fence) for name, deadline, fence, _, _ in recorded}
 
 
 def beat_row(beat: Beat) -> BeatRow:
@@ -150,19 +157,20 @@ def _in_postgres(limit: int) -> str:
     columns = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(BEAT_COLUMNS.values(), start=1))
     history = f"substr(history, greatest(length(history) - {OLDER_BYTES - 1}, 1)) || beat.entry"
     named = " AND monitor.id = ANY($1::text[])"  # without it the planner scans all monitors that are up, until the table is analyzed
-    return RECORD_BEATS.format(beats=f"SELECT * FROM unnest({columns})", history=history, named=named, limit=limit)  # noqa: S608  # our own texts
+    beats = f"SELECT * FROM unnest({columns})"  # noqa: S608  # our own texts
+    return RECORD_BEATS.format(beats=beats, history=history, named=named, limit=limit, of_page=BEATS_IN_HISTORY)
 
 
 @cache
 def _in_sqlite(limit: int, count: int) -> str:
     row = f"({', '.join('?' * len(BEAT_COLUMNS))})"
     history = f"CAST(coalesce(substr(history, -{OLDER_BYTES}), '') || beat.entry AS BLOB)"  # substr of no bytes is NULL
-    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", limit=limit)
+    return RECORD_BEATS.format(beats=f"VALUES {', '.join([row] * count)}", history=history, named="", limit=limit, of_page=BEATS_IN_HISTORY)
 
 
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace", "options")
 STATE = MonitorState._fields
-COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq", "runs")
 HELD = ("held", "held_since")
 LOADED = (*REGISTERED, *STATE, *COUNTED, "fence", "followed_up", "muted_until", *HELD)
 LOAD = (
@@ -179,10 +187,10 @@ STORE = (
     " reminded_at = CASE WHEN epoch = {same} THEN reminded_at END WHERE id = {key}"
 )
 """A new trouble is acknowledged anew."""
-STORE_CAPSULE = (
-    "INSERT INTO capsule (monitor_id, slot, number, seq, at, body) VALUES ({values})"
-    " ON CONFLICT (monitor_id, slot) DO UPDATE SET number = excluded.number, seq = excluded.seq, at = excluded.at, body = excluded.body"
-)
+CAPSULE = ("capsule", ("monitor_id", "slot", "number", "seq", "at", "body"))
+PAGE = ("beat_page", ("monitor_id", "slot", "entries"))
+RUN = ("run", ("monitor_id", "slot", *RunRow._fields))
+OPEN_RUNS = f"SELECT monitor_id, {', '.join(RunRow._fields)} FROM run WHERE ended_at IS NULL AND monitor_id "  # noqa: S608  # names of columns
 
 
 def load_monitors(connection: Connection, ids: Iterable[str]) -> dict[str, LoadedMonitor]:
@@ -208,7 +216,7 @@ def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, period, grace, stored, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
-    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, fence, *followed, ends_at = counted
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, runs, fence, *followed, ends_at = counted
     followed_up, muted_until, held, held_since = followed
     state = MonitorState(
         mode,
@@ -244,7 +252,17 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         held=held,
         held_since=_time(held_since),
         stores_until=_time(ends_at),
+        runs=Runs(runs),
     )
+
+
+def _load_open_runs(connection: Connection, monitors: Mapping[str, LoadedMonitor], named: Collection[str]) -> None:
+    """Load the runs that no beat has ended: of monitors that wait for one, and where a beat may name one that is overdue."""
+    ids = [name for name, monitor in monitors.items() if monitor.state.run_since is not None or name in named]
+    for name, number, rid, started_at, limit_at, *rest in _found(connection, OPEN_RUNS, ids) if ids else ():
+        monitors[name].runs.open.append(RunRow(number, rid, _time(started_at), _time(limit_at), *rest))
+    for name in ids:
+        monitors[name].runs.open.sort()
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
@@ -254,12 +272,35 @@ def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) ->
     connection.exec_driver_sql(
         STORE.format(values=values, epoch=marks[-3], same=marks[-2], key=marks[-1]), [_values(monitor) for monitor in monitors]
     )
-    if capsules := [
+    capsules = [
         (monitor.id, slot, number, seq, _microseconds(at), body)
         for monitor in monitors
         for slot, number, seq, at, body in monitor.new_capsules
-    ]:
-        connection.exec_driver_sql(STORE_CAPSULE.format(values=", ".join(marks[:6])), capsules)
+    ]
+    pages = [(monitor.id, slot, history) for monitor in monitors for slot, history in monitor.new_pages]
+    runs = [(monitor.id, slot, *_in_columns(run)) for monitor in monitors for slot, run in monitor.runs.changed.items()]
+    for (table, columns), rows in ((CAPSULE, capsules), (PAGE, pages), (RUN, runs)):
+        if rows:
+            _upsert(connection, table, columns, rows)
+
+
+def _upsert(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Store rows of a monitor, each in its slot: in place of what was there."""
+    connection.exec_driver_sql(_upsert_sql(table, tuple(columns), is_postgres(connection)), list(rows))
+
+
+@cache
+def _upsert_sql(table: str, columns: tuple[str, ...], in_postgres: bool) -> str:
+    marks = [f"${place}" if in_postgres else "?" for place in range(1, len(columns) + 1)]
+    values = ", ".join(f"{name} = excluded.{name}" for name in columns[2:])
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"  # noqa: S608  # names of columns
+        f" ON CONFLICT (monitor_id, slot) DO UPDATE SET {values}"
+    )
+
+
+def _in_columns(run: RunRow) -> tuple[Any, ...]:
+    return tuple(_microseconds(value) if isinstance(value, datetime) else value for value in run)
 
 
 def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
@@ -284,6 +325,7 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         monitor.minute_beats,
         monitor.capsules,
         monitor.last_seq,
+        monitor.runs.count,
         monitor.held,
         _microseconds(monitor.held_since),
         _microseconds(due_at(monitor.state, followed_up=monitor.followed_up, is_held=monitor.held is not None)),

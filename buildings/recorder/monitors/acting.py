@@ -13,7 +13,7 @@ from buildings.recorder.alerts.raising import Link, Notice
 from buildings.recorder.beats.rules import failure_in_words, past_beats
 from buildings.recorder.monitors.muting import RECOVERED, REMINDER, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions, read_options
-from buildings.recorder.monitors.state_machine import TROUBLES, WITH_DEADLINE, MonitorState, apply_event
+from buildings.recorder.monitors.state_machine import TROUBLES, WITH_DEADLINE, MonitorState, apply_event, reason_of
 
 
 class Look(NamedTuple):
@@ -86,6 +86,6 @@ def _notice(row: Row[Any], state: MonitorState, kind: str, now: datetime, option
 def _reason(row: Row[Any], state: MonitorState, options: MonitorOptions) -> str:
     """Why a monitor is in trouble, as its first alert said."""
     if state.mode != "failed":
-        return "timeout" if state.mode == "missed" else "stuck"
+        return reason_of(state) if state.mode == "missed" else "stuck"
     reported = (beat.status for beat in past_beats(row.history) if beat.status == "fail" or (isinstance(beat.status, int) and beat.status))
     return failure_in_words(next(reported, "fail"), state.failures, options)

@@ -13,13 +13,14 @@ from starlette.datastructures import QueryParams
 
 from buildings.recorder.arguments import After, Limit, NameFilter, SlugFilter, StateFilter, TagFilter
 from buildings.recorder.beats.rules import past_beats, preview
-from buildings.recorder.models import BeatView, Entry, Fleet, FleetEntry, MonitorAnswer, Preview, TargetView
+from buildings.recorder.models import Entry, Fleet, FleetEntry, MonitorAnswer, Preview, RunSummary, TargetView
 from buildings.recorder.monitors.badges import tag_badge_url
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
 from buildings.recorder.monitors.keys import stored_key
 from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, beats_of, runs_of, summaries_of
 from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, shown_state, uptime
+from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, uptime
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
@@ -41,6 +42,7 @@ class Related:
     targets: Mapping[str, Sequence[Row[Any]]]
     capsules: Mapping[str, Row[Any]]
     undelivered: Mapping[tuple[str, str], int]
+    runs: Mapping[str, RunSummary]
 
 
 class FleetSearch(BaseModel):
@@ -86,7 +88,7 @@ def read_fleet(connection: Connection, lineage: str, query: FleetSearch, *, url:
     page = connection.execute(chosen.limit(query.limit + 1)).all()
     rows = page[: query.limit]
     counted = [connection.scalar(select(func.count()).select_from(MONITORS).where(one)) or 0 for one in (MONITORS.c.owner == lineage, fits)]
-    related = _related(connection, rows)
+    related = _related(connection, rows, now=now)
     return Fleet(
         count=counted[0],
         found=counted[1],
@@ -95,20 +97,23 @@ def read_fleet(connection: Connection, lineage: str, query: FleetSearch, *, url:
     )
 
 
-def read_monitor(connection: Connection, credentials: Credentials, *, url: str, now: datetime) -> MonitorAnswer:
-    """One monitor for its owner; for who knows its secret, only if it has no owner. Problem 404 otherwise."""
+def read_monitor(
+    connection: Connection, credentials: Credentials, *, runs: int = 5, beats: int = 20, url: str, now: datetime
+) -> MonitorAnswer:
+    """One monitor with its last runs and beats for its owner; for who knows its secret, only if it has no owner. Problem 404 otherwise."""
     row = authorized_monitor(connection, credentials)
     if row.owner != credentials.lineage and row.owner is not None:
         raise fixed_problem("monitor_not_found")
     owner = connection.execute(select(OWNERS).where(OWNERS.c.lineage == row.owner)).one_or_none()
     (entry,) = entries_of(connection, [row], url=url, now=now)
     badges = {tag: tag_badge_url(url, owner, tag) for tag in entry.tags} if owner else {}
-    return MonitorAnswer(**dict(entry), tag_badges=badges)
+    past = {"last_runs": runs_of(connection, row.id, runs, now=now), "last_beats": beats_of(connection, row.id, beats)}
+    return MonitorAnswer(**{**dict(entry), **past, "tag_badges": badges})
 
 
 def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, now: datetime) -> tuple[Entry, ...]:
-    """Monitors as they are shown; three statements, whatever their number."""
-    related = _related(connection, rows)
+    """Monitors as they are shown; four statements, whatever their number."""
+    related = _related(connection, rows, now=now)
     return tuple(Entry(**_members(row, related, url=url, now=now), **_times(row, now)) for row in rows)
 
 
@@ -119,12 +124,17 @@ async def with_makers(monitors: Sequence[EntryT], site: RecorderSite) -> tuple[E
     )
 
 
-def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
+def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime) -> Related:
     ids = [row.id for row in rows]
     link = MONITOR_TARGETS.c
     targets = defaultdict(list)
     joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
-    used = select(link.monitor_id, TARGETS).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
+    used = (
+        select(link.monitor_id, link.kinds, link.after, TARGETS)
+        .select_from(joined)
+        .where(among(connection, link.monitor_id, ids))
+        .order_by(link.place)
+    )
     for one in connection.execute(used):
         targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
@@ -134,6 +144,7 @@ def _related(connection: Connection, rows: Sequence[Row[Any]]) -> Related:
         targets=targets,
         capsules={capsule.monitor_id: capsule for capsule in capsules},  # keeps the last capsule of each
         undelivered={(monitor_id, target_id): count for monitor_id, target_id, count in waiting},
+        runs=summaries_of(connection, ids, now=now),
     )
 
 
@@ -141,10 +152,7 @@ def _times(row: Row[Any], now: datetime) -> dict[str, Any]:
     """The members that only one monitor is shown with: its last beats, and its next times."""
     return {
         "next_expected": stored_schedule(row).next_expected(stored_state(row), now),
-        "last_beats": tuple(
-            BeatView(at=one.at, status=one.status, run_seconds=None if one.run is None else one.run.total_seconds())
-            for one in past_beats(row.history)
-        ),
+        "last_beats": tuple(map(beat_view, past_beats(row.history))),
     }
 
 
@@ -164,7 +172,7 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
         "idle": stored.mode == "idle",
         "paused": stored.mode in UNWATCHED,
         "since": stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
-        "reason": None if state != "dead" else "fail" if stored.mode == "failed" else "timeout",
+        "reason": None if state != "dead" else reason_of(stored),
         "last_beat_at": row.last_beat_at,
         "expected_at": None if without_deadline else stored.expected_at,
         "deadline_at": None if without_deadline else stored.deadline_at,
@@ -176,6 +184,7 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
         "made_by": Maker(row.made_by, "key", "", None).shown if row.made_by else None,  # its id; with_makers asks campus about the rest
         "uptime": uptime(stored, now),
         "beats": row.beats,
+        "runs": related.runs.get(row.id, NO_SUMMARY),
         "capsule": _preview(related.capsules.get(row.id)),
         "fence": row.fence,
         "targets": targets,
@@ -192,7 +201,15 @@ def _preview(row: Row[Any] | None) -> Preview | None:
 def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     again = "call send_test_alert" if row.verified_at is not None else "call update_monitor with this address"
     state, reason = target_state(row, to_enable=again)
-    return TargetView(kind=row.kind, address=masked_address(row.address), state=state, reason=reason, undelivered=undelivered)
+    return TargetView(
+        kind=row.kind,
+        address=masked_address(row.address),
+        state=state,
+        reason=reason,
+        undelivered=undelivered,
+        on=None if row.kinds is None else tuple(row.kinds.split()),
+        after_minutes=None if row.after is None else row.after / MINUTE,
+    )
 
 
 async def read_with_key(request: Request, site: RecorderSite) -> Response:

@@ -90,7 +90,7 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
 def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
     """The columns of a monitor that nothing was heard of yet, without its secret, owner and options."""
     times = {"period": schedule.period, "grace": schedule.grace, "registered_at": now, "due_at": due_at(state)}
-    counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "pages", "unchanged")
+    counters = ("beats", "minute", "minute_beats", "capsules", "fence", "runs", "unchanged")
     return {
         "id": monitor_id,
         "name": name,

@@ -45,7 +45,6 @@ TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": 
 """The modes in which something is wrong, with the alert of each."""
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
-ENDS_RUN: frozenset[Event] = frozenset(("ok", "idle", "fail", "strike", "stall"))
 BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
 
 
@@ -87,7 +86,7 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("missed", "idle"): Transition("idle", "recovered"),
     ("missed", "fail"): Transition("failed", "failed"),
     ("missed", "strike"): Transition("missed"),
-    ("missed", "stall"): Transition("stuck", "stuck"),
+    ("missed", "stall"): STALLS,  # a new epoch, because its deadline may pass again
     ("missed", "takeover"): RECOVERS,
     ("failed", "ok"): RECOVERS,
     ("failed", "start"): Transition("failed"),
@@ -171,21 +170,21 @@ class Schedule(NamedTuple):
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
-    def run_deadline(self, start: datetime) -> datetime:
-        limit = start + self.run_limit
+    def run_deadline(self, start: datetime, next_in: timedelta | None = None) -> datetime:
+        """By when a run must end: a grace after what its start announced, or after the longest time that it may take."""
+        if next_in is not None:
+            return self.deadline_after(start + next_in)
+        limit = start + (max(self.grace, LEAST_RUN) if self.run is None else self.run)
         return limit if self.calendar is None or self.calendar.closed_until(limit) is None else self.deadline_after(limit)
-
-    @property
-    def run_limit(self) -> timedelta:
-        return max(self.grace, LEAST_RUN) if self.run is None else self.run
 
 
 class MonitorState(NamedTuple):
     """The stored state of a monitor; the names are columns. A tuple, because each beat makes one at a quarter of a dataclass's cost.
 
-    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began:
-    with a beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of
-    a run that no beat has ended yet. `down` and `still` are how long it was down, and not watched, from `first_beat_at` to `since`.
+    `since` is when its mode began; for a missed deadline that is the deadline. `alive_at` is when the current period began: with a
+    beat, a registration, a takeover or a resume. `failures` counts the failures in a row. `run_since` is the start of the earliest run
+    that is open and not overdue (beats.runs). `down` and `still` are how long it was down, and not watched, from `first_beat_at` to
+    `since`.
     """
 
     mode: Mode
@@ -206,10 +205,19 @@ class MonitorState(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
 
+class OpenRuns(NamedTuple):
+    """Since when a run of a monitor is open, and by when one of them must end; None where none is open."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+NO_RUNS = OpenRuns()
+
+
 class AppliedEvent(NamedTuple):
     state: MonitorState
     alert: Kind | None = None
-    run: timedelta | None = None
 
 
 def event_of(status: Status) -> Event | None:
@@ -244,6 +252,11 @@ def shown_state(state: MonitorState, now: datetime) -> ShownState:
     return "late" if now >= state.expected_at else "alive"
 
 
+def reason_of(state: MonitorState) -> str:
+    """Why a monitor is dead, or would be."""
+    return "fail" if state.mode == "failed" else "timeout" if state.run_since is None else "run"
+
+
 def state_in_a_word(state: MonitorState, now: datetime) -> StateWord:
     """The state at `now` for people, where no other field stands beside it: an alive monitor's word says what that means."""
     if (shown := shown_state(state, now)) != "alive":
@@ -255,23 +268,28 @@ def state_in_a_word(state: MonitorState, now: datetime) -> StateWord:
     return "waiting" if state.first_beat_at is None else "idle" if state.mode == "idle" else "alive"
 
 
-def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None) -> AppliedEvent:
-    """The monitor after an event at `now`, with its new deadline. `next_in` of a beat replaces the period once; an idle agent that
-    sends it has a deadline, as one that is up. After a success none runs if the calendar expects nothing more."""
+def apply_event(
+    state: MonitorState, event: Event, schedule: Schedule, now: datetime, *, next_in: timedelta | None = None, runs: OpenRuns = NO_RUNS
+) -> AppliedEvent:
+    """The monitor after an event at `now`, with its new deadline.
+
+    `next_in` of a beat replaces the period once; an idle agent that sends it has a deadline, as one that is up. `runs` are those that are
+    open after a beat: while one is, it must end by its limit, whatever the period says. After a success no deadline runs if the calendar
+    expects nothing more.
+    """
     transition = TRANSITIONS.get((state.mode, event))
     if transition is None or (event == "deadline" and now < state.deadline_at):
         return AppliedEvent(state)
     if transition.to == "idle" and next_in is not None:
         transition = transition._replace(to="up")
-    if event == "ok" and transition.to == "up" and next_in is None and schedule.is_over_after(now):
+    if event == "ok" and transition.to == "up" and next_in is None and runs.until is None and schedule.is_over_after(now):
         transition = transition._replace(to="idle")
     since = _mode_began_at(state, transition, event, now)
     down, still = _down_and_still(state, since) if since is not state.since else (state.down, state.still)
     first_beat_at = state.first_beat_at
     if first_beat_at is None and event in BEATS:
         first_beat_at, down, still = now, timedelta(0), timedelta(0)
-    run = max(now - state.run_since, timedelta(0)) if event in ENDS_RUN and state.run_since else None
-    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in)
+    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until)
     after = MonitorState(
         transition.to,
         since,
@@ -280,24 +298,19 @@ def apply_event(state: MonitorState, event: Event, schedule: Schedule, now: date
         deadline,
         state.epoch + transition.new_epoch,
         _failures_after(state, transition, event),
-        _run_since(state, event, now),
+        runs.since if event in BEATS else None if event == "takeover" else state.run_since,
         down,
         still,
         first_beat_at,
     )
-    return AppliedEvent(after, transition.alert, run)
+    return AppliedEvent(after, transition.alert)
 
 
 def _failures_after(state: MonitorState, transition: Transition, event: Event) -> int:
+    """A run that starts, and a beat without progress, end no row of failures: of nightly failures the third is the third."""
     if event in ("fail", "strike"):
         return state.failures + 1
-    return state.failures if transition.to in DOWN else 0
-
-
-def _run_since(state: MonitorState, event: Event, now: datetime) -> datetime | None:
-    if event == "start":
-        return now
-    return None if event in ENDS_RUN or event == "takeover" else state.run_since
+    return state.failures if transition.to in DOWN or event in ("start", "stall") else 0
 
 
 def _mode_began_at(state: MonitorState, transition: Transition, event: Event, now: datetime) -> datetime:
@@ -318,13 +331,13 @@ def _down_and_still(state: MonitorState, since: datetime) -> tuple[timedelta, ti
 
 
 def _deadline_after(
-    state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None
+    state: MonitorState, event: Event, schedule: Schedule, now: datetime, next_in: timedelta | None, until: datetime | None
 ) -> tuple[datetime, datetime, datetime]:
     """When the period begins, when the next beat is expected, and the deadline: one grace later."""
     if event in ("deadline", "pause", "key_ended"):
         return state.alive_at, state.expected_at, state.deadline_at
-    if event == "start" and next_in is None:
-        return now, now + schedule.run_limit, schedule.run_deadline(now)
+    if until is not None:
+        return now, until, until
     expected = schedule.expected_after(now) if next_in is None else now + next_in
     return now, expected, schedule.deadline_after(expected)
 

@@ -14,8 +14,18 @@ from buildings.recorder.models import Call, CapsuleAnswer, CapsuleView, Resume, 
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, digests_of, new_secret
 from buildings.recorder.monitors.muting import announcement, mute_end
 from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.past import end_open_runs
 from buildings.recorder.monitors.rows import authorized_monitor, store_change, stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, AppliedEvent, Mode, ShownState, apply_event, shown_state
+from buildings.recorder.monitors.state_machine import (
+    UNWATCHED,
+    WITHOUT_DEADLINE,
+    AppliedEvent,
+    Mode,
+    ShownState,
+    apply_event,
+    reason_of,
+    shown_state,
+)
 from buildings.recorder.problems import not_dead
 from buildings.recorder.tables import CAPSULES, RETIRED_SECRETS
 from campus.observability import counted, every, utc_text
@@ -84,9 +94,11 @@ def take_over(connection: Connection, credentials: Credentials, *, maker: str | 
         raise not_dead("paused" if mode in UNWATCHED else "idle" if mode == "idle" else state)
     recovered = apply_event(died.state, "takeover", stored_schedule(row), now)
     since = died.state.since
-    held = _raise_alert(connection, row, row.mode, died, held=row.held, since=since, until=None, reason="timeout", now=now)
+    reason = reason_of(died.state)
+    held = _raise_alert(connection, row, row.mode, died, held=row.held, since=since, until=None, reason=reason, now=now)
     held = _raise_alert(connection, row, died.state.mode, recovered, held=held, since=since, until=now, reason="takeover", now=now)
     secret = new_secret(entropy)
+    end_open_runs(connection, row.id, now=now)
     fence = row.fence + 1
     connection.execute(insert(RETIRED_SECRETS).values(monitor_id=row.id, digest=row.secret_digest))
     store_change(connection, row, recovered, **digests_of(secret, owned=True), fence=fence, made_by=maker, held=held, held_since=since)

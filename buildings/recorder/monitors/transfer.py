@@ -17,6 +17,8 @@ from starlette.responses import StreamingResponse
 
 from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.arguments import LONGEST, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
+from buildings.recorder.beats.rules import BEATS_IN_HISTORY, PAGES_KEPT
+from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_monitor
@@ -33,11 +35,12 @@ from campus.secrets import Entropy, digest_of
 from campus.storage import in_snapshot, in_transaction
 from twins import unstorable_reason
 
+BEATS_KEPT = PAGES_KEPT * BEATS_IN_HISTORY
 LARGEST_IMPORT = 512 * 1024
 MOST_CHECKS = 1_000
 MONITORS_PER_TRANSACTION = 20
 MOST_DELIVERIES = 2_000
-NOT_EXPORTED = {"ok", "capsule", "last_beats"}
+NOT_EXPORTED = {"ok", "capsule", "runs", "last_runs", "last_beats"}
 SECONDS = 60 * LONGEST
 CHANNELS = "Healthchecks' channels are not in this list: alerts go to the alert_webhook and alert_email of this call."
 
@@ -64,10 +67,11 @@ async def _lines(site: RecorderSite, lineage: str) -> AsyncIterator[bytes]:
 
 
 def _exported(connection: Connection, credentials: Credentials, *, url: str, now: datetime) -> list[dict[str, Any]]:
-    monitor = read_monitor(connection, credentials, url=url, now=now)
+    monitor = read_monitor(connection, credentials, runs=RUNS_KEPT, beats=BEATS_KEPT, url=url, now=now)
     chosen = select(CAPSULES).where(CAPSULES.c.monitor_id == monitor.monitor_id).order_by(CAPSULES.c.number)
     parts: dict[str, Sequence[dict[str, Any]]] = {
         "monitor": [monitor.model_dump(exclude=NOT_EXPORTED)],
+        "run": [run.model_dump() for run in monitor.last_runs],
         "beat": [beat.model_dump() for beat in monitor.last_beats],
         "capsule": [{"seq": row.seq, "stored_at": row.at, "capsule": from_json(row.body)} for row in connection.execute(chosen)],
         "delivery": [_delivery(row) for row in delivered_to(connection, monitor.monitor_id, limit=MOST_DELIVERIES)],
