@@ -160,6 +160,10 @@ async def test_the_owner_beats_for_a_monitor_without_its_secret(over_each_frame:
     beaten = await recorder.call("beat_now", key=key, monitor_id=monitor["monitor_id"])
     assert (beaten.status, beaten.data["state"]) == (200, "alive")
     assert ("recovered", 1) in await recorder.alerts(monitor)
+    shown = (await recorder.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
+    assert [(run["result"], "owner" in (run["output"] or "")) for run in shown["last_runs"]] == [("ok", True), ("fail", False)]
+    few = (await recorder.call("get_monitor", key=key, monitor_id=monitor["monitor_id"], runs=0, beats=1)).data
+    assert (few["last_runs"], len(few["last_beats"])) == ([], 1)
 
 
 async def test_a_read_key_reads_as_fleet_status_does_and_changes_nothing(recorder: Recorder) -> None:
@@ -222,10 +226,12 @@ async def test_the_export_has_everything_of_a_key_but_its_secrets(recorder: Reco
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register("https://localhost/hook/private-path", key=key, slug="mine", tags=["a"])
     await recorder.beat(monitor, capsule={"step": 7}, seq=1)
+    await recorder.beat(monitor, status=3, output="no space")
     await recorder.register(key="recorder", name="of another key")
     answer = await read(recorder, "/v1/recorder/export", key=key)
     lines = [json.loads(line) for line in answer.text.splitlines()]
-    assert [line["is"] for line in lines if line["is"] in ("monitor", "beat", "capsule")] == ["monitor", "beat", "capsule"]
+    assert [line["is"] for line in lines] == ["monitor", "run", "beat", "beat", "capsule"]
+    assert (lines[1]["exit_code"], lines[1]["output"]) == (3, "no space")
     assert {line["monitor_id"] for line in lines} == {monitor["monitor_id"]}
     assert next(line["capsule"] for line in lines if line["is"] == "capsule") == {"step": 7}
     assert (lines[0]["slug"], lines[0]["targets"][0]["address"]) == ("mine", "https://localhost/…")
