@@ -4,10 +4,9 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticKnownError
 
-from buildings.recorder.monitors.schedules import hours_text, maintenance_text, schedule_text, zone_name
 from buildings.recorder.monitors.state_machine import StateWord
 from campus.features.alerts import CHAT_SERVICES, visible_name
 
@@ -59,6 +58,30 @@ Email = Annotated[
         max_length=254,
         description="E-mail address that alerts are sent to. Needs a recorder key; the recipient must first confirm by e-mail.",
     ),
+]
+
+
+class TargetArgument(BaseModel):
+    """Where alerts go, and on which conditions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
+    on: list[Literal["dead", "failed", "stuck", "recovered", "reminder"]] | None = Field(
+        default=None, min_length=1, description="Only these kinds of alerts. It hears of recoveries and reminders of what it was told of."
+    )
+    after_minutes: float | None = Field(
+        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
+    )
+
+
+Targets = Annotated[
+    list[TargetArgument],
+    Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
+]
+NewTargetList = Annotated[
+    list[TargetArgument] | None,
+    Field(min_length=1, max_length=10, description="All targets from now on, with alert_webhook and alert_email if they are sent too."),
 ]
 MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="The monitor_id that register_monitor returned.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
@@ -117,12 +140,10 @@ Schedule = Annotated[
         description="When beats are expected, instead of the period: a cron expression such as '17 3 * * *', or an OnCalendar expression of"
         " systemd such as 'Mon..Fri 09:00', or several of these, a line each. A beat before such a time does not count for it.",
     ),
-    AfterValidator(schedule_text),
 ]
 Timezone = Annotated[
     str,
     Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin."),
-    AfterValidator(zone_name),
 ]
 DueAt = Annotated[
     AwareDatetime | None, Field(description="For something that happens once: when its one beat is expected. No deadline runs after it.")
@@ -130,9 +151,8 @@ DueAt = Annotated[
 Hours = Annotated[
     str | None,
     Field(max_length=200, description="When beats are expected at all, such as 'Mon..Fri 09:00-17:00'; outside no deadline passes."),
-    AfterValidator(hours_text),
 ]
-Window = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(maintenance_text)]
+Window = Annotated[str, Field(min_length=1, max_length=100)]
 Maintenance = Annotated[
     list[Window],
     Field(
@@ -180,10 +200,10 @@ Tags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]], Field(max_length=20, description="Words to filter by.")
 ]
 AS_REGISTERED = "As register_monitor takes it; "
-NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it."), AfterValidator(schedule_text)]
-NewTimezone = Annotated[str | None, Field(max_length=64, description=f"{AS_REGISTERED}empty: UTC."), AfterValidator(zone_name)]
+NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
+NewTimezone = Annotated[str | None, Field(max_length=64, description=f"{AS_REGISTERED}empty: UTC.")]
 NewDueAt = Annotated[AwareDatetime | Literal[""] | None, Field(description=f"{AS_REGISTERED}empty ends it.")]
-NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it."), AfterValidator(hours_text)]
+NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
 NewMaintenance = Annotated[list[Window] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")]
 NewRunMinutes = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
 NewFailures = Annotated[int | None, Field(ge=1, le=100, description="As register_monitor takes it.")]

@@ -16,6 +16,7 @@ WAITING = (
 )
 IDLE = "True while the agent waits for its user or for work, as its last beat reported: it counts as alive, and no deadline runs."
 NEXT_EXPECTED = "The next times at which a beat is expected (UTC), up to five; empty if none is any more. Null if only the period says."
+STUCK = "True while it beats without progress: see stuck_after."
 FENCE = "Number of takeovers so far. Pass it to other systems as a fencing token, so that they refuse an agent that was replaced."
 
 RunResult = Literal["ok", "fail", "running", "overdue", "unknown", "log"]
@@ -49,6 +50,9 @@ class Registered(Answer):
     webhook_secret: str | None = Field(
         description="Secret that verifies the signatures of alerts to your webhook (Standard Webhooks). Null where messages are not signed:"
         " to chat and incident services, and by e-mail."
+    )
+    target_secrets: tuple[str | None, ...] = Field(
+        default=(), description="The same for each of `targets`, in their order; null where messages are not signed."
     )
     beat_url: str | None = Field(description="Address that records a beat on GET or POST. It contains the secret.")
     hook_url: str | None = Field(
@@ -99,6 +103,7 @@ class Beaten(Answer):
         description="Send the next beat before this time (UTC), or the alert is sent. Null while no deadline runs: after the status idle,"
         " or because the key expired."
     )
+    stuck: bool = Field(default=False, description=STUCK)
     fence: int = Field(description=FENCE)
     capsule_stored: bool = Field(description="True if this beat carried a capsule and it was stored.")
     note: str | None = Field(default=None, description="Why the capsule was not stored, or that alerts are off because the key expired.")
@@ -228,7 +233,7 @@ class TargetView(ResultPart):
     reason: str | None = Field(description="Why alerts do not reach it, or why nobody knows, and what to do; null if they do.")
     undelivered: int = Field(description="Number of this monitor's alerts that are not delivered to it yet.")
     on: tuple[str, ...] | None = Field(description="The kinds of alerts that go there; null for all.")
-    after_minutes: float | None = Field(description="How many minutes a trouble lasts before it is told there; null: none.")
+    after_minutes: float | None = Field(description="How long a trouble lasts, unacknowledged, before it goes there; null for at once.")
 
 
 class FleetEntry(ResultPart):
@@ -241,9 +246,16 @@ class FleetEntry(ResultPart):
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     idle: bool = Field(description=IDLE)
+    stuck: bool = Field(default=False, description=STUCK)
     paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
     since: AwareDatetime = Field(description="When it became up, idle, down or paused (UTC).")
     reason: str | None = Field(description="Why it is dead: timeout, run (one did not end by its limit) or fail; null if it is not dead.")
+    acknowledged_at: AwareDatetime | None = Field(
+        description="When somebody acknowledged its present trouble (UTC): nobody is reminded of it. Null if nobody did."
+    )
+    muted_until: AwareDatetime | None = Field(
+        description="No alert is raised before this time (UTC): it is snoozed, or in maintenance. Null if alerts are raised."
+    )
     last_beat_at: AwareDatetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
     expected_at: AwareDatetime | None = Field(description="When the next beat is expected (UTC); null while it is paused or idle.")
     deadline_at: AwareDatetime | None = Field(
@@ -306,6 +318,7 @@ class Watched(Answer):
     state: ShownState = Field(description=STATE)
     waiting: bool = Field(description=WAITING)
     idle: bool = Field(description=IDLE)
+    stuck: bool = Field(default=False, description=STUCK)
     paused: bool = Field(description="True while alerts are suppressed.")
     deadline_at: AwareDatetime | None = Field(
         description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."
@@ -338,6 +351,9 @@ class Updated(Watched):
     webhook_secret: str | None = Field(
         description="Secret that verifies the signatures of alerts to the webhook (Standard Webhooks), if the call changed it. Null"
         " otherwise, and for chat and incident services."
+    )
+    target_secrets: tuple[str | None, ...] = Field(
+        default=(), description="The same for each of `targets`, in their order; null where messages are not signed."
     )
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 

@@ -10,6 +10,7 @@ from itertools import pairwise, takewhile
 from math import ceil
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 from pydantic_core import to_json
@@ -22,8 +23,12 @@ from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entr
 from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
 from buildings.recorder.monitors.fleet import with_makers
 from buildings.recorder.monitors.listing import DAY, DAYS_SHOWN, FleetPage, FleetQuery, History, read_one, read_page
+from buildings.recorder.monitors.options import read_options
+from buildings.recorder.monitors.past import beats_of, runs_of
+from buildings.recorder.monitors.rows import stored_schedule, stored_state, tags_of
+from buildings.recorder.monitors.schedules import schedule_in_words
 from buildings.recorder.monitors.state_machine import DOWN
-from buildings.recorder.monitors.takeover import shown_capsules
+from buildings.recorder.monitors.takeover import boundary_of, shown_capsules
 from buildings.recorder.problems import too_many_views
 from buildings.recorder.runtime import FREE_VIEWS_PER_MINUTE, RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
@@ -40,6 +45,8 @@ ACTIONS: Mapping[str, str] = {
     "update": "update_monitor",
     "pause": "pause_monitor",
     "resume": "resume_monitor",
+    "acknowledge": "acknowledge",
+    "snooze": "snooze",
     "takeover": "takeover",
     "test": "send_test_alert",
     "secret": "replace_secret",
@@ -47,7 +54,9 @@ ACTIONS: Mapping[str, str] = {
     "claim": "claim_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
-NUMBERS = ("period_minutes", "grace_minutes")
+OPTIONS = ("schedule", "timezone", "run_minutes", "remind_minutes", "tags")
+"""What the forms offer under More. An empty one ends what is set."""
+NUMBERS = ("minutes", "period_minutes", "grace_minutes", "run_minutes", "remind_minutes")
 WITHOUT_ACCESS = (402, 403)
 HIDDEN = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 """Of the page of one monitor, the address of a free one being a secret. The Referrer-Policy of all pages tells it to no other site."""
@@ -56,18 +65,23 @@ LONGEST_DIFFERENCE = 400
 CONTEXT = 3
 SORTED_IN_WORDS = {"state": "Worst first", "name": "By name", "beat": "By last beat"}
 SHOWN_ALERTS = 20
-BEATS_IN_WORDS = {"idle": "waits for its user", "fail": "failure reported"}
+RUNS_SHOWN, BEATS_SHOWN = 100, 200
+OUTPUTS_SHOWN = 20
+RUN_TONES = {"ok": "good", "fail": "bad", "overdue": "bad", "unknown": "warn"}
+BEATS_IN_WORDS = {"idle": "waits for its user", "fail": "failure reported", "log": "output logged"}
 ALERTS_IN_WORDS = {
     "dead": "alert that it is dead",
     "failed": "alert that it failed",
+    "stuck": "alert that it is stuck",
+    "reminder": "reminder",
     "recovered": "alert that it recovered",
     "test": "test alert",
     "blind": "alert about an outage of the recorder",
 }
 
 
-ALERT_TONES = {"dead": "bad", "failed": "bad", "recovered": "good"}
-USUAL_BEATS = ("ok", "start", 0)
+ALERT_TONES = {"dead": "bad", "failed": "bad", "stuck": "bad", "reminder": "bad", "recovered": "good"}
+USUAL_BEATS = ("ok", "start", "log", 0)
 
 
 @dataclass(frozen=True)
@@ -140,11 +154,13 @@ async def _register(request: Request, site: RecorderSite) -> Response:
 
     The form for visitors without a key says `free`: one whose session has ended is not given a monitor without an owner.
     """
-    given = await _given(request, (*FIELDS, "free"))
+    given = await _given(request, (*FIELDS, *OPTIONS, "free"))
     try:
         if not given.get("free"):
             await site.admit(request, "fleet_status")
-        answer = await site.call(request, "register_monitor", **_arguments({name: given[name] for name in FIELDS if name in given}))
+        answer = await site.call(
+            request, "register_monitor", **_arguments({name: given[name] for name in (*FIELDS, *OPTIONS) if name in given})
+        )
     except Problem as refused:
         return await _fleet_page(request, site, refused, given)
     return await _secret_page(request, site, Registered.model_validate(answer), "Monitor registered", given.get("name", ""))
@@ -185,19 +201,20 @@ async def heard(request: Request, site: RecorderSite) -> Response:
     return site.page("heard.html", request, data={"monitor": one[0]}, headers=HIDDEN, **_heard(one, at, site, known_beats))
 
 
-async def _given(request: Request, fields: Sequence[str]) -> Mapping[str, str]:
+async def _given(request: Request, fields: Sequence[str], empty: Sequence[str] = ()) -> Mapping[str, str]:
+    """What was typed into a form, and of the fields that may be `empty` that nothing was."""
     form = await request.form()
-    return {name: text for name in fields if isinstance(text := form.get(name), str) and text.strip()}
+    return {name: text.strip() for name in fields if isinstance(text := form.get(name), str) and (text.strip() or name in empty)}
 
 
 def _arguments(given: Mapping[str, str]) -> Mapping[str, object]:
-    return {name: _number(name, text) for name, text in given.items()}
+    return {name: text.split() if name == "tags" else _number(name, text) for name, text in given.items()}
 
 
 def _number(name: str, text: str) -> object:
-    """A number as one; text that is none is passed on, so that the tool's refusal explains it."""
+    """A number as one, nothing as 0; text that is none is passed on, so that the tool's refusal explains it."""
     try:
-        return float(text) if name in NUMBERS else text
+        return float(text or 0) if name in NUMBERS else text
     except ValueError:
         return text
 
@@ -209,7 +226,8 @@ async def act(request: Request, site: RecorderSite) -> Response:
         raise Problem(404, "not_found", f"there is no action {action!r}; the actions are: {', '.join(ACTIONS)}")
     (entry, _), at = await _opened(request, site)
     monitor_id, token = entry.monitor_id, request.path_params.get("token")
-    given = await _given(request, FIELDS if action == "update" else ())
+    given = await _given(request, (*FIELDS, *OPTIONS), OPTIONS) if action == "update" else {}
+    given = await _given(request, ("minutes",)) if action == "snooze" else given
     try:
         by_page = {"secret": token} if token else {}
         answer = await site.call(request, tool, monitor_id=monitor_id, **by_page, **_arguments(given))
@@ -236,8 +254,8 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
     is_free = "token" in request.path_params
     capsules = await _capsules_of(request, site, entry.monitor_id)
     texts, changes = await anyio.to_thread.run_sync(_compared, capsules)
-    delivered = await in_snapshot(site.storage, partial(delivered_to, monitor_id=entry.monitor_id, limit=SHOWN_ALERTS))
     now = site.state.time.now()
+    past = await in_snapshot(site.storage, partial(_past_of, entry=entry, now=now))
     return site.page(
         "monitor.html",
         request,
@@ -246,21 +264,47 @@ async def monitor(request: Request, site: RecorderSite, refused: Problem | None 
         headers={**HIDDEN, **(refused.headers if refused else {})},
         **_shown(one, at, site),
         has_key=is_free and (await site.caller(request)).key is not None,
-        every=every(minutes(entry.period_minutes), "minute"),
+        **past,
         grace=counted(entry.grace_minutes, "minute"),
         hours=history.hours(now),
         days=(days := history.days(now)),
-        tones=["bad" if one.down else "good" for one in days],
-        beats=(beats := tuple(reversed(entry.last_beats))),
+        tones=["bad" if one.down or one.failed else "good" for one in days],
+        recent=(beats := tuple(reversed(entry.last_beats))),
         gaps=[(after.at - before.at) / minutes(1) for before, after in pairwise(beats)],
         capsules=list(zip(capsules, texts, strict=True)),
         differences=changes,
-        moments=timeline(entry, delivered),
         is_sent=request.query_params.get("sent") == "test",
         has_mail=site.feature("mail") is not None and not is_free,
         refused=refused,
         given=given or {},
     )
+
+
+def _past_of(connection: Connection, entry: Entry, now: datetime) -> Mapping[str, Any]:
+    """What the page of a monitor shows of its schedule, its runs, its beats and its alerts."""
+    row = connection.execute(select(MONITORS).where(MONITORS.c.id == entry.monitor_id)).one_or_none()
+    if row is None:
+        raise _unknown()
+    options, schedule = read_options(row.options), stored_schedule(row)
+    runs = runs_of(connection, row.id, RUNS_SHOWN, now=now)
+    delivered = delivered_to(connection, monitor_id=row.id, limit=SHOWN_ALERTS)
+    outputs = [run.output.encode() for run in runs[:OUTPUTS_SHOWN] if run.output]
+    set_now = {**options.model_dump(include={*OPTIONS}), "tags": " ".join(tags_of(row.tags))}
+    return {
+        "options": options,
+        "typed": {name: f"{value:.10g}" if name in NUMBERS and value else value or "" for name, value in set_now.items()},
+        "every": schedule_in_words(options.schedule, options.timezone) or every(row.period, "minute"),
+        "upcoming": [at.astimezone(ZoneInfo(options.timezone)) for at in schedule.next_expected(stored_state(row), now) or ()],
+        "run_limit": counted(schedule.run_limit / minutes(1), "minute"),
+        "failures": row.failures,
+        "runs": runs,
+        "run_tones": RUN_TONES,
+        "tones_of_runs": [RUN_TONES.get(run.result, "none") for run in runs],
+        "boundary": boundary_of(outputs) if outputs else None,
+        "outputs_shown": OUTPUTS_SHOWN,
+        "beats": beats_of(connection, row.id, BEATS_SHOWN),
+        "moments": timeline(entry, delivered),
+    }
 
 
 async def _opened(request: Request, site: RecorderSite) -> tuple[tuple[Entry, History], str]:
@@ -303,7 +347,7 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]
 
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
     tone = "quiet" if beat.status == "idle" else "bad"
-    words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}")
+    words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}" if isinstance(beat.status, int) else beat.status)
     return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
 
 

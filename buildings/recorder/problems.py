@@ -17,6 +17,8 @@ PROBLEMS: Mapping[str, str] = {
     "stale_seq": "A capsule with a higher seq was stored before; this capsule was not stored.",
     "seq_reused": "A different capsule with this seq was stored before. Give each capsule a seq above the last one.",
     "not_dead": "Only a monitor whose state is dead can be taken over.",
+    "target_twice": "Two alert targets of one monitor have the same address.",
+    "trouble_needed": "A target with only recoveries or reminders would never be told of anything: `on` names dead, failed or stuck, too.",
     "nothing_wrong": "Only a monitor that is dead, failed or stuck can be acknowledged, and a link only while that trouble lasts.",
     "test_alert_waits": "The monitor's test alert before is not delivered yet. fleet_status says why.",
     "no_target_ready": "Each alert target of the monitor is disabled or not confirmed. fleet_status says why.",
@@ -76,6 +78,11 @@ FIXED: Mapping[str, tuple[int, str]] = {
     "client_makes_no_keys": (
         403,
         "a connected client cannot make a key that lasts beside it: call with the key itself, in the header 'Authorization: Bearer KEY'",
+    ),
+    "target_twice": (422, "two alert targets have the same address: name it once, with all of its kinds; nothing was changed"),
+    "trouble_needed": (
+        422,
+        "`on` of a target must name dead, failed or stuck, too: recoveries and reminders go only to targets that were told of the trouble",
     ),
     "nothing_wrong": (409, "nothing is wrong with this monitor: there is nothing to acknowledge, and nobody is reminded of it"),
     "no_mail_here": (422, "alert_email cannot be used: this service sends no e-mail; send alert_webhook instead"),
@@ -181,8 +188,8 @@ def neither_target() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "alert_webhook or alert_email is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email with a"
-        " recorder key",
+        "alert_webhook, alert_email or targets is required: send an https:// URL or a Discord webhook as alert_webhook, or alert_email or"
+        " targets with a recorder key",
     )
 
 
@@ -198,32 +205,32 @@ def nothing_to_change() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook and alert_email; what you leave out"
-        " stays, as does a target for which you send an empty text",
+        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email and targets; what you"
+        " leave out stays, as does a target for which you send an empty text",
     )
 
 
 def owner_needed(*, is_owned: bool) -> Problem:
     if is_owned:
         detail = (
-            "a key owns this monitor: alert_webhook, alert_email and slug need that key, sent in the header 'Authorization: Bearer KEY';"
+            "a key owns this monitor: alert_webhook, alert_email, targets and slug need that key, sent in 'Authorization: Bearer KEY';"
             " with the monitor's secret alone you can change name, period_minutes and grace_minutes"
         )
     else:
         detail = (
-            "no key owns this monitor, and alert_email and slug need a key that does: register a monitor with your key, or send"
+            "no key owns this monitor, and alert_email, targets and slug need a key that does: register a monitor with your key, or send"
             " alert_webhook"
         )
     return Problem(403, "owner_needed", f"{detail}. Nothing was changed")
 
 
-def key_needed(argument: str, instead: str, products: Sequence[ProductEntry]) -> Problem:
+def key_needed(argument: str, products: Sequence[ProductEntry]) -> Problem:
     keys = "; ".join(map(str, products)) or "none is sold at the moment"
     return Problem(
         402,
         "access_required",
         f"{argument} needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
-        f" configuration); without a key, {instead}. Keys that unlock it: {keys}",
+        f" configuration); without a key, leave it out and send alert_webhook. Keys that unlock it: {keys}",
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
         unlock=[product.to_unlock() for product in products],
     )

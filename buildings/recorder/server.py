@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
 from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
-from buildings.recorder.alerts.targets import addresses_in, check_addresses, products_of, registrant
+from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
     After,
     BeatsShown,
@@ -51,6 +51,7 @@ from buildings.recorder.arguments import (
     NewStuckAfter,
     NewStuckTakeover,
     NewTags,
+    NewTargetList,
     NewTimezone,
     NextIn,
     OptionalSecret,
@@ -74,6 +75,7 @@ from buildings.recorder.arguments import (
     StuckTakeover,
     TagFilter,
     Tags,
+    Targets,
     Timezone,
     Webhook,
     minutes,
@@ -103,7 +105,7 @@ from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
-from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
+from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, checked_times
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -136,7 +138,6 @@ from buildings.recorder.problems import (
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
 from campus.caller import Key
-from campus.features.alerts import Addresses
 from campus.layout import add_app
 from campus.secrets import digest_of
 from campus.storage import in_snapshot, in_transaction
@@ -157,7 +158,17 @@ mcp = FastMCP(
 FLEET_APP = add_app(
     mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
-CHANGES = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "slug", "tags", *MonitorOptions.model_fields)
+CHANGES = (
+    "name",
+    "period_minutes",
+    "grace_minutes",
+    "alert_webhook",
+    "alert_email",
+    "targets",
+    "slug",
+    "tags",
+    *MonitorOptions.model_fields,
+)
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
@@ -177,7 +188,7 @@ __all__ = [
 @mcp.tool(
     title="Register a monitor",
     annotations=WRITES,
-    meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email")) | access(key="optional"),
+    meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email", "targets")) | access(key="optional"),
 )
 async def register_monitor(
     name: Name,
@@ -185,6 +196,7 @@ async def register_monitor(
     grace_minutes: Grace = 5,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    targets: Targets = [],  # noqa: B006  # nobody changes it
     description: Description = None,
     schedule: Schedule = None,
     timezone: Timezone = "UTC",
@@ -213,21 +225,18 @@ async def register_monitor(
     before deadline_at and then at least once per period, or append the `cron` command to the scheduled job. Over HTTP, send
     an Idempotency-Key header so that a retry returns the same monitor.
     """
-    if not alert_webhook and not alert_email:
+    if not alert_webhook and not alert_email and not targets:
         raise neither_target()
     if slug and caller.key is None:
-        raise key_needed("slug", "leave it out", products_of(site))
-    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
+        raise key_needed("slug", products_of(site))
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
         description=description or None,
-        schedule=schedule or None,
-        timezone=timezone or "UTC",
+        **{option: value for option, value in checked_times(schedule, timezone, hours, maintenance).items() if value},
         due_at=due_at,
-        hours=hours or None,
-        maintenance=tuple(maintenance),
         run_minutes=run_minutes,
         alert_after_failures=alert_after_failures,
         remind_minutes=remind_minutes,
@@ -237,7 +246,7 @@ async def register_monitor(
     )
     options.check_times(now)
     sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
-    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags))])
+    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags)), *targets])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
     if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
@@ -315,6 +324,7 @@ def _beaten(beat: Beat, outcome: BeatOutcome, ignored: tuple[str, ...] = ()) -> 
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
+        stuck=outcome.stuck,
         fence=outcome.fence,
         capsule_stored=outcome.capsule_stored,
         note=_note(outcome, beat.capsule),
@@ -523,6 +533,7 @@ async def update_monitor(
     grace_minutes: NewGrace = None,
     alert_webhook: Webhook = None,
     alert_email: Email = None,
+    targets: NewTargetList = None,
     description: NewDescription = None,
     schedule: NewSchedule = None,
     timezone: NewTimezone = None,
@@ -552,11 +563,8 @@ async def update_monitor(
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
         "description": description,
-        "schedule": schedule,
-        "timezone": timezone,
+        **checked_times(schedule, timezone, hours, maintenance),
         "due_at": due_at,
-        "hours": hours,
-        "maintenance": None if maintenance is None else tuple(maintenance),
         "run_minutes": run_minutes,
         "alert_after_failures": alert_after_failures,
         "remind_minutes": remind_minutes,
@@ -565,28 +573,28 @@ async def update_monitor(
         "stuck_takeover": stuck_takeover,
     }
     options = {option: value for option, value in sent.items() if value is not None}
-    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, options, slug, tags is not None)):
+    if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, targets, options, slug, tags is not None)):
         raise nothing_to_change()
-    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
-    targets = await _new_targets(addresses, credentials, site, caller) if addresses.webhook or addresses.email else None
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets)
+    new_targets = await _new_targets(addresses, credentials, site, caller) if addresses.wanted else None
     update = MonitorUpdate(
         maker=caller.maker,
         name=name,
         period=None if period_minutes is None else minutes(period_minutes),
         grace=None if grace_minutes is None else minutes(grace_minutes),
-        targets=targets,
+        targets=new_targets,
         options=options,
         slug=slug,
         tags=tags,
     )
     work = partial(update_stored, credentials=credentials, update=update, now=site.state.time.now(), entropy=site.state.entropy)
     answer = await in_transaction(site.storage, work)
-    if targets:
+    if new_targets:
         site.state.dispatcher.wake()
     return answer
 
 
-async def _new_targets(addresses: Addresses, credentials: Credentials, site: RecorderSite, caller: Caller) -> NewTargets:
+async def _new_targets(addresses: MonitorAddresses, credentials: Credentials, site: RecorderSite, caller: Caller) -> NewTargets:
     """The targets that a monitor is to have. Nothing is counted or connected to for callers who may not change them."""
     owner = await in_snapshot(site.storage, partial(owner_for_targets, credentials=credentials, addresses=addresses))
     warning = await check_addresses(addresses, site, caller)

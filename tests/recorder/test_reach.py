@@ -53,6 +53,19 @@ def test_a_monitor_without_a_deadline_or_that_is_dead_is_not_promised_an_alert_o
     assert reach_of(entry_of("unheard of")).text == "Nobody is alerted: 0-unheard of unheard of.", "an unknown state reassures nobody"
 
 
+def test_held_alerts_conditions_and_delays_are_said() -> None:
+    held = entry_of("ready").model_copy(update={"muted_until": NOON})
+    assert reach_of(held) == ("quiet", "Its alerts are held: nobody is alerted until 2026-08-21 12:00 UTC.")
+    entry = entry_of("ready", "ready")
+    late, other = (
+        one.model_copy(update=more) for one, more in zip(entry.targets, ({"after_minutes": 30}, {"on": ("recovered",)}), strict=True)
+    )
+    said = reach_of(entry.model_copy(update={"targets": (late, other)}))
+    assert said == ("warn", "If it falls silent, 0-ready (after 30 minutes) is alerted. Not so: 1-ready does not take this alert.")
+    assert reach_of(entry.model_copy(update={"targets": (other,)})).tone == "bad"
+    assert reach_of(entry.model_copy(update={"targets": (other,), "state": "dead"})).tone == "good", "it hears of the recovery"
+
+
 def test_no_template_promises_an_alert_by_itself() -> None:
     for template in TEMPLATES.glob("*.html"):
         for line in template.read_text().splitlines():

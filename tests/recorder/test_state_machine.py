@@ -83,7 +83,7 @@ def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
         if after.mode == "up" and after.run_since is None:
             assert after.deadline_at == after.expected_at + SCHEDULE.grace
         if after.mode == "idle":
-            assert event == "idle" or (state.mode == "idle" and after == state), "it begins with its event"
+            assert event in ("idle", "done") or (state.mode == "idle" and after == state), "it begins with its event"
             assert shown_state(after, now + timedelta(days=9)) == "alive"
             assert apply_event(after, "deadline", SCHEDULE, now + timedelta(days=9)).alert is None
         if event == "idle" and state.mode != "missed":

@@ -11,6 +11,8 @@ TROUBLES: Mapping[str, str] = {
     "disabled": "is disabled",
 }
 
+EVENTS = {"dead": "If it falls silent", "failed": "If it reports a failure", "recovered": "When it recovers"}
+
 
 class Reach(NamedTuple):
     tone: Literal["good", "warn", "bad", "quiet"]
@@ -21,20 +23,25 @@ def reach_of(monitor: Entry) -> Reach:
     """What would happen if its agent stopped now. Only a target that took a message before counts as one that reaches somebody."""
     if monitor.paused:
         return Reach("quiet", "It is paused: nobody is alerted until it is resumed.")
-    troubles = [f"{one.address} {TROUBLES.get(one.state, one.state)}" for one in monitor.targets if one.state not in ("ready", "untested")]
-    untested = [one.address for one in monitor.targets if one.state == "untested"]
-    if not (ready := [one.address for one in monitor.targets if one.state == "ready"]) and not untested:
+    if monitor.muted_until is not None:
+        return Reach("quiet", f"Its alerts are held: nobody is alerted until {monitor.muted_until:%Y-%m-%d %H:%M} UTC.")
+    kind = "recovered" if monitor.state == "dead" else "failed" if monitor.deadline_at is None else "dead"
+    ready, untested, troubles = [], [], []
+    for one in monitor.targets:
+        name = one.address if one.after_minutes is None else f"{one.address} (after {one.after_minutes:g} minutes)"
+        if one.on is not None and kind not in one.on:
+            troubles.append(f"{one.address} does not take this alert")
+        elif one.state == "ready":
+            ready.append(name)
+        elif one.state == "untested":
+            untested.append(name)
+        else:
+            troubles.append(f"{one.address} {TROUBLES.get(one.state, one.state)}")
+    if not ready and not untested:
         return Reach("bad", f"Nobody is alerted: {'; '.join(troubles) or 'it has no target'}.")
-    event = (
-        "When it recovers"
-        if monitor.state == "dead"
-        else "If it reports a failure"
-        if monitor.deadline_at is None
-        else "If it falls silent"
-    )
-    text = f"{event}, {' and '.join(ready + untested)} is alerted."
+    text = f"{EVENTS[kind]}, {' and '.join(ready + untested)} is alerted."
     if untested:
         text += f" Nothing was delivered to {' and '.join(untested)} yet: send a test alert."
     if troubles:
-        text += f" Others are not: {'; '.join(troubles)}."
+        text += f" Not so: {'; '.join(troubles)}."
     return Reach("warn" if untested or troubles else "good", text)

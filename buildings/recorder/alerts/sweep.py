@@ -221,7 +221,8 @@ def _move_each(connection: Connection, row: Row[Any], part: ColumnElement[bool])
         schedule = read_options(monitor.options).schedule_of(monitor.period, monitor.grace)
         deadline, lost = deadline_after_outage(outage, schedule, **before, lost_by=row.lost_by)
         if lost or deadline > monitor.deadline_at:
-            due = deadline if monitor.due_at is not None and monitor.due_at <= outage.end else monitor.due_at
+            is_looked_at = monitor.held is not None or (monitor.followed_up and monitor.mode in TROUBLES)
+            due = monitor.due_at if is_looked_at or monitor.due_at is None or monitor.due_at > outage.end else deadline
             moved.append({"one": monitor.id, "deadline": deadline, "due": due, "lost": lost or monitor.unverified})
     if moved:
         named: dict[str, Any] = {"deadline_at": bindparam("deadline"), "due_at": bindparam("due"), "unverified": bindparam("lost")}

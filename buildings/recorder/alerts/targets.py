@@ -1,12 +1,16 @@
 """The targets of a monitor: addresses of a call checked, then claimed, confirmed by the owner of a mailbox, replaced and released."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, exists, insert, or_, select
+import anyio
+from sqlalchemy import Connection, Row, exists, insert, or_, select, update
 
+from buildings.recorder.alerts.raising import TROUBLE_KINDS, links_of
+from buildings.recorder.arguments import TargetArgument
 from buildings.recorder.monitors.credentials import lineage_of
 from buildings.recorder.problems import fixed_problem, host_limit_reached, key_needed
 from buildings.recorder.runtime import RecorderSite
@@ -14,19 +18,66 @@ from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Caller
 from campus.directory import ProductEntry
 from campus.errors import TargetRefused
-from campus.features.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of
+from campus.features.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of, signing_secret
 from campus.secrets import Entropy
 
 UNCONFIRMED_NOTE = UNCONFIRMED.format(what="alert", tool="fleet_status")
 
 
-async def addresses_in(webhook: str | None, email: str | None, site: RecorderSite, caller: Caller) -> Addresses:
+class Wanted(NamedTuple):
+    """An address that a monitor is to have as a target, with its conditions: see tables.MonitorTarget."""
+
+    address: Address
+    kinds: str | None = None
+    after: timedelta | None = None
+
+    @property
+    def has_conditions(self) -> bool:
+        return self.kinds is not None or self.after is not None
+
+    def columns(self, told: int) -> dict[str, Any]:
+        return {"kinds": self.kinds, "after": self.after, "told": told if self.has_conditions else None}
+
+
+@dataclass(frozen=True)
+class MonitorAddresses(Addresses):
+    """The addresses that a call named; `more` are those of its argument `targets`, None if it was not sent."""
+
+    more: Sequence[Wanted] | None = None
+
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        return [*(Wanted(one) for one in (self.webhook, self.email) if one is not None), *(self.more or ())]
+
+
+class SigningSecrets(NamedTuple):
+    """What signs the alerts to `alert_webhook`, and to each of `targets`; None where nothing is signed."""
+
+    webhook: str | None
+    more: tuple[str | None, ...]
+
+
+def signing_secrets(addresses: MonitorAddresses, claimed: Sequence[ClaimedTarget]) -> SigningSecrets:
+    """The secrets of the targets that were claimed for addresses, in the order of `addresses.wanted`."""
+    pairs = zip(addresses.wanted, claimed, strict=True)
+    secrets = [signing_secret(target.secret) if one.address.channel.signs else None for one, target in pairs]
+    more = tuple(secrets[len(secrets) - len(addresses.more or ()) :])
+    return SigningSecrets(secrets[0] if addresses.webhook is not None else None, more)
+
+
+async def addresses_in(
+    webhook: str | None, email: str | None, site: RecorderSite, caller: Caller, *, targets: Sequence[TargetArgument] | None = None
+) -> MonitorAddresses:
     """The addresses that were sent; an empty text is none. Problem 402 or 422, which says what to send, for those that cannot be used."""
-    if email and site.feature("mail") is None:  # first, so that nobody buys a key for e-mail that is never sent
+    mailboxes = [email, *(one.address for one in targets or () if is_mailbox(one.address))]
+    if any(mailboxes) and site.feature("mail") is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise fixed_problem("no_mail_here")
-    if email and caller.key is None:
-        raise key_needed("alert_email", "send alert_webhook instead", products_of(site))
-    return await site.state.registrations.addresses(webhook, email, sender_of(lineage_of(caller), caller.network))
+    if (email or targets) and caller.key is None:
+        raise key_needed("alert_email" if email else "targets", products_of(site))
+    sender = sender_of(lineage_of(caller), caller.network)
+    plain = await site.state.registrations.addresses(webhook, email, sender)
+    more = None if targets is None else [await _wanted(one, place, sender, site) for place, one in enumerate(targets)]
+    return MonitorAddresses(plain.webhook, plain.email, more)
 
 
 def products_of(site: RecorderSite) -> Sequence[ProductEntry]:
@@ -34,9 +85,35 @@ def products_of(site: RecorderSite) -> Sequence[ProductEntry]:
     return [product for product in site.directory.products if product.scope in (site.name, "all")]
 
 
-async def check_addresses(addresses: Addresses, site: RecorderSite, caller: Caller) -> str | None:
-    """Count the call and check its webhook; returns a warning about the webhook. Problem 429 beyond the limit."""
-    return await site.state.registrations.check(addresses.webhook, sender_of(lineage_of(caller), caller.network), site.now())
+def is_mailbox(address: str) -> bool:
+    return "@" in address and "://" not in address
+
+
+async def _wanted(target: TargetArgument, place: int, sender: str, site: RecorderSite) -> Wanted:
+    if target.on is not None and not TROUBLE_KINDS & set(target.on):
+        raise fixed_problem("trouble_needed")
+    web, mail = (None, target.address) if is_mailbox(target.address) else (target.address, None)
+    found = await site.state.registrations.addresses(web, mail, sender, argument=f"targets[{place}].address")
+    address = found.webhook or found.email
+    assert address is not None, "one of them was sent"
+    kinds = None if target.on is None else f" {' '.join(sorted(set(target.on)))} "
+    return Wanted(address, kinds, None if target.after_minutes is None else timedelta(minutes=target.after_minutes))
+
+
+async def check_addresses(addresses: MonitorAddresses, site: RecorderSite, caller: Caller) -> str | None:
+    """Count the call and check its webhooks; returns a warning about them. Problem 429 beyond the limit, where each target counts."""
+    check = partial(site.state.registrations.check, sender=sender_of(lineage_of(caller), caller.network), now=site.now())
+    warnings = [await check(addresses.webhook)] if addresses.webhook is not None or not addresses.more else []
+    warnings += [None] * len(addresses.more or ())
+
+    async def look(place: int, wanted: Wanted) -> None:
+        webhook = None if wanted.address.channel.confirms else wanted.address
+        warnings[place - len(addresses.more or ())] = await check(webhook, argument=f"targets[{place}].address")
+
+    async with anyio.create_task_group() as tasks:
+        for place, wanted in enumerate(addresses.more or ()):
+            tasks.start_soon(look, place, wanted)
+    return " ".join(warning for warning in warnings if warning) or None
 
 
 def registrant(owner: str | None, site: RecorderSite, caller: Caller) -> Registrant:
@@ -67,19 +144,66 @@ def replace_target(
     The alerts that wait for a replaced target go to the new one. A replaced target that no monitor uses is deleted.
     """
     linked = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == MONITOR_TARGETS.c.target_id)
-    chosen = select(TARGETS, MONITOR_TARGETS.c.place).select_from(linked).where(MONITOR_TARGETS.c.monitor_id == monitor_id)
+    chosen = select(TARGETS, MONITOR_TARGETS.c.place, MONITOR_TARGETS.c.told).select_from(linked)
+    chosen = chosen.where(MONITOR_TARGETS.c.monitor_id == monitor_id)
     rows = connection.execute(chosen.order_by(MONITOR_TARGETS.c.place)).all()
     alike = {channel.kind for channel in channels if channel.confirms == address.channel.confirms}
-    before = [row for row in rows if row.kind in alike]
+    before = [row for row in rows if row.kind in alike and row.told is None]
     target = _claim_instead(connection, before, address, by, now=now, entropy=entropy)
     replaced = [row for row in before if row.id != target.id]
-    if target.id not in {row.id for row in before}:
+    conditional = next((row for row in rows if row.id == target.id and row.told is not None), None)
+    if conditional is not None:
+        link = MONITOR_TARGETS.c
+        mine = (link.monitor_id == monitor_id) & (link.target_id == target.id)
+        connection.execute(update(MONITOR_TARGETS).where(mine).values(kinds=None, after=None, told=None))
+    elif target.id not in {row.id for row in before}:
         place = replaced[0].place if replaced else max((row.place for row in rows), default=-1) + 1
         connection.execute(insert(MONITOR_TARGETS).values(monitor_id=monitor_id, target_id=target.id, place=place))
     redirected = sum(_redirect(connection, monitor_id, row.id, target.id, now=now) for row in replaced)
     release(connection, [row.id for row in replaced])
     ask_recipient(connection, target, monitor_id=monitor_id, now=now)
     return Replacement(target, redirected)
+
+
+def set_targets(
+    connection: Connection, row: Row[Any], wanted: Sequence[Wanted], by: Registrant, *, now: datetime, entropy: Entropy
+) -> tuple[Sequence[ClaimedTarget], int]:
+    """Give a monitor these targets and no others; returns them, and how many alerts that waited for others go to the first of them."""
+    links = links_of(connection, [row.id]).get(row.id, ())
+    before = {link.target_id: row.epoch if link.told is None else link.told for link in links}
+    claimed = link_targets(connection, row.id, wanted, by, before=before, now=now, entropy=entropy)
+    replaced = [target_id for target_id in before if target_id not in {target.id for target in claimed}]
+    redirected = sum(_redirect(connection, row.id, target_id, claimed[0].id, now=now) for target_id in replaced)
+    release(connection, replaced)
+    return claimed, redirected
+
+
+def link_targets(
+    connection: Connection,
+    monitor_id: str,
+    wanted: Sequence[Wanted],
+    by: Registrant,
+    *,
+    before: Mapping[str, int] = {},
+    now: datetime,
+    entropy: Entropy,
+) -> Sequence[ClaimedTarget]:
+    """Claim targets and link them to a monitor, which some of them have `before`; asks the owners of mailboxes."""
+    claimed = [claim(connection, one.address, by, now=now, entropy=entropy) for one in wanted]
+    ids = [target.id for target in claimed]
+    if len(set(ids)) < len(ids):
+        raise fixed_problem("target_twice")
+    link = MONITOR_TARGETS.c
+    connection.execute(MONITOR_TARGETS.delete().where(link.monitor_id == monitor_id, link.target_id.in_([*before.keys() & set(ids)])))
+    places = enumerate(zip(ids, wanted, strict=True))
+    rows = [
+        {"monitor_id": monitor_id, "target_id": target_id, "place": place, **one.columns(before.get(target_id, 0))}
+        for place, (target_id, one) in places
+    ]
+    connection.execute(insert(MONITOR_TARGETS), rows)
+    for target in claimed:
+        ask_recipient(connection, target, monitor_id=monitor_id, now=now)
+    return claimed
 
 
 def _claim_instead(

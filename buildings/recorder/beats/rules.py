@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.alerts.raising import Notice
+from buildings.recorder.beats.progress import is_stuck, same_progress
 from buildings.recorder.beats.runs import Runs
+from buildings.recorder.beats.sessions import HostEvent, Session, hear
 from buildings.recorder.monitors.credentials import digest_matches
 from buildings.recorder.monitors.muting import RECOVERED, announcement, mute_end
 from buildings.recorder.monitors.options import MonitorOptions
@@ -70,7 +72,7 @@ class Beat(NamedTuple):
     """A beat as it arrived. `capsule` is its JSON, or why it cannot be stored; it replaces a last capsule that begins with `replaces`.
 
     `rid` names the run that it starts or ends, `output` is the end of what that run wrote (runs.end_of), `progress` the digest of what the
-    agent says of its progress; `session` and `agent` are whose beat it is, as the hooks of a host report it.
+    agent says of its progress; `session` and `agent` are whose beat it is, and `host` the event, as the hooks of a host report it.
     """
 
     monitor_id: str
@@ -86,6 +88,7 @@ class Beat(NamedTuple):
     progress: bytes | None = None
     session: str | None = None
     agent: str | None = None
+    host: HostEvent | None = None
 
 
 class BeatOutcome(NamedTuple):
@@ -98,6 +101,7 @@ class BeatOutcome(NamedTuple):
     owned: bool = False
     asleep: bool = False
     alert: Kind | None = None
+    stuck: bool = False
 
 
 @dataclass(slots=True)
@@ -123,6 +127,9 @@ class LoadedMonitor:
     minute_beats: int
     capsules: int
     last_seq: int | None
+    progress: bytes | None
+    unchanged: int
+    session: Session
     fence: int
     followed_up: bool
     muted_until: datetime | None
@@ -167,7 +174,7 @@ def repeats_seq(beat: Beat, monitor: LoadedMonitor | None) -> bool:
 
 def may_be_plain(beat: Beat) -> bool:
     """Whether a beat changes nothing but times if its monitor is up: it ends no run that it names or tells of."""
-    return beat.status == "ok" and beat.capsule is None and beat.rid is None and beat.output is None
+    return beat.status == "ok" and beat.capsule is None and beat.rid is None and beat.output is None and beat.host is None
 
 
 def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
@@ -176,7 +183,8 @@ def _is_retry(beat: Beat, monitor: LoadedMonitor) -> bool:
 
 def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     before = monitor.state
-    event = event_for(monitor, beat)
+    beat, meant = _heard(monitor, beat)
+    event = event_for(monitor, beat, meant)
     run = monitor.runs.follow(beat, before, monitor.schedule)
     open_runs = monitor.runs.watched
     if event is None:
@@ -186,7 +194,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     monitor.state = change.state
     monitor.changed = True
     alert = _announced(monitor, before, change.alert, beat)
-    if beat.status != "log":  # which is no sign of life: it is kept with the runs
+    if beat.status != "log" and (meant is not None or beat.host is None):  # which is no sign of life: it is kept with the runs
         _count(monitor, beat, run)
     return BeatOutcome(
         shown_state(change.state, beat.at),
@@ -196,7 +204,19 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         owned=monitor.owner is not None,
         asleep=change.state.mode == "asleep",
         alert=alert,
+        stuck=change.state.mode == "stuck",
     )
+
+
+def _heard(monitor: LoadedMonitor, beat: Beat) -> tuple[Beat, Event | None]:
+    """A beat with the status that it has for its monitor, and what it means; of a host's event that changes nothing, no text is stored."""
+    if beat.host is None:
+        return beat, event_of(beat.status)
+    is_dead = shown_state(monitor.state, beat.at) == "dead"
+    monitor.session, status, event = hear(monitor.session, beat.host, monitor.state.mode, is_dead=is_dead)
+    next_in = beat.next_in if status == "idle" or monitor.session.background else None
+    beat = beat._replace(status=status, next_in=next_in, rid=None if status == "log" else beat.rid)
+    return (beat if event is not None else beat._replace(capsule=None)), event
 
 
 def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
@@ -208,13 +228,18 @@ def _count(monitor: LoadedMonitor, beat: Beat, run: timedelta | None) -> None:
         monitor.new_pages.append((page_slot(monitor.beats), monitor.history))
 
 
-def event_for(monitor: LoadedMonitor, beat: Beat) -> Event | None:
+def event_for(monitor: LoadedMonitor, beat: Beat, event: Event | None) -> Event | None:
     """What a beat means to its monitor; None for one that changes nothing: a log, or one during a pause that only its owner ends."""
-    event, options = event_of(beat.status), monitor.options
+    options = monitor.options
+    monitor.progress, monitor.unchanged = same_progress(monitor.progress, monitor.unchanged, beat.progress)
+    if event in ("idle", "done"):
+        monitor.progress, monitor.unchanged = None, 0
     if monitor.state.mode == "paused" and options.manual_resume:
         return None
     if event == "fail" and monitor.state.failures + 1 < options.alert_after_failures:
         return "strike"
+    if event == "ok" and is_stuck(options.stuck_after, times=monitor.unchanged, repeats=monitor.session.repeats):
+        return "stall"
     return event
 
 

@@ -92,7 +92,9 @@ class Runs:
         return None if ended.started_at is None else max(beat.at - ended.started_at, timedelta(0))
 
     def _start(self, beat: Report, rid: str | None, earlier: RunRow | None, schedule: Schedule) -> None:
-        limit = schedule.run_deadline(beat.at, beat.next_in)
+        # a turn of an agent lasts while its events come, and what a subagent does is no deadline of its session
+        has_limit = beat.agent is None and (beat.session is None or schedule.run is not None)
+        limit = schedule.run_deadline(beat.at, beat.next_in) if has_limit else None
         replaced = [earlier] if earlier is not None else self.open[: len(self.open) - MOST_OPEN + 1]
         for run in replaced:
             self._end(run, UNKNOWN, beat.at)

@@ -39,6 +39,7 @@ from buildings.recorder.beats.rules import (
     repeats_seq,
 )
 from buildings.recorder.beats.runs import RunRow, Runs
+from buildings.recorder.beats.sessions import read_session
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import MonitorState, due_at
 from buildings.recorder.problems import TAKEN_OVER, fixed_problem
@@ -170,7 +171,8 @@ def _in_sqlite(limit: int, count: int) -> str:
 
 REGISTERED = ("id", "secret_digest", "owner", "period", "grace", "options")
 STATE = MonitorState._fields
-COUNTED = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq", "runs")
+BEATEN = ("unverified", "last_beat_at", "beats", "history", "minute", "minute_beats", "capsules", "last_seq")
+COUNTED = (*BEATEN, "runs", "progress", "unchanged", "session")
 HELD = ("held", "held_since")
 LOADED = (*REGISTERED, *STATE, *COUNTED, "fence", "followed_up", "muted_until", *HELD)
 LOAD = (
@@ -216,7 +218,8 @@ def _found(connection: Connection, query: str, names: Sequence[str]) -> Sequence
 def _loaded(row: Sequence[Any]) -> LoadedMonitor:
     name, digest, owner, period, grace, stored, *rest = row
     mode, since, alive_at, expected_at, deadline_at, epoch, failures, run_since, down, still, first_beat_at, *counted = rest
-    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, runs, fence, *followed, ends_at = counted
+    unverified, last_beat_at, beats, history, minute, minute_beats, capsules, last_seq, *counted = counted
+    runs, progress, unchanged, session, fence, *followed, ends_at = counted
     followed_up, muted_until, held, held_since = followed
     state = MonitorState(
         mode,
@@ -246,6 +249,9 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         minute_beats=minute_beats,
         capsules=capsules,
         last_seq=last_seq,
+        progress=progress,
+        unchanged=unchanged,
+        session=read_session(session),
         fence=fence,
         followed_up=bool(followed_up),
         muted_until=_time(muted_until),
@@ -326,6 +332,9 @@ def _values(monitor: LoadedMonitor) -> tuple[Any, ...]:
         monitor.capsules,
         monitor.last_seq,
         monitor.runs.count,
+        monitor.progress,
+        monitor.unchanged,
+        monitor.session.stored,
         monitor.held,
         _microseconds(monitor.held_since),
         _microseconds(due_at(monitor.state, followed_up=monitor.followed_up, is_held=monitor.held is not None)),

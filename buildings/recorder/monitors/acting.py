@@ -24,9 +24,12 @@ class Look(NamedTuple):
     died: bool
 
 
-def is_followed_up(options: MonitorOptions, links: Sequence[Link]) -> bool:
-    """Whether more may follow a trouble than one alert to all targets. Deaths of all other monitors are marked by one statement."""
-    return options.remind_minutes is not None or bool(options.maintenance) or any(link.told is not None for link in links)
+def is_followed_up(options: MonitorOptions, *, has_conditions: bool) -> bool:
+    """Whether more may follow a trouble than one alert to all targets; the deaths of all other monitors are marked by one statement.
+
+    `has_conditions`: of a target.
+    """
+    return has_conditions or options.remind_minutes is not None or bool(options.maintenance)
 
 
 def look_at(row: Row[Any], links: Sequence[Link], now: datetime) -> Look:

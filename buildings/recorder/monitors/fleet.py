@@ -17,10 +17,11 @@ from buildings.recorder.models import Entry, Fleet, FleetEntry, MonitorAnswer, P
 from buildings.recorder.monitors.badges import tag_badge_url
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
 from buildings.recorder.monitors.keys import stored_key
+from buildings.recorder.monitors.muting import mute_end
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, beats_of, runs_of, summaries_of
 from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
-from buildings.recorder.monitors.state_machine import UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, uptime
+from buildings.recorder.monitors.state_machine import TROUBLES, UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, uptime
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
@@ -129,12 +130,8 @@ def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime)
     link = MONITOR_TARGETS.c
     targets = defaultdict(list)
     joined = MONITOR_TARGETS.join(TARGETS, TARGETS.c.id == link.target_id)
-    used = (
-        select(link.monitor_id, link.kinds, link.after, TARGETS)
-        .select_from(joined)
-        .where(among(connection, link.monitor_id, ids))
-        .order_by(link.place)
-    )
+    columns = (link.monitor_id, link.kinds, link.after, TARGETS)
+    used = select(*columns).select_from(joined).where(among(connection, link.monitor_id, ids)).order_by(link.place)
     for one in connection.execute(used):
         targets[one.monitor_id].append(one)
     capsules = connection.execute(select(CAPSULES).where(among(connection, CAPSULES.c.monitor_id, ids)).order_by(CAPSULES.c.number))
@@ -160,6 +157,7 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
     """The members of an entry in a list."""
     stored = stored_state(row)
     state = shown_state(stored, now)
+    options = read_options(row.options)
     without_deadline = stored.mode in WITHOUT_DEADLINE
     targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
     return {
@@ -170,16 +168,19 @@ def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dic
         "state": state,
         "waiting": stored.first_beat_at is None,
         "idle": stored.mode == "idle",
+        "stuck": stored.mode == "stuck",
         "paused": stored.mode in UNWATCHED,
         "since": stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
         "reason": None if state != "dead" else reason_of(stored),
+        "acknowledged_at": row.acknowledged_at if stored.mode in TROUBLES else None,
+        "muted_until": mute_end(row.muted_until, options.calendar, now),
         "last_beat_at": row.last_beat_at,
         "expected_at": None if without_deadline else stored.expected_at,
         "deadline_at": None if without_deadline else stored.deadline_at,
         "unverified": row.unverified,
         "period_minutes": row.period / MINUTE,
         "grace_minutes": row.grace / MINUTE,
-        "options": read_options(row.options).model_dump(mode="json", exclude_defaults=True),
+        "options": options.model_dump(mode="json", exclude_defaults=True),
         "registered_at": row.registered_at,
         "made_by": Maker(row.made_by, "key", "", None).shown if row.made_by else None,  # its id; with_makers asks campus about the rest
         "uptime": uptime(stored, now),

@@ -1,6 +1,7 @@
 """The fleet for people, a page at a time, and each monitor's past: outages as its alerts report them, in the slots of a strip, and by day.
 
-Beats are kept for the last twenty only, and alerts for a month. So a slot is good when nothing says that the monitor was down in it.
+Of each monitor a hundred runs are kept, and alerts for a month. So a slot is good when nothing says that the monitor was down in it, or
+that a run failed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +11,16 @@ from typing import Any, NamedTuple, get_args
 
 from sqlalchemy import ColumnElement, Connection, Row, case, func, select, union_all
 
+from buildings.recorder.beats.runs import OVERDUE
 from buildings.recorder.models import Entry
 from buildings.recorder.monitors.fleet import entries_of, has_in_name
 from buildings.recorder.monitors.rows import state_in_sql
 from buildings.recorder.monitors.state_machine import StateWord
-from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS
+from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, RUNS
 from campus.storage import among
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURS_SHOWN, DAYS_SHOWN = 24, 30
-FAULTLESS = ("ok", "start", "idle", 0)
 PER_PAGE = 50
 LONGEST_TEXT = 100
 STATES: Sequence[StateWord] = get_args(StateWord)
@@ -46,6 +47,7 @@ class Slot(NamedTuple):
 class DayUptime(NamedTuple):
     day: date
     outages: int
+    failed: int
     down: timedelta
     watched: timedelta
 
@@ -56,11 +58,12 @@ class DayUptime(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The past of one monitor; `changes` are what its alerts reported, in any order, once for each target."""
+    """The past of one monitor; `changes` are what its alerts reported, in any order, once for each target, `failed_at` its failed runs."""
 
     entry: Entry
     first_beat_at: datetime | None
     changes: Sequence[StoredChange]
+    failed_at: Sequence[datetime] = ()
 
     def outages(self, now: datetime) -> list[tuple[datetime, datetime]]:
         """When it was down. An outage whose end no alert reported ended with the next one, or when it came to its present state."""
@@ -89,7 +92,7 @@ class History:
         entry = self.entry
         if any(began < end and ended > start for began, ended in outages):
             return "bad"
-        if any(start < beat.at <= end and beat.status not in FAULTLESS for beat in entry.last_beats):
+        if any(start < at <= end for at in self.failed_at):
             return "bad"
         if self.first_beat_at is None or self.first_beat_at >= end or (entry.paused and entry.since <= start):
             return "none"
@@ -105,7 +108,8 @@ class History:
             start = max(datetime.combine(day, time(), UTC), self.first_beat_at or now)
             end = min(datetime.combine(day, time(), UTC) + DAY, self.entry.since if self.entry.paused else now)
             down = sum((max(min(end, ended) - max(start, began), timedelta(0)) for began, ended in outages), timedelta(0))
-            yield DayUptime(day, sum(start <= began < end for began, _ in outages), down, max(end - start, timedelta(0)))
+            failed = sum(start <= at < end for at in self.failed_at)
+            yield DayUptime(day, sum(start <= began < end for began, _ in outages), failed, down, max(end - start, timedelta(0)))
 
 
 class FleetQuery(NamedTuple):
@@ -183,4 +187,10 @@ def _histories(connection: Connection, rows: Sequence[Row[Any]], monitors: Seque
     found: dict[str, list[StoredChange]] = {row.id: [] for row in rows}
     for monitor_id, at, kind in connection.execute(select(both).order_by(both.c.at.desc()).limit(CHANGES_READ)):
         found[monitor_id].append(StoredChange(at, kind))
-    return {row.id: History(entry, row.first_beat_at, found[row.id]) for row, entry in zip(rows, monitors, strict=True)}
+    run = RUNS.c
+    mine = among(connection, run.monitor_id, [row.id for row in rows])
+    failed: dict[str, list[datetime]] = {row.id: [] for row in rows}
+    bad = run.result.in_(("fail", OVERDUE)) & (func.coalesce(run.ended_at, run.limit_at) >= since)
+    for monitor_id, at in connection.execute(select(run.monitor_id, func.coalesce(run.ended_at, run.limit_at)).where(mine, bad)):
+        failed[monitor_id].append(at)
+    return {row.id: History(entry, row.first_beat_at, found[row.id], failed[row.id]) for row, entry in zip(rows, monitors, strict=True)}

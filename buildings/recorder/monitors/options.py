@@ -1,17 +1,46 @@
 """The options of a monitor beyond period and grace, as they are stored: one JSON, empty for a monitor without any."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from buildings.recorder.monitors.schedules import YEARS_AHEAD, MonitorCalendar, calendar_of
+from buildings.recorder.monitors.schedules import (
+    YEAR,
+    YEARS_AHEAD,
+    MonitorCalendar,
+    calendar_of,
+    hours_text,
+    maintenance_text,
+    schedule_text,
+    zone_name,
+)
 from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.problems import no_times
 from campus.observability import utc_text
 
 OPTIONS_IN_MEMORY = 5_000  # Of 8 KB at the most: 40 MB.
 TIMES = frozenset(("schedule", "timezone", "due_at", "hours", "maintenance"))
+
+
+def checked_times(schedule: str | None, timezone: str | None, hours: str | None, maintenance: Sequence[str] | None) -> dict[str, Any]:
+    """These options as they are stored. Problem 422 says what is wrong with one that cannot be read; an empty one passes."""
+    windows = [_checked(f"maintenance[{place}]", window, maintenance_text) for place, window in enumerate(maintenance or ())]
+    return {
+        "schedule": _checked("schedule", schedule, schedule_text),
+        "timezone": _checked("timezone", timezone, zone_name),
+        "hours": _checked("hours", hours, hours_text),
+        "maintenance": None if maintenance is None else tuple(windows),
+    }
+
+
+def _checked(argument: str, text: str | None, check: Callable[[str], str]) -> str | None:
+    try:
+        return check(text) if text else text
+    except ValueError as fault:
+        raise no_times(argument, str(fault)) from None
 
 
 class MonitorOptions(BaseModel):
@@ -61,10 +90,10 @@ class MonitorOptions(BaseModel):
             raise no_times("due_at", "the monitor has a schedule too, and either says when: send one of them, an empty text ends the other")
         if self.due_at and not now < self.due_at < now + FARTHEST:
             raise no_times("due_at", f"{utc_text(self.due_at)} is not in the ten years after now, {utc_text(now)}")
-        if (opening := calendar.closed_until(now)) is not None and opening > now + FARTHEST / YEARS_AHEAD:
+        if (opening := calendar.closed_until(now)) is not None and opening > now + YEAR:
             raise no_times("maintenance", "with the hours it leaves no time open within a year: no beat would be expected")
         if self.schedule and not calendar.next_expected(now):
-            raise no_times("schedule", f"'{self.schedule}' has no time in the next ten years that is within hours and not in maintenance")
+            raise no_times("schedule", f"{self.schedule!r} has no time in the next ten years that is within hours and not in maintenance")
 
 
 NO_OPTIONS = MonitorOptions()

@@ -30,7 +30,7 @@ def beats_of(connection: Connection, monitor_id: str, limit: int) -> tuple[BeatV
     if row is None:
         return ()
     mine = select(BEAT_PAGES.c.slot, BEAT_PAGES.c.entries).where(BEAT_PAGES.c.monitor_id == monitor_id)
-    pages = dict(connection.execute(mine).tuples()) if limit > BEATS_IN_HISTORY else {}
+    pages = {page.slot: page.entries for page in connection.execute(mine)} if limit > BEATS_IN_HISTORY else {}
     beats = list(past_beats(row.history))
     before = row.beats - len(beats)
     last = row.beats // BEATS_IN_HISTORY * BEATS_IN_HISTORY
@@ -85,5 +85,7 @@ def _run_view(row: Any, now: datetime) -> RunView:
 
 def _is_overdue(row: Any, now: datetime) -> bool:
     """Whether an open run has passed its limit, which an outage of the recorder moves with the deadline."""
+    if row.limit_at is None:
+        return False
     limit = max(row.limit_at, row.deadline_at) if row.mode in WITH_DEADLINE else row.limit_at
     return bool(now >= limit)

@@ -6,7 +6,7 @@ the Idempotency-Key, which is not stored.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -14,18 +14,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 from starlette.types import Scope
 
-from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, ask_recipient, claim
+from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, MonitorAddresses, link_targets, signing_secrets
 from buildings.recorder.models import Registered
+from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url, digests_of, new_secret
 from buildings.recorder.monitors.keys import open_owner
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
 from buildings.recorder.monitors.rows import MonitorUpdate, NewTargets, tags_column, update_stored
 from buildings.recorder.monitors.state_machine import MonitorState, Schedule, due_at, initial_state
 from buildings.recorder.problems import monitor_limit_reached
-from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, REPLIES
+from buildings.recorder.tables import MONITORS, OWNERS, REPLIES
 from campus import Problem
 from campus.caller import Key
-from campus.features.alerts import Addresses, Channel, ClaimedTarget, Registrant, signing_secret
+from campus.features.alerts import Channel, ClaimedTarget, Registrant
 from campus.idempotency_keys import check_idempotency_key
 from campus.secrets import Entropy, random_id, seal, unseal
 from twins import RequestDependency
@@ -48,7 +49,7 @@ WITHOUT_KEY = (
 class RegistrationRequest:
     name: str
     schedule: Schedule
-    addresses: Addresses
+    addresses: MonitorAddresses
     key: Key | None
     maker: str | None
     by: Registrant
@@ -66,11 +67,10 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
         if (known := monitor_with_slug(connection, request.key.lineage, request.slug)) is not None:
-            return register_again(connection, known, request, now=now, entropy=entropy)
+            declared = replace(request.addresses, more=request.addresses.more or ())  # other targets of the monitor end
+            return register_again(connection, known, replace(request, addresses=declared), now=now, entropy=entropy)
         count_monitor(connection, request.key, request.most, now=now, entropy=entropy)
-    to_web, to_mail = request.addresses.webhook, request.addresses.email
-    webhook = claim(connection, to_web, request.by, now=now, entropy=entropy) if to_web else None
-    email = claim(connection, to_mail, request.by, now=now, entropy=entropy) if to_mail else None
+    wanted = request.addresses.wanted
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
     badge_id = random_id("badge", entropy)
@@ -78,13 +78,10 @@ def register(connection: Connection, request: RegistrationRequest, *, now: datet
     row = new_row(monitor_id, request.name, request.schedule, state, now=now)
     own = {"badge_id": badge_id, "owner": request.by.owner, "made_by": request.maker, "slug": request.slug}
     options = {"options": request.options.stored, "plain": request.options.is_plain, "tags": tags_column(request.tags)}
-    connection.execute(insert(MONITORS).values(**row, **own, **options, **digests_of(secret, owned=request.by.owner is not None)))
-    targets = [one.id for one in (webhook, email) if one is not None]
-    links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
-    connection.execute(insert(MONITOR_TARGETS), links)
-    if email is not None:
-        ask_recipient(connection, email, monitor_id=monitor_id, now=now)
-    return _result(request, monitor_id, secret, badge_id, webhook, email, state=state, now=now)
+    options |= {"followed_up": is_followed_up(request.options, has_conditions=any(one.has_conditions for one in wanted))}
+    connection.execute(insert(MONITORS).values(**(row | own | options), **digests_of(secret, owned=request.by.owner is not None)))
+    targets = link_targets(connection, monitor_id, wanted, request.by, now=now, entropy=entropy)
+    return _result(request, monitor_id, secret, badge_id, targets, state=state, now=now)
 
 
 def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState, *, now: datetime) -> dict[str, object]:
@@ -126,6 +123,7 @@ def register_again(connection: Connection, row: Row[Any], request: RegistrationR
         monitor_id=row.id,
         secret=None,
         webhook_secret=changed.webhook_secret,
+        target_secrets=changed.target_secrets,
         beat_url=None,
         ping_url=None,
         cron=None,
@@ -156,25 +154,25 @@ def _result(
     monitor_id: str,
     secret: str,
     badge_id: str,
-    webhook: ClaimedTarget | None,
-    email: ClaimedTarget | None,
+    targets: Sequence[ClaimedTarget],
     *,
     state: MonitorState,
     now: datetime,
 ) -> Registered:
     urls = MonitorUrls(request.url, monitor_id)
-    signs = request.addresses.webhook is not None and request.addresses.webhook.channel.signs
+    secrets = signing_secrets(request.addresses, targets)
     ignored = IGNORED.get(request.key_ignored or "")
     notes = {
         KEY_IGNORED.format(why=ignored): ignored is not None,
         request.warning: request.warning is not None,
-        UNCONFIRMED_NOTE: email is not None and not email.confirmed,
+        UNCONFIRMED_NOTE: not all(target.confirmed for target in targets),
         WITHOUT_KEY: request.by.owner is None,
     }
     return Registered(
         monitor_id=monitor_id,
         secret=secret,
-        webhook_secret=signing_secret(webhook.secret) if webhook is not None and signs else None,
+        webhook_secret=secrets.webhook,
+        target_secrets=secrets.more,
         beat_url=urls.beat(secret),
         hook_url=urls.hook(secret),
         ping_url=urls.ping(secret),

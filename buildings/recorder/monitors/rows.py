@@ -3,13 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, update
 
 from buildings.recorder.alerts.raising import links_of
-from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, release, replace_target
+from buildings.recorder.alerts.targets import (
+    UNCONFIRMED_NOTE,
+    MonitorAddresses,
+    SigningSecrets,
+    release,
+    replace_target,
+    set_targets,
+    signing_secrets,
+)
 from buildings.recorder.models import Resecured, Updated, Watched
+from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
 from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
@@ -29,7 +39,7 @@ from buildings.recorder.monitors.state_machine import (
 )
 from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
-from campus.features.alerts import CONFIRM, Addresses, Channel, Registrant, signing_secret
+from campus.features.alerts import CONFIRM, Channel, Registrant
 from campus.secrets import Entropy, digest_of
 from campus.storage import Moment
 
@@ -84,6 +94,7 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
         state=shown_state(state, now),
         waiting=state.first_beat_at is None,
         idle=state.mode == "idle",
+        stuck=state.mode == "stuck",
         paused=state.mode in UNWATCHED,
         deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
     )
@@ -112,13 +123,6 @@ def tags_of(column: str) -> tuple[str, ...]:
 def pause_or_resume(connection: Connection, credentials: Credentials, event: Event, *, now: datetime) -> MonitorState:
     row = authorized_monitor(connection, credentials)
     return store_change(connection, row, apply_event(stored_state(row), event, stored_schedule(row), now))
-
-
-def pause_unless_dead(connection: Connection, credentials: Credentials, *, now: datetime) -> None:
-    """Pause a monitor whose agent has ended as it should; one that is dead stays dead."""
-    row = authorized_monitor(connection, credentials)
-    if shown_state(stored_state(row), now) != "dead":
-        store_change(connection, row, apply_event(stored_state(row), "pause", stored_schedule(row), now))
 
 
 def delete(connection: Connection, credentials: Credentials) -> None:
@@ -165,7 +169,7 @@ def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **
 class NewTargets:
     """The addresses that replace a monitor's; they are checked, and `warning` is about the webhook."""
 
-    addresses: Addresses
+    addresses: MonitorAddresses
     by: Registrant
     channels: Sequence[Channel]
     warning: str | None
@@ -185,7 +189,7 @@ class MonitorUpdate:
     tags: Sequence[str] | None = None
 
 
-def owner_for_targets(connection: Connection, credentials: Credentials, addresses: Addresses) -> str | None:
+def owner_for_targets(connection: Connection, credentials: Credentials, addresses: MonitorAddresses) -> str | None:
     """The owner of a monitor, if the caller may change its targets. Problem 404 or 403 otherwise.
 
     A key's monitor needs that key: alerts show its capsules, and a target shares its signing secret with the key's other monitors,
@@ -193,7 +197,7 @@ def owner_for_targets(connection: Connection, credentials: Credentials, addresse
     """
     row = authorized_monitor(connection, credentials)
     owner: str | None = row.owner
-    if owner is None and addresses.email is not None:
+    if owner is None and (addresses.email is not None or addresses.more is not None):
         raise owner_needed(is_owned=False)
     if owner is not None and owner != credentials.lineage:
         raise owner_needed(is_owned=True)
@@ -217,12 +221,14 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     more: dict[str, object] = {"slug": update.slug} if update.slug is not None else {}
     more |= {"tags": tags_column(update.tags)} if update.tags is not None else {}
     more |= {"period": period, "grace": grace, "options": options.stored, "plain": options.is_plain}
-    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
-    webhook_secret: str | None = None
+    secrets = SigningSecrets(None, ())
     notes: tuple[str, ...] = ()
     if update.targets is not None:
         owner_for_targets(connection, credentials, update.targets.addresses)
-        webhook_secret, notes = _replace_targets(connection, row, update.targets, now=now, entropy=entropy)
+        secrets, notes = _change_targets(connection, row, update.targets, now=now, entropy=entropy)
+    has_conditions = any(link.told is not None for link in links_of(connection, [row.id]).get(row.id, ()))
+    more |= {"followed_up": is_followed_up(options, has_conditions=has_conditions)}
+    store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
     return Updated(
         **dict(watched(row.id, state, now)),
@@ -230,7 +236,8 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
         next_expected=schedule.next_expected(state, now),
-        webhook_secret=webhook_secret,
+        webhook_secret=secrets.webhook,
+        target_secrets=secrets.more,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )
 
@@ -242,26 +249,22 @@ def _check_slug(connection: Connection, row: Row[Any], slug: str, lineage: str |
         raise fixed_problem("slug_in_use")
 
 
-def _replace_targets(
+def _change_targets(
     connection: Connection, row: Row[Any], targets: NewTargets, *, now: datetime, entropy: Entropy
-) -> tuple[str | None, tuple[str, ...]]:
-    webhook = email = None
-    to_web, to_mail = targets.addresses.webhook, targets.addresses.email
-    if to_web is not None:
-        webhook = replace_target(connection, row.id, to_web, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    if to_mail is not None:
-        email = replace_target(connection, row.id, to_mail, targets.by, channels=targets.channels, now=now, entropy=entropy)
-    redirected = sum(one.redirected for one in (webhook, email) if one is not None)
+) -> tuple[SigningSecrets, tuple[str, ...]]:
+    addresses, by = targets.addresses, targets.by
+    if addresses.more is not None:
+        claimed, redirected = set_targets(connection, row, addresses.wanted, by, now=now, entropy=entropy)
+    else:
+        replace = partial(replace_target, connection, row.id, by=by, channels=targets.channels, now=now, entropy=entropy)
+        replaced = [replace(one.address) for one in addresses.wanted]
+        claimed, redirected = [one.target for one in replaced], sum(one.redirected for one in replaced)
     notes = {
         targets.warning: targets.warning is not None,
-        UNCONFIRMED_NOTE: email is not None and not email.target.confirmed,
+        UNCONFIRMED_NOTE: not all(target.confirmed for target in claimed),
         f"Undelivered alerts that go to the new target: {redirected}.": redirected > 0,
     }
-    signs = to_web is not None and to_web.channel.signs
-    return (
-        signing_secret(webhook.target.secret) if webhook is not None and signs else None,
-        tuple(note for note, holds in notes.items() if note and holds),
-    )
+    return signing_secrets(addresses, claimed), tuple(note for note, holds in notes.items() if note and holds)
 
 
 def secret_replaced(connection: Connection, credentials: Credentials, *, maker: str | None, url: str, entropy: Entropy) -> Resecured:

@@ -20,11 +20,13 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from oncalendar import BaseIterator, OnCalendarError
 
-CALENDARS_IN_MEMORY = 2_000  # Of 30 KB at the most: 60 MB. One serves all monitors that have the same.
+CALENDARS_IN_MEMORY = 500  # Of 115 KB at the most: 58 MB. One serves all monitors that have the same; usually 3 KB.
 YEARS_AHEAD = 10
-MOST_WINDOWS = 500  # How many closed times one evaluation steps over.
+MOST_LINES = 5
+MOST_WINDOWS = 400  # How many openings one evaluation steps over: enough for a day of each day of a year.
+MOST_LEFT_OUT = 100  # How many closed times with times of a schedule in them it steps over.
 SHOWN = 5
-SECOND, MINUTE, WEEK = timedelta(seconds=1), timedelta(minutes=1), timedelta(weeks=1)
+SECOND, MINUTE, WEEK, YEAR = timedelta(seconds=1), timedelta(minutes=1), timedelta(weeks=1), timedelta(days=366)
 CRON_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 CRON_EXAMPLE = "'17 3 * * *' for 03:17 each day"
 ON_CALENDAR_EXAMPLE = "'Mon..Fri 09:00'"
@@ -65,11 +67,11 @@ class _OnCalendar(BaseIterator):
             raise StopIteration
 
 
-def schedule_text(schedule: str | None) -> str | None:
-    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another. Nothing stays nothing."""
-    if not schedule:
-        return schedule
+def schedule_text(schedule: str) -> str:
+    """A schedule that can be evaluated, in its simplest form. ValueError says what is wrong with another."""
     lines = [" ".join(line.split()) for line in schedule.splitlines() if line.strip()]
+    if len(lines) > MOST_LINES:
+        raise ValueError(f"it has {len(lines)} lines, and at most {MOST_LINES} are evaluated")
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     for place, line in enumerate(lines, 1):
         where = f"line {place}, " if len(lines) > 1 else ""
@@ -77,14 +79,21 @@ def schedule_text(schedule: str | None) -> str | None:
             _iterator(line, moment)
         except CronSimError as problem:
             fault = _cron_fault(line, str(problem))
-            raise ValueError(f"{where}'{line}' is not a cron expression: {fault}; write it as {CRON_EXAMPLE}") from None
+            raise ValueError(f"{where}{line!r} is not a cron expression: {fault}; write it as {CRON_EXAMPLE}") from None
         except (OnCalendarError, ValueError) as problem:
             fields = f"a cron expression has five fields, such as {CRON_EXAMPLE}, and this has {len(line.split())}"
             raise ValueError(
-                f"{where}'{line}' is not a schedule: {fields}; as an OnCalendar expression, such as {ON_CALENDAR_EXAMPLE},"
+                f"{where}{line!r} is not a schedule: {fields}; as an OnCalendar expression, such as {ON_CALENDAR_EXAMPLE},"
                 f" it has a fault: {_lower(str(problem))}"
             ) from None
     return "\n".join(lines)
+
+
+def schedule_in_words(schedule: str | None, timezone: str) -> str:
+    """A schedule for people: cron in words, OnCalendar as it is, and the zone; "" for none."""
+    lines = (schedule or "").splitlines()
+    words = [CronSim(line, datetime(2026, 1, 1)).explain() if len(line.split()) == len(CRON_FIELDS) else line for line in lines]
+    return f"{'; '.join(words)} ({timezone})" if words else ""
 
 
 def _lower(words: str) -> str:
@@ -93,7 +102,7 @@ def _lower(words: str) -> str:
 
 def _cron_fault(line: str, words: str) -> str:
     name = words.removeprefix("Bad ")
-    return f"bad {name} '{line.split()[CRON_FIELDS.index(name)]}'" if name in CRON_FIELDS else _lower(words)
+    return f"bad {name} {line.split()[CRON_FIELDS.index(name)]!r}" if name in CRON_FIELDS else _lower(words)
 
 
 def _iterator(line: str, moment: datetime) -> Iterator[datetime]:
@@ -101,9 +110,15 @@ def _iterator(line: str, moment: datetime) -> Iterator[datetime]:
     fields = line.split()
     if len(fields) == len(CRON_FIELDS):
         return _Cron(line, moment)
-    if len(fields) > 1 and fields[-1] in time_zones():
-        return _OnCalendar(" ".join(fields[:-1]), moment.astimezone(ZoneInfo(fields[-1])))
+    if len(fields) > 1 and (fields[-1] in time_zones() or re.match("[A-Za-z]+/", fields[-1])):
+        return _OnCalendar(" ".join(fields[:-1]), moment.astimezone(_zone(zone_name(fields[-1]))))
     return _OnCalendar(line, moment)
+
+
+@lru_cache(1_000)
+def _zone(name: str) -> ZoneInfo:
+    """A time zone. zoneinfo itself keeps eight, and reads the others again."""
+    return ZoneInfo(name)
 
 
 @lru_cache(1)
@@ -112,21 +127,20 @@ def time_zones() -> frozenset[str]:
     return frozenset(available_timezones() - {"localtime", "Factory"})
 
 
-def zone_name(name: str | None) -> str | None:
+def zone_name(name: str) -> str:
     """The name of a time zone that is known. ValueError for another, with those that are most like it."""
-    if not name or name in time_zones():
+    if name in time_zones():
         return name
     last = name.rpartition("/")[2].replace(" ", "_").lower()
     same = sorted(zone for zone in time_zones() if last and zone.lower().endswith(last))[:3]
     similar = same or get_close_matches(name, time_zones(), n=3)
     hint = f"did you mean {' or '.join(similar)}?" if similar else "use one of IANA's names, such as Europe/Berlin"
-    raise ValueError(f"no time zone is called '{name}': {hint}")
+    raise ValueError(f"no time zone is called {name!r}: {hint}")
 
 
-def hours_text(hours: str | None) -> str | None:
+def hours_text(hours: str) -> str:
     """Weekly windows that can be read, as they were sent. ValueError says what is wrong with others."""
-    if hours:
-        weekly_windows(hours)
+    weekly_windows(hours)
     return hours
 
 
@@ -134,8 +148,8 @@ def maintenance_text(window: str) -> str:
     """A weekly or dated window that can be read, as it was sent. ValueError says what is wrong with another."""
     if "/" in window:
         _dated(window)
-    else:
-        weekly_windows(window, example=MAINTENANCE_EXAMPLE)
+    elif len(weekly_windows(window, example=MAINTENANCE_EXAMPLE)) > len(DAYS):
+        raise ValueError(f"{window!r} has several windows; send each as an element of its own, such as {MAINTENANCE_EXAMPLE}")
     return window
 
 
@@ -147,7 +161,7 @@ def weekly_windows(text: str, *, example: str = HOURS_EXAMPLE) -> list[Minutes]:
     for part in re.split("[,;]", text):
         found = WINDOW.fullmatch(part.strip())
         if found is None or not found[0]:
-            raise ValueError(f"'{part.strip()}' is not a window of the week; write it as {example}")
+            raise ValueError(f"{part.strip()!r} is not a window of the week; write it as {example}")
         first, last, *clock = found.groups()
         if first:
             days = days if times is None else set()
@@ -157,14 +171,14 @@ def weekly_windows(text: str, *, example: str = HOURS_EXAMPLE) -> list[Minutes]:
         if times is not None:
             windows += [(day * DAY_MINUTES + times[0], day * DAY_MINUTES + times[1]) for day in sorted(days or range(7))]
     if times is None:
-        raise ValueError(f"'{part.strip()}' has no times; write it as {example}")
+        raise ValueError(f"{part.strip()!r} has no times; write it as {example}")
     return windows
 
 
 def _minutes(part: str, hour: int, minute: int, to_hour: int, to_minute: int) -> Minutes:
     start, end = hour * 60 + minute, to_hour * 60 + to_minute
     if max(minute, to_minute) > 59 or start >= DAY_MINUTES or end > DAY_MINUTES or start == end:
-        raise ValueError(f"'{part}' has no such times: they are from 00:00 to 24:00, and a window that ends earlier ends on the next day")
+        raise ValueError(f"{part!r} has no such times: they are from 00:00 to 24:00, and a window that ends earlier ends on the next day")
     return start, end if end > start else end + DAY_MINUTES
 
 
@@ -174,9 +188,9 @@ def _dated(window: str) -> Span:
         start, end = map(datetime.fromisoformat, window.split("/"))
         in_order = start < end and start.year >= 1970 and end.year < 2200  # TypeError if only one has an offset
     except (ValueError, TypeError):
-        raise ValueError(f"'{window}' is not a window from/to, both with an offset or neither; write it as {MAINTENANCE_EXAMPLE}") from None
+        raise ValueError(f"{window!r} is not a window from/to, both with an offset or neither; write it as {MAINTENANCE_EXAMPLE}") from None
     if not in_order:
-        raise ValueError(f"'{window}' ends before it begins, or not in the years 1970 to 2199")
+        raise ValueError(f"{window!r} ends before it begins, or not in the years 1970 to 2199")
     return start, end
 
 
@@ -206,9 +220,9 @@ class Windows:
         if self._around is not None and self._around[0] == monday:
             return self._around[1]
         spans: list[Span] = []
-        weeks = (monday - WEEK, monday, monday + WEEK)
-        weekly = [self._span(week, window) for week in weeks for window in self._weekly]
-        for start, end in sorted([*weekly, *self._dated]):
+        from_before = [self._span(monday - WEEK, window) for window in self._weekly if window[1] > WEEK_MINUTES]
+        weekly = [self._span(week, window) for week in (monday, monday + WEEK) for window in self._weekly]
+        for start, end in sorted([*from_before, *weekly, *self._dated]):
             if spans and start <= spans[-1][1]:
                 spans[-1] = spans[-1][0], max(spans[-1][1], end)
             elif start < end:
@@ -236,7 +250,7 @@ class MonitorCalendar:
         self, schedule: str | None, timezone: str, due_at: datetime | None, hours: str | None, maintenance: tuple[str, ...]
     ) -> None:
         self._key = (schedule, timezone, due_at, hours, maintenance)
-        self._zone = ZoneInfo(timezone)
+        self._zone = _zone(timezone)
         self._lines = tuple((schedule or "").splitlines())
         self._due_at = due_at and due_at.astimezone(UTC)
         weekly = [minutes for window in maintenance if "/" not in window for minutes in weekly_windows(window)]
@@ -274,9 +288,14 @@ class MonitorCalendar:
         return tuple(islice(self._times(moment), SHOWN))
 
     def closed_until(self, moment: datetime) -> datetime | None:
-        """When beats are expected again, if `moment` is outside of the hours or in maintenance; None if it is not."""
+        """When beats are expected again, if `moment` is outside of the hours or in maintenance; None if it is not.
+
+        Looks a year ahead: a later time may be closed too.
+        """
         opening = moment
         for _ in range(MOST_WINDOWS):
+            if opening > moment + YEAR:
+                break
             if self._maintenance is not None and (end := self._maintenance.end_of(opening)) is not None:
                 opening = end
             elif self._hours is not None and self._hours.end_of(opening) is None:
@@ -300,7 +319,7 @@ class MonitorCalendar:
                 return moment + span
             span -= closing - moment
             moment = closing
-        return moment
+        return moment + span
 
     def _next(self, moment: datetime) -> datetime | None:
         """The next of the times. The last answer is kept, for the beats that come before it."""
@@ -316,13 +335,15 @@ class MonitorCalendar:
         """The one-off deadline, or the times of the schedule that are not in a closed time."""
         if self._due_at is not None and moment < self._due_at:
             yield self._due_at
-        for _ in range(MOST_WINDOWS):
+        for _ in range(MOST_LEFT_OUT):
             for at in self._all_times(moment):
                 if (opening := self.closed_until(at)) is not None:
                     moment = max(at, opening - SECOND)
                     break
                 yield at
             else:
+                return
+            if moment > at + YEAR:
                 return
 
     def _all_times(self, moment: datetime) -> Iterator[datetime]:

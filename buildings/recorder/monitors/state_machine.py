@@ -29,8 +29,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
 Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
-Event = Literal["ok", "start", "idle", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"]
-"""`strike`: a failure before the one that the monitor's options count as such. `stall`: a beat without the progress that they ask for."""
+Event = Literal[
+    "ok", "start", "idle", "done", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"
+]
+"""`done`: a turn of an agent ended well, and it waits for its user. `strike`: a failure before the one that the monitor's
+options count as such. `stall`: a beat without the progress that they ask for."""
 Word = Literal["ok", "start", "idle", "fail", "log"]
 Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
 Kind = Literal["dead", "failed", "stuck", "recovered"]
@@ -45,7 +48,7 @@ TROUBLES: Mapping[Mode, Kind] = {"missed": "dead", "failed": "failed", "stuck": 
 """The modes in which something is wrong, with the alert of each."""
 UNWATCHED: frozenset[Mode] = frozenset(("paused", "asleep"))
 WITHOUT_DEADLINE: frozenset[Mode] = UNWATCHED | {"idle"}
-BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "fail", "strike", "stall"))
+BEATS: frozenset[Event] = frozenset(("ok", "start", "idle", "done", "fail", "strike", "stall"))
 
 
 class Transition(NamedTuple):
@@ -101,13 +104,17 @@ TRANSITIONS: Mapping[tuple[Mode, Event], Transition] = {
     ("paused", "fail"): FAILS,
     ("paused", "strike"): Transition("up"),
     ("paused", "stall"): STALLS,
+    ("up", "done"): Transition("idle"),
+    ("idle", "done"): Transition("idle"),
+    ("paused", "done"): Transition("idle"),
+    **{(mode, "done"): Transition("idle", "recovered") for mode in TROUBLES},
     **{("asleep", event): Transition("asleep") for event in BEATS},
     **{(mode, "pause"): Transition("paused") for mode in AWAKE},
     **{(mode, "resume"): Transition("up") for mode in AWAKE},
     **{(mode, "key_ended"): Transition("asleep") for mode in AWAKE},
     ("asleep", "key_renewed"): Transition("up"),
 }
-"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or start."""
+"""A pair that is not listed changes nothing. Waiting for a user mends no failure: a monitor that failed stays so until ok or done."""
 
 TICK_EVERY = timedelta(seconds=5)  # How often the sweep writes a tick, the proof that the recorder is running.
 LONGEST_GAP = 3 * TICK_EVERY  # The longest time between two ticks of a busy recorder; a longer time is an outage.
@@ -161,12 +168,16 @@ class Schedule(NamedTuple):
         grace = self.grace if grace is None else grace
         return expected + grace if self.calendar is None else self.calendar.deadline_after(expected, grace)
 
+    @property
+    def names_times(self) -> bool:
+        return self.calendar is not None and self.calendar.names_times
+
     def is_over_after(self, moment: datetime) -> bool:
         return self.calendar is not None and self.calendar.is_over_after(moment)
 
     def next_expected(self, state: "MonitorState", now: datetime) -> tuple[datetime, ...] | None:
         """The next times at which beats are expected; empty if nothing more is. None without a calendar that names times."""
-        if self.calendar is None or not self.calendar.names_times:
+        if self.calendar is None or not self.names_times:
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
@@ -348,7 +359,7 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
 
     The new period began when the current one did. But a time that the last beat announced stays, as does one that moved with the
     clock: then the new period begins with the next beat. Nobody dies of the change: the deadline is at least one grace away, and
-    LEAST_GRACE; and a time of a new calendar that has passed is not expected. While a beat may be lost in an outage (`unverified`), the
+    LEAST_GRACE; and the times of a new calendar count from now on. While a beat may be lost in an outage (`unverified`), the
     deadline comes no earlier than before.
     """
     is_new = after.calendar != before.calendar
@@ -359,7 +370,7 @@ def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: date
         return state
     follows_period = state.expected_at == before.expected_after(state.alive_at)
     expected = after.expected_after(state.alive_at) if follows_period else state.expected_at
-    if is_new and expected <= now < state.expected_at:
+    if is_new and after.names_times and now < state.expected_at:
         expected = after.expected_after(now)
     deadline = max(after.deadline_after(expected), after.deadline_after(now, grace=max(after.grace, LEAST_GRACE)))
     return state._replace(expected_at=expected, deadline_at=max(deadline, state.deadline_at) if unverified else deadline)

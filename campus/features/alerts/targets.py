@@ -205,19 +205,19 @@ class Registrations:
         self._buckets = TokenBuckets(per_minute)
         self._checks = FairQueue(per_holder=CONCURRENT_CHECKS, per_part=CHECKS_PER_HOST)
 
-    async def addresses(self, webhook: str | None, email: str | None, sender: str) -> Addresses:
-        """The addresses in a sender's call; an empty text is none. Problem 422 for one that cannot be used."""
+    async def addresses(self, webhook: str | None, email: str | None, sender: str, *, argument: str = "alert_webhook") -> Addresses:
+        """The addresses in a sender's call; an empty text is none. Problem 422, which names the `argument`, for an unusable one."""
         to_mail = await email_address(email, self._channels).for_sender(sender) if email else None
-        return Addresses(webhook_address(webhook, self._web, self._channels) if webhook else None, to_mail)
+        return Addresses(webhook_address(webhook, self._web, self._channels, argument=argument) if webhook else None, to_mail)
 
-    async def check(self, webhook: Address | None, sender: str, now: datetime) -> str | None:
+    async def check(self, webhook: Address | None, sender: str, now: datetime, *, argument: str = "alert_webhook") -> str | None:
         """Count a registration and check its webhook; returns a warning about it. Problem 429 `too_many_registrations` beyond the limit."""
         if not self._buckets.take(sender, now):
             raise _too_many_registrations(self._buckets.seconds_left(sender, now), limit=self._per_minute)
         if webhook is None:
             return None
         async with self._checks.turn(sender, webhook.host, seconds=TURN_SECONDS) as has_turn:
-            return await check_webhook(webhook, self._web) if has_turn else UNCHECKED.format("alert_webhook")
+            return await check_webhook(webhook, self._web, argument=argument) if has_turn else UNCHECKED.format(argument)
 
 
 def _target_refused(refused: TargetRefused, argument: str) -> Problem:
