@@ -304,6 +304,10 @@ class MonitorCalendar:
                 break
         return None if opening == moment else opening
 
+    def maintenance_until(self, moment: datetime) -> datetime | None:
+        """When the maintenance ends that `moment` is in; None if it is in none."""
+        return None if self._maintenance is None else self._maintenance.end_of(moment)
+
     def _closes_after(self, moment: datetime) -> datetime | None:
         """When the next closed time begins, if `moment` is open; None without one in the next week."""
         hours = None if self._hours is None else self._hours.end_of(moment)
