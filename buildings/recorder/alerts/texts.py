@@ -184,7 +184,7 @@ RESULTS: dict[str, Literal["ok", "fail"]] = {"ok": "ok", "fail": "fail"}  # All 
 def _run_part(run: Row[Any]) -> RunPart:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else None
     is_open = run.result in (None, OVERDUE)
-    result = None if is_open else RESULTS.get(run.result, "unknown")
+    result: Literal["ok", "fail", "unknown"] | None = None if is_open else RESULTS.get(run.result, "unknown")
     return RunPart(rid=run.rid, result=result, exit_code=run.exit_code, seconds=seconds, output=end_of(run.output) if run.output else None)
 
 
