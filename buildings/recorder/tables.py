@@ -20,11 +20,16 @@ class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is vali
 
 
 class Owner(Tables, table=True):
-    """The lineage of a key that owns monitors: how many, and when the key expires."""
+    """The lineage of a key that owns monitors: how many, and when the key expires.
+
+    The addresses of the badges of its tags are made of `badge_id` and `badge_secret`.
+    """
 
     __tablename__ = "owner"
 
     lineage: str = Field(primary_key=True)
+    badge_id: str = Field(unique=True)
+    badge_secret: bytes
     monitors: int = 0
     ends_at: datetime = Field(sa_type=Moment)
 

@@ -50,6 +50,8 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
     dead, recovered = receiver.requests
     for one in (dead, recovered):
         verify(one, monitor["webhook_secret"])
+    acknowledge_url = dead.json["acknowledge_url"]
+    assert f"/acknowledge/{monitor['monitor_id']}/1/" in acknowledge_url
     assert dead.json == {
         "type": "monitor.dead",
         "timestamp": "2026-08-21T12:13:00Z",
@@ -61,11 +63,16 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
         "downtime_seconds": None,
         "last_heartbeat_at": None,
         "capsule": None,
+        "run": None,
+        "monitor_url": None,
         "resume_url": None,
+        "acknowledge_url": acknowledge_url,
         "notice": None,
         "omitted": None,
-        "text": f"worker is dead: no beat by 2026-08-21 12:12:00 UTC\nMonitor: {monitor['monitor_id']}\nLast beat: none yet",
+        "text": f"worker is dead: no beat by 2026-08-21 12:12:00 UTC\nMonitor: {monitor['monitor_id']}\nLast beat: none yet\n"
+        f"To say that you act on it, and end reminders: {acknowledge_url}",
     }
+    assert recovered.json["acknowledge_url"] is None
     assert (recovered.json["type"], recovered.json["downtime_seconds"], recovered.json["reason"]) == ("monitor.recovered", 360, "beat")
     assert recovered.json["last_heartbeat_at"] == recovered.json["until"] == "2026-08-21T12:18:00Z", "the beat that ended the downtime"
     assert dead.headers["webhook-id"] != recovered.headers["webhook-id"]

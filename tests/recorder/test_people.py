@@ -6,7 +6,7 @@ import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.monitors.fleet import badge_svg
+from buildings.recorder.monitors.badges import badge_svg
 from campus.features.alerts.channels.email import unlinked
 from campus.testing import ORIGIN
 
@@ -256,7 +256,7 @@ async def test_an_alert_shows_how_the_run_ended_and_the_end_of_its_output(
         assert (event["run"].pop("output").split("\n")[0], event["monitor_url"]) == ("line 11", page)
         assert event["run"] == {"rid": "n-1", "result": "fail", "exit_code": 3, "seconds": 74.0}
         assert event["text"].endswith("line 29\n2026-11-27T10:33:41Z evil.example.com <\u200b!channel> ``\u200b`\n```")
-        mail = mailbox.messages[-1].get_content()
+        mail = mailbox.messages[-1].get_content().replace("\r\n", "\n")
         assert "Last run (n-1): failed with exit code 3 after 1 min\n" in mail
         assert '"10:33:41Z"' in mail
         assert "\n    line 29\n    2026-11-27T10:33:41Z evil. example. com <!channel> ```\n" in mail

@@ -33,9 +33,13 @@ LATEST_RUNS = 5  # Of so many runs of a monitor, the last one before an alert is
 OUTPUT_BYTES, OUTPUT_LINES, OUTPUT_CHARACTERS = 6_000, 20, 1_500  # How much is read of the end of a run's output, and shown of it.
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What programs write for a terminal, such as colours, and characters that change how others are shown."""
-SEVERITIES: dict[str, Literal["problem", "recovery"]] = {"monitor.recovered": "recovery"} | dict.fromkeys(
-    ("monitor.dead", "monitor.failed", "monitor.stuck", "monitor.reminder"), "problem"
-)
+SEVERITIES: dict[str, Literal["problem", "recovery"]] = {
+    "monitor.dead": "problem",
+    "monitor.failed": "problem",
+    "monitor.stuck": "problem",
+    "monitor.reminder": "problem",
+    "monitor.recovered": "recovery",
+}
 """Of an alert, by its type; a notice for the others."""
 QUESTION = 'Someone, probably you, asked for alerts to this address when the monitor "{name}" stops sending beats.'
 
@@ -47,8 +51,8 @@ class MonitorAlert(NamedTuple):
     """
 
     row: Row[Any]
-    capsule: Row[Any, Any, Any] | None
-    run: Row[Any] | None
+    capsule: Any
+    run: Any
 
 
 class AlertPart(BaseModel):
@@ -174,9 +178,12 @@ def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
     return acknowledge_url(url, row.monitor_id, epoch=row.epoch, secret_digest=row.secret_digest)
 
 
+RESULTS: dict[str | None, Literal["ok", "fail"] | None] = {None: None, "ok": "ok", "fail": "fail"}  # All others are unknown.
+
+
 def _run_part(run: Row[Any]) -> RunPart:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else None
-    result = None if run.result == OVERDUE else run.result if run.result in (None, "ok", "fail") else "unknown"
+    result = None if run.result == OVERDUE else RESULTS.get(run.result, "unknown")
     return RunPart(rid=run.rid, result=result, exit_code=run.exit_code, seconds=seconds, output=end_of(run.output) if run.output else None)
 
 
@@ -240,7 +247,7 @@ def _capsules(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any
     return connection.execute(statement.order_by(CAPSULES.c.number.desc())).all()
 
 
-def _runs(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any]]:
+def _runs(connection: Connection, monitor_ids: set[str]) -> Sequence[Any]:
     """The latest runs of monitors, each with the end of its output; `at` is when something was last known of it."""
     if not monitor_ids:
         return ()
@@ -255,13 +262,13 @@ def _runs(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any]]:
     return connection.execute(statement.order_by(RUNS.c.number.desc())).all()
 
 
-def _last(stored: Sequence[Row[Any]], alert: Row[Any]) -> Row[Any] | None:
+def _last(stored: Sequence[Any], alert: Row[Any]) -> Any:
     """The last capsule or run of an alert's monitor that is not newer than the alert."""
     return next((one for one in stored if one.monitor_id == alert.monitor_id and one.at is not None and one.at <= alert.at), None)
 
 
 def _text(event: Event) -> AlertText:
-    severity = SEVERITIES.get(event.type, "notice")
+    severity: Literal["problem", "recovery", "notice"] = SEVERITIES.get(event.type, "notice")
     output = event.run.output or "" if event.run and event.run.result != "ok" and severity == "problem" else ""
     about = event.monitor.id if event.monitor else None
     return AlertText(headline(event), details(event), event.timestamp, severity, output, about)

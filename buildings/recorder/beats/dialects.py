@@ -56,7 +56,7 @@ NAMES: Mapping[str, str] = {
 STRANGE = re.compile(r"[^\w.-]")
 WHOLE_NUMBER = re.compile(r"-?[0-9]{1,16}")
 MENTIONED = re.compile(rb'"status"\s*:\s*"?([^",}\s]{0,20})')
-PART = re.compile(rb'name="(\w{1,40})"\r?\n(?:[^\r\n]+\r?\n)*\r?\n(.*?)\r?\n--', re.DOTALL)
+PART_NAME = re.compile(rb'\bname="(\w{1,40})"')
 UNKNOWN_STATUS = "status: not one that is known, so this request is kept as a log and moves no deadline"
 
 
@@ -126,7 +126,7 @@ async def read_signal(scope: Scope, receive: Receive, said: str | None) -> Signa
     body, is_whole = await _received(receive, MOST_UNANNOUNCED if length is None else LARGEST_BODY)
     kind, coding = headers.get(b"content-type", b"").lower(), headers.get(b"content-encoding", b"")
     read = partial(signal_of, said, query, body, kind, coding)
-    signal = read() if len(body) <= READ_HERE else await anyio.to_thread.run_sync(read)
+    signal = read() if len(body) <= READ_HERE and not coding else await anyio.to_thread.run_sync(read)
     return signal if is_whole else signal._replace(ignored=(*signal.ignored, f"the body after {len(body):,} bytes"))
 
 
@@ -194,7 +194,7 @@ class _Reading:
                 pairs = value.items() if isinstance(value, dict) and not OWN_NAMES.keys().isdisjoint(value) else ()
                 return self.add(pairs, OWN_NAMES) if pairs or value in ({}, None) else self.outputs.append(_text(body))
         if is_json:
-            self.statuses += [status.decode(errors="replace") for status in MENTIONED.findall(body)]
+            self.statuses += [status.decode(errors="replace") for status in set(MENTIONED.findall(body))]
         else:
             pairs = _parts(body) if kind.startswith(b"multipart/") else _form(body)
         if any(name in NAMES for name, _ in pairs):
@@ -214,12 +214,14 @@ class _Reading:
                 self.ignored.append(f"{name}: {error.errors()[0]['msg']}")
         if "seq" in self.members and "seq" not in arguments and arguments.pop("capsule", None) is not None:
             self.ignored.append("capsule: not stored, since its seq is not known")
-        if output := "\n".join(filter(None, self.outputs)):
-            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         if self.statuses:
             worst = min(map(status_of, self.statuses), key=_badness)
             arguments["status"] = "log" if worst is None else worst
-            self.ignored += [UNKNOWN_STATUS] * (worst is None)
+            if worst is None:
+                self.ignored.append(UNKNOWN_STATUS)
+                self.outputs.insert(0, "A request with a status that is not known:")  # so that it is kept even if it says nothing else
+        if output := "\n".join(filter(None, self.outputs)):
+            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         return Signal(arguments, tuple(self.ignored[-MOST_IGNORED:]))
 
 
@@ -252,7 +254,10 @@ def _form(body: bytes) -> list[tuple[str, str]]:
 
 
 def _parts(body: bytes) -> list[tuple[str, str]]:
-    return [(name.decode(errors="replace"), _text(value)) for name, value in PART.findall(body)[:MOST_PAIRS]]
+    """The pairs of a form that is sent in parts, between repetitions of its first line."""
+    parts = [part.partition(b"\r\n\r\n") for part in body.split(body.partition(b"\r\n")[0] or b"--", MOST_PAIRS)]
+    named = [(PART_NAME.search(head[:READ_HERE]), value) for head, _, value in parts]
+    return [(name[1].decode(), _text(value.removesuffix(b"\r\n"))) for name, value in named if name]
 
 
 def _text(body: bytes) -> str:

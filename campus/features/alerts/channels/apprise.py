@@ -302,7 +302,7 @@ def named(address: str) -> Named:
     if not all(option is not None and option[1] in service.options for option in options):
         taken = " and ".join(sorted(service.options)) or "none"
         raise TargetRefused("url", f"It has an option that is not taken; of {service.name} {taken} can be given, as in ?name=value")
-    return Named(service, f"{service.scheme}://{rest.rstrip('/')}", dict(option.groups() for option in options if option))
+    return Named(service, f"{service.scheme}://{rest.rstrip('/')}", {option[1]: option[2] for option in options if option})
 
 
 def composed(found: Named, text: AlertText, key: str) -> Request:
