@@ -9,12 +9,13 @@ If other processes on the same database continue to write ticks in the old time,
 uses elapsed time until its clock is right again. Clocks must agree when a process starts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, case, literal, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, case, literal, select, update
 
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.tables import ALERTS, CAPSULES, DELIVERIES, MONITORS, OUTAGES, REPLIES, RUNS, TARGETS, TICKS
 from campus.observability import utc_text
 from campus.storage import Moment, Span
@@ -23,6 +24,7 @@ MAX_DRIFT = timedelta(seconds=5)
 """The largest difference of the two clocks that is no jump. NTP corrects gradually, and by far less."""
 ADOPT_AFTER = timedelta(seconds=8)
 """How long a jump must last until it is adopted: long enough for a tick of another process, shorter than an outage."""
+PER_PART = 1_000
 REPORTED_FOR = timedelta(hours=1)  # For this long after a jump /readyz reports it, and nothing is deleted because of its age.
 
 Columns = tuple[tuple[Table, tuple[str, ...]], ...]
@@ -129,8 +131,32 @@ def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> Non
     until = literal(now, Moment())
     forward = jump > timedelta(0)
     for table, names in (*COUNTED, *EXPIRING) if forward else COUNTED:
-        connection.execute(update(table).values({name: table.c[name] + by for name in names}))
+        moved = update(table).values({name: table.c[name] + by for name in names})
+        connection.execute(moved.where(MONITORS.c.plain) if table is MONITORS else moved)
     if not forward:
         for table, names in RECORDED:
             moved = {name: case((table.c[name] > until, table.c[name] + by), else_=table.c[name]) for name in names}
             connection.execute(update(table).values(moved))
+    _move_each(connection, jump, now=now)
+
+
+def _move_each(connection: Connection, jump: timedelta, *, now: datetime) -> None:
+    """Move the times of monitors that may have a calendar. Those that a schedule names stay: the clock was wrong, and not they."""
+    monitor, after = MONITORS.c, ""
+    names = COUNTED[0][1]
+    changed = update(MONITORS).where(monitor.id == bindparam("key")).values({name: bindparam(f"new_{name}") for name in names})
+    while rows := connection.execute(select(MONITORS).where(~monitor.plain, monitor.id > after).order_by(monitor.id).limit(PER_PART)).all():
+        connection.execute(changed, [{"key": row.id} | _moved(row, names, jump, now) for row in rows])
+        after = rows[-1].id
+
+
+def _moved(row: Row[Any], names: Sequence[str], jump: timedelta, now: datetime) -> dict[str, datetime | None]:
+    before: dict[str, datetime | None] = {name: getattr(row, name) for name in names}
+    moved = {name: None if value is None else value + jump for name, value in before.items()}
+    schedule = read_options(row.options).schedule_of(row.period, row.grace)
+    if schedule.names_times and row.run_since is None:
+        moved |= {name: before[name] for name in ("expected_at", "deadline_at", "due_at")}
+        if (expected := schedule.expected_after(now)) < row.expected_at:  # a beat came while the clock was ahead
+            deadline = schedule.deadline_after(expected)
+            moved |= {"expected_at": expected, "deadline_at": deadline, "due_at": row.due_at and min(row.due_at, deadline)}
+    return {f"new_{name}": value for name, value in moved.items()}

@@ -289,3 +289,28 @@ async def test_readiness_reports_a_clock_jump(on_each_database: Recorder) -> Non
     await watch(on_each_database, seconds=10)
     (said,) = (await on_each_database.campus.service.ask("ready"))["recorder"]
     assert said == "the clock jumped back by 2:00:00 at 2026-08-21T10:00:09Z; make sure that this machine's time is synchronized"
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_the_times_of_a_schedule_do_not_move_with_the_clock(on_each_database: Recorder, step: timedelta) -> None:
+    nightly = await on_each_database.register("https://localhost/1", schedule="0 22 * * *")
+    hourly = await on_each_database.register("https://localhost/2", hours="00:00-23:59")
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(step)
+    await watch(on_each_database, seconds=20)
+    assert (await on_each_database.row(nightly)).deadline_at == datetime.fromisoformat("2026-08-21T22:05Z")
+    left = (await on_each_database.row(hourly)).expected_at - on_each_database.clock()
+    assert left == timedelta(minutes=60) - timedelta(seconds=25)
+
+
+async def test_a_beat_while_the_clock_was_ahead_leaves_no_time_of_a_schedule_there(on_each_database: Recorder) -> None:
+    monitor = await on_each_database.register("https://localhost/1", schedule="0 22 * * *")
+    await watch(on_each_database, seconds=5)
+    on_each_database.clock.step(YEAR)
+    await watch(on_each_database, seconds=20)
+    await on_each_database.beat(monitor)
+    on_each_database.clock.step(-YEAR)
+    await watch(on_each_database, seconds=20)
+    row = await on_each_database.row(monitor)
+    assert (row.deadline_at, row.due_at <= row.deadline_at) == (datetime.fromisoformat("2026-08-21T22:05Z"), True)
+    assert await kinds(on_each_database, monitor) == []

@@ -118,7 +118,7 @@ def test_on_calendar_runs_as_systemd_has_it_over_both_changes_of_summer_time(zon
             ]
             runs = [datetime.strptime(line, "%a %Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC) for line in lines]
             assert len(runs) == 12, said
-            ours = []
+            ours: list[datetime] = []
             moment = start
             while len(ours) < 12:
                 moment = calendar(expression, zone).expected_after(moment, HOUR)

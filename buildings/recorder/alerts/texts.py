@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, case, func, select
 
 from buildings.recorder.beats.rules import preview
+from buildings.recorder.beats.runs import LOG, OVERDUE
 from buildings.recorder.monitors.credentials import MonitorUrls, acknowledge_url
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RUNS, TARGETS
 from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Question
@@ -177,7 +178,7 @@ def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
     return acknowledge_url(url, row.monitor_id, epoch=row.epoch, secret_digest=row.secret_digest)
 
 
-RESULTS: dict[str | None, Literal["ok", "fail"] | None] = {None: None, "ok": "ok", "fail": "fail"}  # All others are unknown.
+RESULTS: dict[str | None, Literal["ok", "fail"] | None] = {None: None, OVERDUE: None, "ok": "ok", "fail": "fail"}  # All others are unknown.
 
 
 def _run_part(run: Row[Any]) -> RunPart:
@@ -254,7 +255,7 @@ def _runs(connection: Connection, monitor_ids: set[str]) -> Sequence[Any]:
     output = case((length > OUTPUT_BYTES, func.substr(RUNS.c.output, length - OUTPUT_BYTES + 1)), else_=RUNS.c.output).label("output")
     at = func.coalesce(RUNS.c.ended_at, RUNS.c.started_at, type_=Moment()).label("at")
     shown = (RUNS.c.monitor_id, RUNS.c.rid, RUNS.c.started_at, RUNS.c.ended_at, RUNS.c.result, RUNS.c.exit_code, output, at)
-    latest = RUNS.c.number > MONITORS.c.runs - LATEST_RUNS
+    latest = (RUNS.c.number > MONITORS.c.runs - LATEST_RUNS) & RUNS.c.result.is_distinct_from(LOG)
     statement = (
         select(*shown).join(MONITORS, MONITORS.c.id == RUNS.c.monitor_id).where(among(connection, MONITORS.c.id, monitor_ids), latest)
     )
