@@ -297,7 +297,6 @@ def _past_of(connection: Connection, entry: Entry, now: datetime) -> Mapping[str
         "upcoming": [at.astimezone(ZoneInfo(options.timezone)) for at in schedule.next_expected(stored_state(row), now) or ()],
         "failures": row.failures,
         "runs": runs,
-        "run_tones": RUN_TONES,
         "tones_of_runs": [RUN_TONES.get(run.result, "none") for run in runs],
         "boundary": boundary_of(outputs) if outputs else None,
         "outputs_shown": OUTPUTS_SHOWN,

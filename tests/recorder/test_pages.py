@@ -133,7 +133,7 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         shown = re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n<td class="any"><a', page)
         assert (shown, len(page) < 60_000) == (["dead"] * 50, True)
         for state in STATES:
-            assert f">{state.capitalize()} {counts[state]:,}<" in page
+            assert (f">{state.capitalize()} {counts[state]:,}<" in page) == bool(counts[state])
         late = (await page_of(recorder, "/recorder?state=late&sort=name&page=2", key)).text
         assert re.findall(r'<td><span class="badge \w+">([a-z ]+)</span></td>\n<td class="any"><a', late)[:50] == ["late"] * min(
             counts["late"] - 50, 50
