@@ -6,11 +6,21 @@ from buildings.recorder.alerts.acknowledging import acknowledging
 from buildings.recorder.beats.hooks import hook
 from buildings.recorder.beats.pings import ping_pages
 from buildings.recorder.jobs import EVERY, beat_demo, demo_card, follow_keys, tidy
+from buildings.recorder.monitors.badges import badge
 from buildings.recorder.monitors.credentials import FREE_PAGES
-from buildings.recorder.monitors.fleet import badge, monitors_of
+from buildings.recorder.monitors.fleet import monitors_of, read_with_key
+from buildings.recorder.monitors.transfer import export
 from buildings.recorder.pages import FLEET, act, events, fleet, heard, monitor, monitor_facts, monitor_gauges, monitors_used
-from buildings.recorder.problems import MONITORS_PER_KEY, PROBLEMS
-from buildings.recorder.runtime import EMAIL_PAGES, clock_is_steady, monitors_have_targets, open_runtime, watch, watches
+from buildings.recorder.problems import PROBLEMS
+from buildings.recorder.runtime import (
+    EMAIL_PAGES,
+    clock_is_steady,
+    limits_name_products,
+    monitors_have_targets,
+    open_runtime,
+    watch,
+    watches,
+)
 from buildings.recorder.server import mcp
 from buildings.recorder.settings import RecorderSettings
 from buildings.recorder.tables import OUTBOX, Tables
@@ -38,12 +48,17 @@ building = Building(
         Page("POST /v1/recorder/hook/{monitor_id}/{secret}", hook, cross_site=True),
         *ping_pages(),
         Page("GET /v1/recorder/badge/{badge_id}.svg", badge),
+        Page("GET /v1/recorder/badge/{badge_id}.json", badge),
+        Page("GET /v1/recorder/export", export),
+        Page("GET /v1/recorder/read/{read_key}", read_with_key),
+        Page("GET /v1/recorder/read/{read_key}/{monitor_id}", read_with_key),
         Page("GET|POST /v1/recorder/acknowledge/{monitor_id}/{epoch}/{token}", acknowledging, cross_site=True),
         *email_pages(EMAIL_PAGES, lambda site: site.state.dispatcher),
     ],
     checks=[
         Check(watches, on="ready"),
         Check(clock_is_steady, on="ready"),
+        Check(limits_name_products),
         Check(OUTBOX.targets_are_reached),
         Check(OUTBOX.outbox_adds_up, on="audit"),
         Check(monitors_have_targets, on="audit"),
@@ -51,7 +66,7 @@ building = Building(
     problems=PROBLEMS,
     highlight=demo_card,
     usage=monitors_used,
-    includes=[f"{MONITORS_PER_KEY} monitors"],
+    includes=lambda settings, product: [f"{settings.monitors_for(product)} monitors"],
     tags=("monitoring", "heartbeat", "dead man switch", "agents", "alerts"),
     gives={"alerts": OUTBOX},
     facts=monitor_facts,

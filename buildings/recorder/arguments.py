@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticKnownError
 
+from buildings.recorder.monitors.state_machine import StateWord
 from campus.features.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
@@ -183,13 +184,14 @@ StuckAfter = Annotated[
     ),
 ]
 StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
+LONGEST_SLUG = 60
 Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
 SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
 Slug = Annotated[
     str | None,
     Field(
-        max_length=60,
+        max_length=LONGEST_SLUG,
         pattern=SLUG,
         description="Name for addresses, unique for the key: registering with the slug of a monitor changes that one.",
     ),
@@ -209,7 +211,7 @@ NewRemind = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_RE
 NewManualResume = Annotated[bool | None, Field(description="As register_monitor takes it.")]
 NewStuckAfter = Annotated[int | None, Field(ge=0, le=1_000, description=f"{AS_REGISTERED}0 ends it.")]
 NewStuckTakeover = Annotated[bool | None, Field(description="As register_monitor takes it.")]
-NewSlug = Annotated[str | None, Field(max_length=60, pattern=SLUG, description="As register_monitor takes it.")]
+NewSlug = Annotated[str | None, Field(max_length=LONGEST_SLUG, pattern=SLUG, description="As register_monitor takes it.")]
 NewTags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]] | None,
     Field(max_length=20, description="Replaces them."),
@@ -224,6 +226,30 @@ Progress = Annotated[
         description="How far you are, such as a step or the count of what is done: with stuck_after, an alert is sent when it stays the"
         " same."
     ),
+]
+Description = Annotated[
+    str | None, Field(max_length=1_000, description="What it watches and what to do when it is dead, for the people who are alerted.")
+]
+NewDescription = Annotated[str | None, Field(max_length=1_000, description=f"{AS_REGISTERED}empty ends it.")]
+TagFilter = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=40)]], Field(max_length=20, description="Only monitors that have all of these tags.")
+]
+StateFilter = Annotated[
+    StateWord | None,
+    Field(description="Only monitors in this state: dead, stuck, late, waiting, idle or paused; alive: in none of these."),
+]
+NameFilter = Annotated[str | None, Field(max_length=LONGEST_NAME, description="Only monitors whose name contains this text.")]
+SlugFilter = Annotated[str | None, Field(max_length=LONGEST_SLUG, description="Only the monitor with this slug.")]
+RunsShown = Annotated[int, Field(ge=0, le=100, description="Number of last runs, each with the end of its output.")]
+BeatsShown = Annotated[int, Field(ge=0, le=200, description="Number of last beats.")]
+FleetKeyKind = Annotated[
+    Literal["ping", "read"], Field(description="ping: sends beats to the key's monitors by their slugs. read: reads their states.")
+]
+Hint = Annotated[str, Field(min_length=1, max_length=64, description="`hint` of the key, from list_fleet_keys.")]
+Confirm = Annotated[Literal["delete everything"], Field(description="The words 'delete everything'.")]
+Checks = Annotated[
+    str,
+    Field(min_length=1, description="The answer of Healthchecks' GET /api/v3/checks/, as it is: JSON as text. Over HTTP it is the body."),
 ]
 After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]

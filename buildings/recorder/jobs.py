@@ -16,7 +16,7 @@ from buildings.recorder.monitors.registration import ANSWER_RETENTION, new_row
 from buildings.recorder.monitors.rows import apply_key_event, delete_all, stored_state
 from buildings.recorder.monitors.state_machine import Schedule, initial_state, state_in_a_word
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import ALERTS, DELIVERIES, DEMO, MONITORS, OWNERS, REPLIES, TARGETS
+from buildings.recorder.tables import ALERTS, DELIVERIES, DEMO, FLEET_KEYS, MONITORS, OWNERS, REPLIES, TARGETS
 from campus.secrets import Entropy
 from campus.storage import among, in_snapshot, in_transaction
 
@@ -60,7 +60,9 @@ def _owners(connection: Connection) -> Sequence[Row[Any]]:
     mine = MONITORS.c.owner == OWNERS.c.lineage
     asleep = exists().where(mine, MONITORS.c.mode == "asleep").label("asleep")
     awake = exists().where(mine, MONITORS.c.mode != "asleep").label("awake")
-    return connection.execute(select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep, awake).where(OWNERS.c.monitors > 0)).all()
+    return connection.execute(
+        select(OWNERS.c.lineage, OWNERS.c.ends_at, asleep, awake).where(or_(OWNERS.c.monitors > 0, _has_keys()))
+    ).all()
 
 
 def _follow_key(connection: Connection, lineage: str, ends_at: datetime, now: datetime) -> int:
@@ -128,9 +130,16 @@ def _delete_older(connection: Connection, now: datetime, *, table: Table, column
     return connection.execute(table.delete().where(key.in_(some))).rowcount
 
 
+def _has_keys() -> ColumnElement[bool]:
+    return exists().where(FLEET_KEYS.c.owner == OWNERS.c.lineage)
+
+
 def _delete_owners(connection: Connection, now: datetime) -> None:
+    """Delete the ping and read keys of owners whose key has ended, and owners of whom nothing is left."""
+    ended = select(OWNERS.c.lineage).where(OWNERS.c.ends_at <= now - WATCHED_AFTER_EXPIRY)
+    connection.execute(FLEET_KEYS.delete().where(FLEET_KEYS.c.owner.in_(ended)))
     used = select(TARGETS.c.owner).where(TARGETS.c.owner.is_not(None))
-    connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used)))
+    connection.execute(OWNERS.delete().where(OWNERS.c.monitors == 0, OWNERS.c.lineage.not_in(used), ~_has_keys()))
 
 
 async def beat_demo(site: RecorderSite) -> bool:

@@ -29,7 +29,7 @@ from buildings.recorder.monitors.rows import stored_schedule, stored_state, tags
 from buildings.recorder.monitors.schedules import schedule_in_words
 from buildings.recorder.monitors.state_machine import DOWN
 from buildings.recorder.monitors.takeover import boundary_of, shown_capsules
-from buildings.recorder.problems import MONITORS_PER_KEY, too_many_views
+from buildings.recorder.problems import too_many_views
 from buildings.recorder.runtime import FREE_VIEWS_PER_MINUTE, RecorderSite
 from buildings.recorder.tables import DEMO, MONITORS, OWNERS
 from campus import Caller, Problem, Request, Response
@@ -112,7 +112,8 @@ async def _fleet_page(
 ) -> Response:
     query = FleetQuery.read(request.query_params)
     try:
-        shown = await _read_fleet(await site.admit(request, "fleet_status"), site, query)
+        caller = await site.admit(request, "fleet_status")
+        shown = await _read_fleet(caller, site, query)
     except Problem as refusal:
         if refusal.status not in WITHOUT_ACCESS:
             raise
@@ -143,7 +144,7 @@ async def _fleet_page(
         reach_of=reach_of,
         refused=refused,
         given=given or {},
-        most=MONITORS_PER_KEY,
+        most=site.settings.monitors_for(caller.key.product if caller.key else ""),
         has_mail=site.feature("mail") is not None,
     )
 
@@ -296,7 +297,6 @@ def _past_of(connection: Connection, entry: Entry, now: datetime) -> Mapping[str
         "upcoming": [at.astimezone(ZoneInfo(options.timezone)) for at in schedule.next_expected(stored_state(row), now) or ()],
         "failures": row.failures,
         "runs": runs,
-        "run_tones": RUN_TONES,
         "tones_of_runs": [RUN_TONES.get(run.result, "none") for run in runs],
         "boundary": boundary_of(outputs) if outputs else None,
         "outputs_shown": OUTPUTS_SHOWN,
@@ -366,8 +366,8 @@ def _of_caller(caller: Caller, monitor_id: str) -> ColumnElement[bool]:
 async def _read_one(site: RecorderSite, chosen: ColumnElement[bool]) -> tuple[Entry, History] | None:
     now = site.state.time.now()
     one = await in_snapshot(site.storage, partial(read_one, chosen=chosen, url=site.url, now=now, since=now - DAY * DAYS_SHOWN))
-    if one is None or not one[0].made_by.id:
-        return one
+    if one is None:
+        return None
     entry, history = one
     return (await with_makers([entry], site))[0], history
 
@@ -464,7 +464,7 @@ def fingerprint_of(shown: FleetPage | tuple[Entry, History] | None) -> bytes:
 async def monitors_used(site: RecorderSite, key: Key) -> str:
     chosen = select(OWNERS.c.monitors).where(OWNERS.c.lineage == key.lineage)
     count = await in_snapshot(site.storage, lambda connection: connection.scalar(chosen))
-    return f"{count or 0} of {MONITORS_PER_KEY} monitors"
+    return f"{count or 0} of {site.settings.monitors_for(key.product)} monitors"
 
 
 async def monitor_gauges(site: RecorderSite) -> Mapping[tuple[str, str], Mapping[str, float]]:

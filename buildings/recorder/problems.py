@@ -8,7 +8,6 @@ from buildings.recorder.models import Beaten
 from campus import Problem
 from campus.directory import ProductEntry
 
-MONITORS_PER_KEY = 20
 TOO_MANY_BEATS = "too_many_beats"
 TAKEN_OVER = "taken_over"
 
@@ -27,13 +26,20 @@ PROBLEMS: Mapping[str, str] = {
     "too_many_views": "One visitor opened the pages of monitors without a key too often. Try again after the time in Retry-After.",
     "target_in_use": "Without a key, each alert target can have one monitor, and this target has one already.",
     "claimed": "Another key owns the monitor: a monitor is moved to a key once.",
-    "owner_needed": "Where the alerts of a key's monitor go is changed only with that key, and only a key's monitor can have an e-mail.",
+    "owner_needed": "Where the alerts of a key's monitor go, and its slug, are changed only with that key; only a key's monitor can have an"
+    " e-mail or a slug.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
     "invalid_status": "A hook's address has a `status` other than ok, start, idle, fail or an exit code from 0 to 255, or an `idle`"
     " other than a number of minutes. Nothing was recorded.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
-    "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url.",
+    "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url, get_monitor those of tags.",
+    "slug_in_use": "Another monitor of the key has this slug. Send another one, or change that monitor.",
+    "fleet_key_not_found": "No ping or read key has this hint or address, or it has ended. list_fleet_keys lists those of a key.",
+    "address_in_use": "A monitor of somebody else has the ping address of this check; it cannot be imported.",
+    "fleet_key_limit_reached": "The key has the maximum number of ping and read keys. End one with end_fleet_key.",
+    "client_makes_no_keys": "A connected client cannot make ping and read keys, which would last beside it. Call with the key itself.",
+    "checks_unreadable": "What was sent is not the answer of Healthchecks' GET /api/v3/checks/. Nothing was imported.",
     "capsule_too_large": "A capsule is at most 32,768 bytes of compact JSON. The heartbeat was recorded; stored capsules are unchanged.",
     "capsule_not_storable": "The capsule cannot be stored; `detail` says why. The heartbeat was recorded; stored capsules are unchanged.",
 }
@@ -54,7 +60,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
     "target_in_use": (
         409,
         "another monitor already uses this alert_webhook, and without a key each webhook can have one monitor: delete that monitor with its"
-        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for 20 monitors",
+        " secret, send another webhook (a different query or fragment is not enough), or send a recorder key for more monitors",
     ),
     "claimed": (409, "another key owns this monitor, and a monitor is moved to a key once: register a new one with your key"),
     "test_alert_waits": (
@@ -64,6 +70,14 @@ FIXED: Mapping[str, tuple[int, str]] = {
     "no_target_ready": (
         409,
         "no alert target of this monitor takes alerts: each is disabled or not confirmed, and nothing was sent. fleet_status says why",
+    ),
+    "badge_not_found": (404, "no badge has this address; register_monitor, fleet_status and get_monitor return it"),
+    "slug_in_use": (409, "another monitor of your key has this slug: nothing was changed; send another slug, or change that monitor"),
+    "address_in_use": (409, "a monitor that is not your key's has this ping address"),
+    "fleet_key_not_found": (404, "no ping or read key of yours has this hint, or it has ended: list_fleet_keys lists them"),
+    "client_makes_no_keys": (
+        403,
+        "a connected client cannot make a key that lasts beside it: call with the key itself, in the header 'Authorization: Bearer KEY'",
     ),
     "target_twice": (422, "two alert targets have the same address: name it once, with all of its kinds; nothing was changed"),
     "trouble_needed": (
@@ -121,12 +135,21 @@ def too_many_beats(now: datetime, *, limit: int) -> Problem:
     )
 
 
-def monitor_limit_reached() -> Problem:
+def monitor_limit_reached(most: int) -> Problem:
     return Problem(
         409,
         "monitor_limit_reached",
-        f"this key owns {MONITORS_PER_KEY} monitors, the maximum: delete one with delete_monitor (fleet_status lists them)",
+        f"this key owns {most} monitors, the maximum: delete one with delete_monitor (fleet_status lists them)",
     )
+
+
+def fleet_key_limit_reached(most: int) -> Problem:
+    return Problem(409, "fleet_key_limit_reached", f"your key has {most} ping and read keys, the maximum; end one with end_fleet_key")
+
+
+def checks_unreadable(why: str) -> Problem:
+    detail = f"this is not the answer of Healthchecks' GET /api/v3/checks/: {why}. Nothing was imported"
+    return Problem(422, "checks_unreadable", detail)
 
 
 def host_limit_reached(host: str, *, most: int) -> Problem:
@@ -134,7 +157,7 @@ def host_limit_reached(host: str, *, most: int) -> Problem:
         409,
         "monitor_limit_reached",
         f"your address has {most} monitors without a key that alert {host}, the maximum: delete one with its secret,"
-        " or send a recorder key for 20 monitors",
+        " or send a recorder key for more monitors",
     )
 
 
@@ -190,12 +213,12 @@ def nothing_to_change() -> Problem:
 def owner_needed(*, is_owned: bool) -> Problem:
     if is_owned:
         detail = (
-            "a key owns this monitor: alert_webhook, alert_email and targets need that key, sent in the header 'Authorization: Bearer KEY';"
+            "a key owns this monitor: alert_webhook, alert_email, targets and slug need that key, sent in 'Authorization: Bearer KEY';"
             " with the monitor's secret alone you can change name, period_minutes and grace_minutes"
         )
     else:
         detail = (
-            "no key owns this monitor, and alert_email and targets need a key that does: register a monitor with your key, or send"
+            "no key owns this monitor, and alert_email, targets and slug need a key that does: register a monitor with your key, or send"
             " alert_webhook"
         )
     return Problem(403, "owner_needed", f"{detail}. Nothing was changed")
@@ -207,7 +230,7 @@ def key_needed(argument: str, products: Sequence[ProductEntry]) -> Problem:
         402,
         "access_required",
         f"{argument} needs a recorder key, sent in the header 'Authorization: Bearer KEY' (over MCP, your user adds it to this server's"
-        f" configuration); without a key, send alert_webhook instead. Keys that unlock it: {keys}",
+        f" configuration); without a key, leave it out and send alert_webhook. Keys that unlock it: {keys}",
         headers={"WWW-Authenticate": 'Bearer realm="campus"'},
         unlock=[product.to_unlock() for product in products],
     )

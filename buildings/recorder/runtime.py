@@ -201,6 +201,11 @@ async def clock_is_steady(site: RecorderSite) -> Sequence[str]:
     return site.state.time.findings()
 
 
+async def limits_name_products(site: RecorderSite) -> Sequence[str]:
+    known = {product.name for product in site.directory.products}
+    return [f"monitors_of names {name!r}, and no product has that name" for name in site.settings.monitors_of if name not in known]
+
+
 async def monitors_have_targets(site: RecorderSite) -> Sequence[str]:
     without_target = ~exists().where(MONITOR_TARGETS.c.monitor_id == MONITORS.c.id)
     chosen = select(MONITORS.c.id).where(without_target, MONITORS.c.id != DEMO)

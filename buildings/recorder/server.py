@@ -14,20 +14,28 @@ from sqlalchemy import Connection
 from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
 from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
-from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, registrant
+from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
     After,
+    BeatsShown,
     CapsuleValue,
+    Checks,
+    Confirm,
+    Description,
     DueAt,
     Email,
     Failures,
+    FleetKeyKind,
     Grace,
+    Hint,
     Hours,
     Limit,
     Maintenance,
     ManualResume,
     MonitorId,
     Name,
+    NameFilter,
+    NewDescription,
     NewDueAt,
     NewFailures,
     NewGrace,
@@ -53,15 +61,19 @@ from buildings.recorder.arguments import (
     Remind,
     RunId,
     RunMinutes,
+    RunsShown,
     Schedule,
     Secret,
     Seq,
     Slug,
+    SlugFilter,
     Snooze,
     SnoozeUntil,
+    StateFilter,
     Status,
     StuckAfter,
     StuckTakeover,
+    TagFilter,
     Tags,
     Targets,
     Timezone,
@@ -69,13 +81,18 @@ from buildings.recorder.arguments import (
     minutes,
 )
 from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
-from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, BeatOutcome, Unstored
+from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, Beat, BeatOutcome, Unstored
 from buildings.recorder.models import (
     Acknowledged,
+    AllDeleted,
     Beaten,
     CapsuleAnswer,
     Deleted,
     Fleet,
+    FleetKeyList,
+    FleetKeyMade,
+    Imported,
+    MonitorAnswer,
     Registered,
     Resecured,
     Snoozed,
@@ -86,8 +103,9 @@ from buildings.recorder.models import (
 )
 from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
-from buildings.recorder.monitors.fleet import read_fleet, with_makers
-from buildings.recorder.monitors.options import MonitorOptions, checked_times
+from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
+from buildings.recorder.monitors.keys import end_key, list_keys, make_key
+from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, checked_times
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -108,7 +126,15 @@ from buildings.recorder.monitors.rows import (
     watched,
 )
 from buildings.recorder.monitors.takeover import read_capsules, take_over
-from buildings.recorder.problems import capsule_not_stored, minutes_or_until, neither_target, nothing_to_change, too_many_test_alerts
+from buildings.recorder.monitors.transfer import LARGEST_IMPORT, delete_everything_of, import_checks
+from buildings.recorder.problems import (
+    capsule_not_stored,
+    key_needed,
+    minutes_or_until,
+    neither_target,
+    nothing_to_change,
+    too_many_test_alerts,
+)
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
 from campus import Caller, CurrentCaller, CurrentSite, access, free, route
 from campus.caller import Key
@@ -143,6 +169,7 @@ CHANGES = (
     "tags",
     *MonitorOptions.model_fields,
 )
+BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
 __all__ = [
@@ -170,6 +197,7 @@ async def register_monitor(
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     targets: Targets = [],  # noqa: B006  # nobody changes it
+    description: Description = None,
     schedule: Schedule = None,
     timezone: Timezone = "UTC",
     due_at: DueAt = None,
@@ -190,19 +218,23 @@ async def register_monitor(
     """Register a monitor that sends an alert when heartbeats stop. Use it once for each agent or scheduled job.
 
     Pass alert_webhook, alert_email or both. Without a key: one monitor per webhook address. With a recorder key, the key
-    owns the monitor: up to 20 monitors, stored capsules, fleet_status, takeover and e-mail alerts. Returns monitor_id and
-    secret (store both: the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
+    owns the monitor: 20 monitors or what its product includes, stored capsules, fleet_status, takeover and e-mail alerts. With
+    the slug of one of the key's monitors, that one is changed instead (`updated`). Returns monitor_id and secret (store both:
+    the secret is not shown again), beat_url, and `cron`, a shell command. The monitor is active at
     once: it is `waiting` until its first beat, and reported dead if none comes. Next: call heartbeat(monitor_id, secret)
     before deadline_at and then at least once per period, or append the `cron` command to the scheduled job. Over HTTP, send
     an Idempotency-Key header so that a retry returns the same monitor.
     """
     if not alert_webhook and not alert_email and not targets:
         raise neither_target()
+    if slug and caller.key is None:
+        raise key_needed("slug", products_of(site))
     addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
     options = MonitorOptions(
+        description=description or None,
         **{option: value for option, value in checked_times(schedule, timezone, hours, maintenance).items() if value},
         due_at=due_at,
         run_minutes=run_minutes,
@@ -228,6 +260,8 @@ async def register_monitor(
         key=caller.key,
         maker=caller.maker,
         by=by,
+        most=site.settings.monitors_for(caller.key.product) if caller.key else 0,
+        channels=site.state.dispatcher.channels,
         url=site.url,
         warning=await check_addresses(addresses, site, caller),
         key_ignored=caller.key_ignored,
@@ -278,8 +312,15 @@ async def heartbeat(
     outcome = await site.state.beat(beat)
     if outcome.alert is not None:
         site.state.dispatcher.wake()
-    answer = Beaten(
-        monitor_id=monitor_id,
+    answer = _beaten(beat, outcome, ignored)
+    if isinstance(beat.capsule, Unstored):
+        raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
+    return answer
+
+
+def _beaten(beat: Beat, outcome: BeatOutcome, ignored: tuple[str, ...] = ()) -> Beaten:
+    return Beaten(
+        monitor_id=beat.monitor_id,
         state=outcome.state,
         received_at=beat.at,
         deadline_at=outcome.deadline_at,
@@ -289,9 +330,6 @@ async def heartbeat(
         note=_note(outcome, beat.capsule),
         ignored=ignored,
     )
-    if isinstance(beat.capsule, Unstored):
-        raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
-    return answer
 
 
 def _note(outcome: BeatOutcome, capsule: bytes | Unstored | None) -> str | None:
@@ -347,19 +385,140 @@ async def takeover(
 
 @mcp.tool(title="List the monitors of a key", annotations=READS, app=FLEET_APP, meta=route("GET /v1/recorder/fleet") | access())
 async def fleet_status(
-    limit: Limit = 20, after: After = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    tags: TagFilter = [],  # noqa: B006  # nobody changes it
+    state: StateFilter = None,
+    name: NameFilter = None,
+    slug: SlugFilter = None,
+    limit: Limit = 20,
+    after: After = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
 ) -> Fleet:
     """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
     beat, idle or paused.
 
-    Use it for an overview, or to find a dead agent to replace. Each entry has the last beat, the deadline, the uptime, the
-    last 20 beats with durations, a capsule preview, who made it, the alert targets, and how many alerts are not delivered
-    yet. Returns `limit` monitors per page: pass `next` as `after` for the next page. For a whole capsule call fetch_capsule.
+    Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Each entry has the last beat,
+    the deadline, the uptime, a capsule preview, who made it, the alert targets, and how many alerts are not delivered yet. Returns
+    `limit` monitors per page: pass `next` as `after` for the next page. Next: get_monitor for the past of one, fetch_capsule for a
+    whole capsule.
     """
     lineage = cast(str, lineage_of(caller))
-    page = partial(read_fleet, lineage=lineage, after=after or "", limit=limit, url=site.url, now=site.state.time.now())
+    query = FleetSearch(tags=tags, state=state, name=name, slug=slug, limit=limit, after=after)
+    page = partial(read_fleet, lineage=lineage, query=query, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
     return fleet.model_copy(update={"monitors": await with_makers(fleet.monitors, site)})
+
+
+@mcp.tool(
+    title="Get one monitor",
+    annotations=READS,
+    meta=route("GET /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
+)
+async def get_monitor(
+    monitor_id: MonitorId,
+    secret: OptionalSecret = None,
+    runs: RunsShown = 5,
+    beats: BeatsShown = 20,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> MonitorAnswer:
+    """Return all of one monitor: its state, schedule, options, targets, and its last runs and beats. Changes nothing.
+
+    Use it to see why a monitor is dead, or what it was told to do. Call it with the key that owns the monitor; a monitor without a
+    key is shown to who sends its secret.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), secret)
+    read = partial(read_monitor, credentials=credentials, runs=runs, beats=beats, url=site.url, now=site.state.time.now())
+    (monitor,) = await with_makers([await in_snapshot(site.storage, read)], site)
+    return monitor
+
+
+@mcp.tool(title="Beat for a monitor", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/beat") | access())
+async def beat_now(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Beaten:
+    """Record a beat with the status ok for a monitor of your key, without its secret.
+
+    Use it when you know that a job has succeeded although its beat did not arrive, such as one that you ran by hand: the monitor
+    recovers. The run is marked as the owner's.
+    """
+    credentials = Credentials(monitor_id, lineage_of(caller), None)
+    row = await in_snapshot(site.storage, partial(authorized_monitor, credentials=credentials))
+    beat = Beat(monitor_id, row.secret_digest, site.state.time.now(), "ok", output=BY_OWNER)
+    outcome = await site.state.beat(beat)
+    if outcome.alert is not None:
+        site.state.dispatcher.wake()
+    return _beaten(beat, outcome)
+
+
+@mcp.tool(title="Make a ping or read key", annotations=WRITES, meta=route("POST /v1/recorder/keys") | access())
+async def make_fleet_key(kind: FleetKeyKind, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyMade:
+    """Make a key that can do less than yours: for jobs that only send beats, or for dashboards that only read.
+
+    A ping key sends beats at /ping/KEY/SLUG. A read key reads the fleet at its `url`, with the filters of fleet_status in the
+    query, and one monitor at `url`/MONITOR_ID: without capsules. It is shown once. Up to ten; each ends with the key that made it.
+    """
+    return await make_key(site, caller, kind)
+
+
+@mcp.tool(title="List ping and read keys", annotations=READS, meta=route("GET /v1/recorder/keys") | access())
+async def list_fleet_keys(site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
+    """List the ping and read keys of your key by their hints, to find one to end."""
+    return await list_keys(site, cast(str, lineage_of(caller)))
+
+
+@mcp.tool(title="End a ping or read key", annotations=REMOVES, meta=route("DELETE /v1/recorder/keys/{hint}") | access())
+async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
+    """End a ping or read key at once, such as one that somebody else may have seen. Returns the others."""
+    return await end_key(site, cast(str, lineage_of(caller)), hint)
+
+
+@mcp.tool(
+    title="Import monitors from Healthchecks",
+    annotations=SETS,
+    meta=route("POST /v1/recorder/import", body="document", body_limit=LARGEST_IMPORT) | access(),
+)
+async def import_monitors(
+    document: Checks,
+    alert_webhook: Webhook = None,
+    alert_email: Email = None,
+    site: RecorderSite = CurrentSite(),
+    caller: Caller = CurrentCaller(),
+) -> Imported:
+    """Make monitors of the checks of Healthchecks, whose old ping addresses go on working at this host.
+
+    Send the answer of its API, GET /api/v3/checks/ with a key that may write, and where alerts go. Each check keeps its name, slug,
+    tags, schedule, grace and pause. Importing again changes what was imported. Returns what became of each check. Next: put this
+    host in place of the old one in the addresses of the jobs: `ping_url`.
+    """
+    if not alert_webhook and not alert_email:
+        raise neither_target()
+    key = cast(Key, caller.key)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller)
+    template = RegistrationRequest(
+        name="",
+        schedule=NO_OPTIONS.schedule_of(minutes(60), minutes(5)),
+        addresses=addresses,
+        key=key,
+        maker=caller.maker,
+        by=registrant(key.lineage, site, caller),
+        most=site.settings.monitors_for(key.product),
+        channels=site.state.dispatcher.channels,
+        url=site.url,
+        warning=await check_addresses(addresses, site, caller),
+    )
+    imported = await import_checks(site, document, template)
+    site.state.dispatcher.wake()
+    site.count("registrations", imported.made, tier="key")
+    return imported
+
+
+@mcp.tool(title="Delete everything", annotations=REMOVES, meta=route("DELETE /v1/recorder/monitors") | access())
+async def delete_everything(confirm: Confirm, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> AllDeleted:
+    """Delete all monitors of your key with their history, capsules, alerts, and its ping and read keys. This cannot be undone.
+
+    First save GET /v1/recorder/export, which has all of it as JSON Lines but the secrets.
+    """
+    assert confirm
+    return await delete_everything_of(site, cast(str, lineage_of(caller)))
 
 
 @mcp.tool(
@@ -376,6 +535,7 @@ async def update_monitor(
     alert_webhook: Webhook = None,
     alert_email: Email = None,
     targets: NewTargetList = None,
+    description: NewDescription = None,
     schedule: NewSchedule = None,
     timezone: NewTimezone = None,
     due_at: NewDueAt = None,
@@ -403,6 +563,7 @@ async def update_monitor(
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
+        "description": description,
         **checked_times(schedule, timezone, hours, maintenance),
         "due_at": due_at,
         "run_minutes": run_minutes,
@@ -451,14 +612,17 @@ async def claim_monitor(
     its targets are the key's; its page without a key ends. Repeating the call changes nothing. Returns its state, and webhook_secret if
     your key had a target at the same address, whose signatures alerts have now. Next: fleet_status.
     """
+    key = cast(Key, caller.key)
     work = partial(
         claim,
         credentials=Credentials(monitor_id, None, secret),
-        key=cast(Key, caller.key),
-        by=registrant(lineage_of(caller), site, caller),
+        key=key,
+        by=registrant(key.lineage, site, caller),
         maker=caller.maker,
+        most=site.settings.monitors_for(key.product),
         channels=site.state.dispatcher.channels,
         now=site.state.time.now(),
+        entropy=site.state.entropy,
     )
     answer = await in_transaction(site.storage, work)
     site.state.dispatcher.wake()

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 
 from campus import Settings
 
@@ -49,6 +49,10 @@ class RecorderSettings(Settings):
         "zulipchat.com",
     )
     """Hosts other than Discord's that receive alerts for everyone: messages to them are limited per caller, not per host."""
+    monitors: PositiveInt = 20
+    """Monitors that a key may have."""
+    monitors_of: dict[str, PositiveInt] = Field(default_factory=dict)
+    """The same for the keys of some products, by the names of their tables: `{ team = 200 }`."""
     registrations_per_minute: PositiveInt = 30
     """Registrations a minute of one key, or without a key of one address (IPv6: one /64)."""
     monitors_per_host: PositiveInt = 50
@@ -59,6 +63,15 @@ class RecorderSettings(Settings):
     """Messages a minute to one host for the monitors of one address without a key. In all a host gets at most five times as many."""
     deliveries: PositiveInt = 512
     """Messages that one process sends concurrently; each uses a connection."""
+
+    def monitors_for(self, product: str) -> int:
+        """How many monitors a key of a product may have."""
+        return self.monitors_of.get(product, self.monitors)
+
+    @property
+    def most_monitors(self) -> int:
+        """How many monitors any key may have."""
+        return max((self.monitors, *self.monitors_of.values()))
 
     @property
     def everyones_hosts(self) -> frozenset[str]:

@@ -20,11 +20,16 @@ class Tables(SQLModel, registry=registry(), defer_build=True):  # no row is vali
 
 
 class Owner(Tables, table=True):
-    """The lineage of a key that owns monitors: how many, and when the key expires."""
+    """The lineage of a key that owns monitors: how many, and when the key expires.
+
+    The addresses of the badges of its tags are made of `badge_id` and `badge_secret`.
+    """
 
     __tablename__ = "owner"
 
     lineage: str = Field(primary_key=True)
+    badge_id: str = Field(unique=True)
+    badge_secret: bytes
     monitors: int = 0
     ends_at: datetime = Field(sa_type=Moment)
 
@@ -130,7 +135,7 @@ class MonitorTarget(Tables, table=True):
 
 
 class Run(Tables, table=True):
-    """One of a monitor's last hundred runs; a new one replaces the oldest in its slot.
+    """One of a monitor's last hundred runs, or ten without a key; a new one replaces the oldest in its slot.
 
     `started_at` is null where no beat reported the start, `ended_at` while it is open; `limit_at` is by when it must end. `result` is ok,
     fail, or unknown where it was replaced or taken over before an end was reported; null while it is open, overdue once its limit was

@@ -38,7 +38,7 @@ DAY = "2026-01-30"
 NOT_REPEATABLE = frozenset(
     (
         *("register_monitor", "takeover", "update_monitor", "pause_monitor", "resume_monitor", "delete_monitor"),
-        *("heartbeat", "heartbeat_get"),
+        *("heartbeat", "heartbeat_get", "beat_now", "make_fleet_key", "end_fleet_key", "import_monitors", "delete_everything"),
         *("create_feed_url", "create_watch", "update_watch", "delete_watch", "watch_report"),
     )
 )

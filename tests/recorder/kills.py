@@ -323,5 +323,5 @@ def _give_key(connection: Connection, *, lineage: str) -> None:
     """Let a key own the monitors, so that their capsules are stored."""
     ends_at = datetime.now(UTC) + timedelta(days=30)
     monitors = connection.execute(select(MONITORS.c.id)).all()
-    connection.execute(insert(OWNERS).values(lineage=lineage, monitors=len(monitors), ends_at=ends_at))
+    connection.execute(insert(OWNERS).values(lineage=lineage, monitors=len(monitors), ends_at=ends_at, badge_id="", badge_secret=b""))
     connection.execute(update(MONITORS).values(owner=lineage))

@@ -146,7 +146,7 @@ async def test_a_capsule_is_stored_only_if_a_key_owns_the_monitor(over_each_fram
     assert (await over_each_frame.beat(keyed, capsule={"step": 1})).data["capsule_stored"] is True
     reply = await over_each_frame.beat(free, capsule={"step": 1})
     assert reply.data["capsule_stored"] is False
-    assert "recorder key" in reply.data["note"]
+    assert "a key's monitor" in reply.data["note"]
 
 
 async def test_any_json_value_is_returned_unchanged(over_each_frame: Recorder) -> None:

@@ -125,7 +125,7 @@ async def test_of_a_tools_call_only_its_name_and_whether_it_repeats_the_last_one
         after = {"tool_response": {"stdout": "private", "tool_response": 1}, "tool_use_id": "toolu_1"}
         said = {**common, **more, "hook_event_name": event, "tool_name": tool, "tool_input": given, **after}
         sent.write_text("")
-        ran = await run(script, said=json.dumps(said, separators=spaces).encode(), **environ)
+        ran = await run(*script, said=json.dumps(said, separators=spaces).encode(), **environ)
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
         text = sent.read_text()
         assert "private" not in text

@@ -6,7 +6,7 @@ import pytest
 from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
-from buildings.recorder.monitors.fleet import badge_svg
+from buildings.recorder.monitors.badges import badge_svg
 from campus.features.alerts.channels.email import unlinked
 from campus.testing import ORIGIN
 

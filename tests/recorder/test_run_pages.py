@@ -73,7 +73,8 @@ async def test_runs_are_shown_with_result_and_output_that_is_marked_as_untrusted
         assert "Failures in a row" in shown
         await press(recorder, f"{at}/acknowledge", key, page=at)
         assert "somebody acts on it" in await shown_at(recorder, at, key)
-        await press(recorder, f"{at}/snooze", key, page=at, minutes="30")
+        held = await press(recorder, f"{at}/snooze", key, page=at, minutes="30")
+        assert held.status_code == 303, held.text
         assert "Its alerts are held: nobody is alerted until" in await shown_at(recorder, at, key)
         await press(recorder, f"{at}/snooze", key, page=at, minutes="0")
         assert "Its alerts are held" not in await shown_at(recorder, at, key)

@@ -70,8 +70,10 @@ async def test_the_fleet_shows_the_current_state_of_each_monitor(over_each_frame
     await over_each_frame.beat(monitor, capsule={"text": "x" * 500}, seq=1)
     for minutes, state in ((9, "alive"), (1, "late"), (2, "dead")):
         await over_each_frame.pass_time(minutes=minutes)
-        (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
-        assert entry["state"] == state
+        (listed,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+        assert listed["state"] == state
+    entry = (await over_each_frame.call("get_monitor", key=key, monitor_id=monitor["monitor_id"])).data
+    assert listed.items() <= entry.items()
     assert (entry["name"], entry["beats"], entry["reason"]) == ("nightly", 2, "timeout")
     assert (entry["last_beat_at"], entry["since"]) == ("2026-08-21T12:01:00Z", "2026-08-21T12:13:00Z")
     assert [(one["status"], one["run_seconds"]) for one in entry["last_beats"]] == [("ok", 60), ("start", None)]
@@ -177,4 +179,14 @@ async def test_an_agent_that_knows_only_the_descriptions_finds_its_way(open_reco
             "resume_monitor": True,
             "delete_monitor": True,
             "send_test_alert": True,
+            "acknowledge": True,
+            "snooze": True,
+            "claim_monitor": False,
+            "get_monitor": True,
+            "beat_now": False,
+            "make_fleet_key": False,
+            "list_fleet_keys": False,
+            "end_fleet_key": False,
+            "import_monitors": False,
+            "delete_everything": False,
         }

@@ -39,9 +39,9 @@ def reach_of(monitor: Entry) -> Reach:
             troubles.append(f"{one.address} {TROUBLES.get(one.state, one.state)}")
     if not ready and not untested:
         return Reach("bad", f"Nobody is alerted: {'; '.join(troubles) or 'it has no target'}.")
-    text = f"{EVENTS[kind]}, {' and '.join(ready + untested)} is alerted."
-    if untested:
-        text += f" Nothing was delivered to {' and '.join(untested)} yet: send a test alert."
+    sure = [f"{' and '.join(ready)} is alerted"] if ready else []
+    unsure = [f"an alert is sent to {' and '.join(untested)}, where nothing was delivered yet: send a test alert"] if untested else []
+    text = f"{EVENTS[kind]}, {' and '.join(sure + unsure)}."
     if troubles:
         text += f" Not so: {'; '.join(troubles)}."
     return Reach("warn" if untested or troubles else "good", text)

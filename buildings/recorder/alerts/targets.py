@@ -16,6 +16,7 @@ from buildings.recorder.problems import fixed_problem, host_limit_reached, key_n
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
 from campus import Caller
+from campus.directory import ProductEntry
 from campus.errors import TargetRefused
 from campus.features.alerts import CONFIRM, UNCONFIRMED, Address, Addresses, Channel, ClaimedTarget, Registrant, sender_of, signing_secret
 from campus.secrets import Entropy
@@ -72,12 +73,16 @@ async def addresses_in(
     if any(mailboxes) and site.feature("mail") is None:  # first, so that nobody buys a key for e-mail that is never sent
         raise fixed_problem("no_mail_here")
     if (email or targets) and caller.key is None:
-        products = [product for product in site.directory.products if product.scope in (site.name, "all")]
-        raise key_needed("alert_email" if email else "targets", products)
+        raise key_needed("alert_email" if email else "targets", products_of(site))
     sender = sender_of(lineage_of(caller), caller.network)
     plain = await site.state.registrations.addresses(webhook, email, sender)
     more = None if targets is None else [await _wanted(one, place, sender, site) for place, one in enumerate(targets)]
     return MonitorAddresses(plain.webhook, plain.email, more)
+
+
+def products_of(site: RecorderSite) -> Sequence[ProductEntry]:
+    """The products whose keys open the recorder."""
+    return [product for product in site.directory.products if product.scope in (site.name, "all")]
 
 
 def is_mailbox(address: str) -> bool:

@@ -19,7 +19,7 @@ import anyio.to_thread
 from pydantic import MISSING, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope
 
-from buildings.recorder.arguments import NextIn, Output, Progress, RunId, Seq, minutes
+from buildings.recorder.arguments import LEAST_PERIOD, LONGEST, NextIn, Output, Progress, RunId, Seq, minutes
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, capsule_json
 from buildings.recorder.beats.runs import OUTPUT_BYTES, end_of
 from buildings.recorder.monitors.state_machine import Status, Word
@@ -34,6 +34,7 @@ ALSO = (
 )
 LARGEST_BODY, MOST_UNANNOUNCED = 1024 * 1024, 768 * 1024
 """The bytes that are read of a body: campus refuses a request as soon as it has read more, so one of unknown size is left before."""
+LEAST_UNUSUAL = 100  # The bytes of a body that is not looked at for being plain.
 READ_HERE = 64 * 1024  # A larger body is read in a thread.
 MOST_PAIRS, MOST_IGNORED = 100, 20
 SERVICE_RESULTS = ["exit-code", "signal", "core-dump", "timeout", "watchdog", "oom-kill", "protocol", "resources", "start-limit-hit"]
@@ -56,7 +57,7 @@ NAMES: Mapping[str, str] = {
 STRANGE = re.compile(r"[^\w.-]")
 WHOLE_NUMBER = re.compile(r"-?[0-9]{1,16}")
 MENTIONED = re.compile(rb'"status"\s*:\s*"?([^",}\s]{0,20})')
-PART = re.compile(rb'name="(\w{1,40})"\r?\n(?:[^\r\n]+\r?\n)*\r?\n(.*?)\r?\n--', re.DOTALL)
+PART_NAME = re.compile(rb'\bname="(\w{1,40})"')
 UNKNOWN_STATUS = "status: not one that is known, so this request is kept as a log and moves no deadline"
 
 
@@ -107,16 +108,18 @@ def CurrentIgnored() -> Any:
 
 async def read_beat(scope: Scope, receive: Receive) -> dict[str, Any]:
     """The arguments of heartbeat in a request to the address of a beat; its scope is told what was ignored."""
-    signal = await read_signal(scope, receive, scope["path_params"].get("signal"))
+    headers, said = dict(scope["headers"]), scope["path_params"].get("signal")
+    if said is None and not scope["query_string"] and b"content-length" not in headers and b"transfer-encoding" not in headers:
+        return {}
+    signal = await read_signal(scope, receive, said, headers)
     if signal.ignored:
         scope[_Ignored.scope_key] = signal.ignored
     return signal.arguments
 
 
-async def read_signal(scope: Scope, receive: Receive, said: str | None) -> Signal:
-    """What a request says; `said` is what its path says."""
+async def read_signal(scope: Scope, receive: Receive, said: str | None, headers: Mapping[bytes, bytes]) -> Signal:
+    """What a request with these headers says; `said` is what its path says."""
     query: bytes = scope["query_string"]
-    headers: dict[bytes, bytes] = dict(scope["headers"])
     length = headers.get(b"content-length")
     if (length is None or length == b"0") and b"transfer-encoding" not in headers:
         return signal_of(said, query) if query or said is not None else Signal({})
@@ -125,8 +128,10 @@ async def read_signal(scope: Scope, receive: Receive, said: str | None) -> Signa
         return signal._replace(ignored=(*signal.ignored, rest))
     body, is_whole = await _received(receive, MOST_UNANNOUNCED if length is None else LARGEST_BODY)
     kind, coding = headers.get(b"content-type", b"").lower(), headers.get(b"content-encoding", b"")
+    if kind == b"application/json" and said is None and not query and (plain := _plain(body)) is not None:
+        return Signal(plain)
     read = partial(signal_of, said, query, body, kind, coding)
-    signal = read() if len(body) <= READ_HERE else await anyio.to_thread.run_sync(read)
+    signal = read() if len(body) <= READ_HERE and not coding else await anyio.to_thread.run_sync(read)
     return signal if is_whole else signal._replace(ignored=(*signal.ignored, f"the body after {len(body):,} bytes"))
 
 
@@ -140,6 +145,18 @@ async def _received(receive: Receive, limit: int) -> tuple[bytes, bool]:
         size += len(chunks[-1])
         more = message.get("more_body", False)
     return b"".join(chunks), not more
+
+
+def _plain(body: bytes) -> dict[str, Any] | None:
+    """The arguments of a beat that says ok and perhaps when the next one comes, as most do; None for any other body. For speed."""
+    try:
+        said = read_json(body) if len(body) < LEAST_UNUSUAL else None
+    except Problem:
+        return None
+    if type(said) is not dict or not said.keys() <= {"status", "next_in"} or said.get("status", "ok") != "ok":
+        return None
+    next_in = said.get("next_in", LEAST_PERIOD)
+    return said if type(next_in) in (int, float) and LEAST_PERIOD <= next_in <= LONGEST else None
 
 
 def signal_of(said: str | None, query: bytes, body: bytes = b"", kind: bytes = b"", coding: bytes = b"") -> Signal:
@@ -194,7 +211,7 @@ class _Reading:
                 pairs = value.items() if isinstance(value, dict) and not OWN_NAMES.keys().isdisjoint(value) else ()
                 return self.add(pairs, OWN_NAMES) if pairs or value in ({}, None) else self.outputs.append(_text(body))
         if is_json:
-            self.statuses += [status.decode(errors="replace") for status in MENTIONED.findall(body)]
+            self.statuses += [status.decode(errors="replace") for status in set(MENTIONED.findall(body))]
         else:
             pairs = _parts(body) if kind.startswith(b"multipart/") else _form(body)
         if any(name in NAMES for name, _ in pairs):
@@ -214,12 +231,14 @@ class _Reading:
                 self.ignored.append(f"{name}: {error.errors()[0]['msg']}")
         if "seq" in self.members and "seq" not in arguments and arguments.pop("capsule", None) is not None:
             self.ignored.append("capsule: not stored, since its seq is not known")
-        if output := "\n".join(filter(None, self.outputs)):
-            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         if self.statuses:
             worst = min(map(status_of, self.statuses), key=_badness)
             arguments["status"] = "log" if worst is None else worst
-            self.ignored += [UNKNOWN_STATUS] * (worst is None)
+            if worst is None:
+                self.ignored.append(UNKNOWN_STATUS)
+                self.outputs.insert(0, "A request with a status that is not known:")  # so that it is kept even if it says nothing else
+        if output := "\n".join(filter(None, self.outputs)):
+            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         return Signal(arguments, tuple(self.ignored[-MOST_IGNORED:]))
 
 
@@ -252,7 +271,10 @@ def _form(body: bytes) -> list[tuple[str, str]]:
 
 
 def _parts(body: bytes) -> list[tuple[str, str]]:
-    return [(name.decode(errors="replace"), _text(value)) for name, value in PART.findall(body)[:MOST_PAIRS]]
+    """The pairs of a form that is sent in parts, between repetitions of its first line."""
+    parts = [part.partition(b"\r\n\r\n") for part in body.split(body.partition(b"\r\n")[0] or b"--", MOST_PAIRS)]
+    named = [(PART_NAME.search(head[:READ_HERE]), value) for head, _, value in parts]
+    return [(name[1].decode(), _text(value.removesuffix(b"\r\n"))) for name, value in named if name]
 
 
 def _text(body: bytes) -> str:

@@ -14,16 +14,17 @@ from sqlalchemy import Connection, Row, insert, select, update
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
-from buildings.recorder.arguments import SLUG
+from buildings.recorder.arguments import LONGEST_SLUG, SLUG
 from buildings.recorder.beats.dialects import Said, read_signal
 from buildings.recorder.beats.rules import Unstored
 from buildings.recorder.beats.runs import OUTPUT_BYTES
 from buildings.recorder.monitors.credentials import digests_of, new_secret
+from buildings.recorder.monitors.keys import most_monitors, stored_key
 from buildings.recorder.monitors.registration import new_row
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
-from buildings.recorder.problems import MONITORS_PER_KEY, fixed_problem
+from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import FLEET_KEYS, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
+from buildings.recorder.tables import MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus import Page, Problem, Request, Response
 from campus.secrets import Entropy, digest_of, random_id
 from campus.storage import in_snapshot, in_transaction
@@ -32,7 +33,6 @@ from twins import ClientDisconnectedError
 PATHS = ("/ping/{code}", "/ping/{code}/{rest}", "/ping/{code}/{rest}/{signal}")
 CREATED = Schedule(timedelta(days=1), timedelta(hours=1))
 """Of a monitor that a ping creates, as Healthchecks has it."""
-LONGEST_SLUG = 60
 HEADERS = {"Ping-Body-Limit": str(OUTPUT_BYTES), "Cache-Control": "no-store"}
 WORDS = {404: "not found", 429: "rate limited"}
 
@@ -60,12 +60,12 @@ async def _recorded(request: Request, site: RecorderSite) -> Response:
     rest, said = map(request.path_params.get, ("rest", "signal"))
     digest = _uuid_digest(code) if said is None else None
     slug, signal = (None, rest) if digest else (rest or "", said)
-    digest = digest or digest_of(code)
-    read = await read_signal(request.scope, request.receive, signal)
+    key = None if slug is None else await stored_key(site, code, "ping")
+    read = await read_signal(request.scope, request.receive, signal, dict(request.scope["headers"]))
     now, status = site.state.time.now(), 200
-    found = await in_snapshot(site.storage, partial(_find, digest=digest, slug=slug))
-    if found is None and slug is not None and request.query_params.get("create") == "1":
-        work = partial(_create, digest=digest, slug=slug, now=now, entropy=site.state.entropy)
+    found = await in_snapshot(site.storage, partial(_find, digest=digest, key=key, slug=slug))
+    if found is None and key is not None and request.query_params.get("create") == "1":
+        work = partial(_create, key=key, slug=slug or "", most=await most_monitors(site, key), now=now, entropy=site.state.entropy)
         found, status = await in_transaction(site.storage, work), 201
     if found is None:
         raise fixed_problem("monitor_not_found")
@@ -85,29 +85,30 @@ def _uuid_digest(code: str) -> bytes | None:
         return None
 
 
-def _find(connection: Connection, *, digest: bytes, slug: str | None) -> Row[Any, Any] | None:
-    """Id and digest of the secret of the monitor with this UUID; or with a slug, of the key with this digest."""
+def _find(connection: Connection, *, digest: bytes | None = None, key: Row[Any] | None = None, slug: str | None) -> Row[Any, Any] | None:
+    """Id and digest of the secret of the monitor with this UUID; or with a slug, of the owner of a ping key."""
     chosen = select(MONITORS.c.id, MONITORS.c.secret_digest)
-    if slug is None:
+    if digest is not None:
         return connection.execute(chosen.where(MONITORS.c.ping_digest == digest)).one_or_none()
-    if len(slug) > LONGEST_SLUG or not re.fullmatch(SLUG, slug):
+    if key is None or not _is_slug(slug):
         return None
-    keys = FLEET_KEYS.c
-    of_key = (keys.digest == digest) & (keys.kind == "ping") & (keys.owner == MONITORS.c.owner)
-    return connection.execute(chosen.join(FLEET_KEYS, of_key).where(MONITORS.c.slug == slug)).one_or_none()
+    return connection.execute(chosen.where(MONITORS.c.owner == key.owner, MONITORS.c.slug == slug)).one_or_none()
 
 
-def _create(connection: Connection, *, digest: bytes, slug: str, now: datetime, entropy: Entropy) -> Row[Any, Any] | None:
-    """Create the monitor with this slug for the owner of a ping key: it alerts all targets of the owner. None for a wrong key or slug."""
-    keys, owners = FLEET_KEYS.c, OWNERS.c
-    key = connection.execute(select(keys.owner, keys.made_by).where(keys.digest == digest, keys.kind == "ping")).one_or_none()
-    if key is None or len(slug) > LONGEST_SLUG or not re.fullmatch(SLUG, slug):
+def _is_slug(slug: str | None) -> bool:
+    return slug is not None and len(slug) <= LONGEST_SLUG and re.fullmatch(SLUG, slug) is not None
+
+
+def _create(connection: Connection, *, key: Row[Any], slug: str, most: int, now: datetime, entropy: Entropy) -> Row[Any, Any] | None:
+    """Create the monitor with this slug for the owner of a ping key: it alerts all targets of the owner. None for a wrong slug."""
+    if not _is_slug(slug):
         return None
+    owners = OWNERS.c
     of_owner = update(OWNERS).where(owners.lineage == key.owner)
-    has_room = (owners.monitors < MONITORS_PER_KEY) & (owners.ends_at > now)
+    has_room = (owners.monitors < most) & (owners.ends_at > now)
     if not connection.execute(of_owner.where(has_room).values(monitors=owners.monitors + 1).returning(owners.monitors)).all():
         raise Problem(409, "monitor_limit_reached", "not created: the key has all the monitors that it may have, or has expired")
-    if (made := _find(connection, digest=digest, slug=slug)) is not None:  # by another ping, before the row of the owner was ours
+    if (made := _find(connection, key=key, slug=slug)) is not None:  # by another ping, before the row of the owner was ours
         connection.execute(of_owner.values(monitors=owners.monitors - 1))
         return made
     targets = connection.scalars(select(TARGETS.c.id).where(TARGETS.c.owner == key.owner).order_by(TARGETS.c.id)).all()
@@ -119,4 +120,4 @@ def _create(connection: Connection, *, digest: bytes, slug: str, now: datetime, 
     connection.execute(insert(MONITORS).values(**row, **own, **digests_of(secret, owned=True)))
     links = [{"monitor_id": monitor_id, "target_id": target_id, "place": place} for place, target_id in enumerate(targets)]
     connection.execute(insert(MONITOR_TARGETS), links)
-    return _find(connection, digest=digest, slug=slug)
+    return _find(connection, key=key, slug=slug)

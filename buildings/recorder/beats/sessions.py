@@ -82,19 +82,18 @@ def hear(session: Session, event: HostEvent, mode: Mode, *, is_dead: bool) -> He
         return _of_subagent(session, event)
     if event.meaning == "ends":
         return Heard(Session(""), "log", None if is_dead else "pause")
-    after, status, means = _of_main_loop(session, event, mode)
-    if event.status is not None and means is not None:
-        return Heard(after, event.status, event_of(event.status))
-    return Heard(after, status, means)
+    heard = _of_main_loop(session, event, mode)
+    if event.status is not None and heard.event is not None:
+        return heard._replace(status=event.status, event=event_of(event.status))
+    return heard
 
 
 def _of_subagent(session: Session, event: HostEvent) -> Heard:
-    """Its start and end open and end a run of its own, so the monitor never takes the start for one of the main loop."""
+    """Its start and end are those of a run of its own; for the monitor its start is work, as all that it does."""
     status = OF_SUBAGENTS.get(event.meaning, "log")
-    counts = session.calls > 0 or session.background
-    if not counts and event.meaning not in ("agent_starts", "agent_stops"):
-        status = "log"
-    return Heard(session, status, event_of("ok" if status == "start" else status) if counts else None)
+    if session.calls > 0 or session.background:
+        return Heard(session, status, "ok" if status == "start" else event_of(status))
+    return Heard(session, status if event.meaning in ("agent_starts", "agent_stops") else "log", None)
 
 
 def _of_main_loop(session: Session, event: HostEvent, mode: Mode) -> Heard:
@@ -122,9 +121,7 @@ def _of_main_loop(session: Session, event: HostEvent, mode: Mode) -> Heard:
 
 
 def _after_work(session: Session, event: HostEvent) -> Session:
-    repeats = session.repeats
-    if event.repeats is not None:
-        repeats = min(event.repeats, MOST_REPEATS)
-    elif event.digest is not None:
-        repeats = min(repeats + 1, MOST_REPEATS) if event.digest == session.digest else 1
-    return Session(session.id, max(session.calls + event.calls, 0), digest=event.digest or session.digest, repeats=repeats)
+    calls, digest = max(session.calls + event.calls, 0), event.digest or session.digest
+    counted = session.repeats + 1 if event.digest == session.digest else 1
+    repeats = session.repeats if event.digest is None else counted if event.repeats is None else event.repeats
+    return Session(session.id, calls, digest=digest, repeats=min(repeats, MOST_REPEATS))

@@ -19,8 +19,11 @@ def _make_independent_tables() -> None:
     op.create_table(
         "owner",
         sa.Column("lineage", sa.String(), primary_key=True),
+        sa.Column("badge_id", sa.String(), nullable=False),
+        sa.Column("badge_secret", sa.LargeBinary(), nullable=False),
         sa.Column("monitors", sa.Integer(), nullable=False),
         sa.Column("ends_at", sa.BigInteger(), nullable=False),
+        sa.UniqueConstraint("badge_id", name=op.f("uq_owner_badge_id")),
     )
     op.create_table(
         "reply",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, exists, select, update
+from sqlalchemy import Connection, select, update
 
 from buildings.recorder.alerts.targets import adopt_targets
 from buildings.recorder.models import Updated
@@ -14,11 +14,11 @@ from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS
 from campus.caller import Key
 from campus.features.alerts import Channel, Registrant, signing_secret
+from campus.secrets import Entropy
 
 SIGNED_ANEW = (
     "Your key had a target at this address already. Alerts of this monitor have its signatures from now on, as those of your others."
 )
-WITHOUT_SLUG = "Its slug is that of another monitor of your key, so it has none now; update_monitor sets one."
 
 
 def claim(
@@ -28,27 +28,26 @@ def claim(
     by: Registrant,
     *,
     maker: str | None,
+    most: int,
     channels: Sequence[Channel],
     now: datetime,
+    entropy: Entropy,
 ) -> Updated:
     """Move a monitor to a key. Problem 409 beyond the key's limit, and `claimed` if another key was faster; its own changes nothing."""
     row = authorized_monitor(connection, credentials)
     notes: list[str] = []
     secrets: list[bytes] = []
     if row.owner is None:
-        count_monitor(connection, key, now=now)
-        slug_in_use = row.slug is not None and connection.scalar(
-            select(exists().where(MONITORS.c.owner == key.lineage, MONITORS.c.slug == row.slug))
-        )
+        count_monitor(connection, key, most, now=now, entropy=entropy)
         last = connection.execute(select(CAPSULES.c.seq).where(CAPSULES.c.monitor_id == row.id)).one_or_none()
         kept = {"capsules": 1, "last_seq": last.seq} if last else {}
-        moved = {"owner": key.lineage, "made_by": maker, "page_digest": None, "slug": None if slug_in_use else row.slug, **kept}
+        moved = {"owner": key.lineage, "made_by": maker, "page_digest": None, **kept}
         free = (MONITORS.c.id == row.id) & MONITORS.c.owner.is_(None)
         if not connection.execute(update(MONITORS).where(free).values(**moved).returning(MONITORS.c.id)).all():
             raise fixed_problem("claimed")  # another process was faster
         connection.execute(ALERTS.delete().where(ALERTS.c.monitor_id == row.id, ALERTS.c.kind == "expiring"))
         secrets = adopt_targets(connection, row.id, by, channels=channels, now=now)
-        notes = [*([SIGNED_ANEW] if secrets else []), *([WITHOUT_SLUG] if slug_in_use else [])]
+        notes = [SIGNED_ANEW] if secrets else []
     elif row.owner != key.lineage:
         raise fixed_problem("claimed")
     return Updated(

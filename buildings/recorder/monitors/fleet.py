@@ -1,52 +1,41 @@
-"""How monitors are shown: the fleet of a key, page by page, what a key owns, and the badge, an image of a monitor's name and state."""
+"""How monitors are shown: the fleet of a key, filtered and page by page, one monitor, and what a key owns."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from html import escape
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Row, func, select
+from pydantic import BaseModel, ConfigDict, ValidationError
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
+from starlette.datastructures import QueryParams
 
+from buildings.recorder.arguments import After, Limit, NameFilter, SlugFilter, StateFilter, TagFilter
 from buildings.recorder.beats.rules import past_beats, preview
-from buildings.recorder.models import Entry, Fleet, Preview, RunSummary, TargetView
-from buildings.recorder.monitors.credentials import MonitorUrls, badge_url
+from buildings.recorder.models import Entry, Fleet, FleetEntry, MonitorAnswer, Preview, RunSummary, TargetView
+from buildings.recorder.monitors.badges import tag_badge_url
+from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url
+from buildings.recorder.monitors.keys import stored_key
 from buildings.recorder.monitors.muting import mute_end
 from buildings.recorder.monitors.options import read_options
-from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, summaries_of
-from buildings.recorder.monitors.rows import stored_schedule, stored_state
-from buildings.recorder.monitors.state_machine import (
-    TROUBLES,
-    UNWATCHED,
-    WITHOUT_DEADLINE,
-    reason_of,
-    shown_state,
-    state_in_a_word,
-    uptime,
-)
-from buildings.recorder.problems import MONITORS_PER_KEY
+from buildings.recorder.monitors.past import NO_SUMMARY, beat_view, beats_of, runs_of, summaries_of
+from buildings.recorder.monitors.rows import authorized_monitor, has_tag, state_in_sql, stored_schedule, stored_state, tags_of
+from buildings.recorder.monitors.state_machine import TROUBLES, UNWATCHED, WITHOUT_DEADLINE, reason_of, shown_state, uptime
+from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
-from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, TARGETS
+from buildings.recorder.tables import ALERTS, CAPSULES, MONITOR_TARGETS, MONITORS, OWNERS, TARGETS
 from campus import Problem, Request, Response
 from campus.building import Holding, ToolCall
 from campus.caller import Key
 from campus.features.alerts import masked_address, target_state
 from campus.keys.makers import Maker
 from campus.storage import among, in_snapshot
+from twins import unstorable_reason
 
 MINUTE = timedelta(minutes=1)
-COLOURS = {"alive": "#067647", "late": "#b54708", "dead": "#b42318", "waiting": "#475467", "idle": "#067647", "paused": "#475467"}
-CHARACTER_WIDTH = 6.6
-BADGE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{name}: {word}">'
-    "<title>{name}: {word}</title>"
-    '<rect width="{width}" height="20" rx="3" fill="#344054"/><rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
-    '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"><text x="6" y="14">{name}</text>'
-    '<text x="{text}" y="14">{word}</text></g></svg>'
-)
-LONGEST_NAME = 40
+HIDDEN_FROM_READERS = {"capsule", "made_by", "resume_url"}
+EntryT = TypeVar("EntryT", bound=FleetEntry)
 
 
 @dataclass(frozen=True)
@@ -57,27 +46,83 @@ class Related:
     runs: Mapping[str, RunSummary]
 
 
-def read_fleet(connection: Connection, lineage: str, *, after: str, limit: int, url: str, now: datetime) -> Fleet:
-    mine = MONITORS.c.owner == lineage
-    page = connection.execute(select(MONITORS).where(mine, MONITORS.c.id > after).order_by(MONITORS.c.id).limit(limit + 1)).all()
-    rows = page[:limit]
-    more = len(page) > limit
+class FleetSearch(BaseModel):
+    """The arguments of fleet_status: which monitors of a fleet are listed, those that fit all of it, and which page of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: TagFilter = []
+    state: StateFilter = None
+    name: NameFilter = None
+    slug: SlugFilter = None
+    limit: Limit = 20
+    after: After = None
+
+    @classmethod
+    def read(cls, query: QueryParams) -> Self:
+        """The query of an address; Problem 422 for what fleet_status refuses."""
+        given = {name: query.getlist(name) if name == "tags" else query[name] for name in query}
+        try:
+            read = cls.model_validate(given)
+        except ValidationError as error:
+            wrong = ", ".join(sorted({str(one["loc"][0]) for one in error.errors()}))
+            raise Problem(422, "invalid_request", f"the query takes the arguments of fleet_status; this is wrong: {wrong}") from None
+        if reason := unstorable_reason(given):
+            raise Problem(422, "invalid_request", f"a text of the query {reason}")
+        return read
+
+    def condition(self, lineage: str, now: datetime) -> ColumnElement[bool]:
+        conditions = [MONITORS.c.owner == lineage, *map(has_tag, self.tags)]
+        conditions += [state_in_sql(now) == self.state] if self.state else []
+        conditions += [has_in_name(self.name)] if self.name else []
+        conditions += [MONITORS.c.slug == self.slug] if self.slug else []
+        return and_(*conditions)
+
+
+def has_in_name(text: str) -> ColumnElement[bool]:
+    return func.lower(MONITORS.c.name).contains(text.lower(), autoescape=True)
+
+
+def read_fleet(connection: Connection, lineage: str, query: FleetSearch, *, url: str, now: datetime) -> Fleet:
+    fits = query.condition(lineage, now)
+    chosen = select(MONITORS).where(fits, MONITORS.c.id > (query.after or "")).order_by(MONITORS.c.id)
+    page = connection.execute(chosen.limit(query.limit + 1)).all()
+    rows = page[: query.limit]
+    counted = [connection.scalar(select(func.count()).select_from(MONITORS).where(one)) or 0 for one in (MONITORS.c.owner == lineage, fits)]
+    related = _related(connection, rows, now=now)
     return Fleet(
-        count=connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) or 0,
-        monitors=entries_of(connection, rows, url=url, now=now),
-        next=rows[-1].id if more else None,
+        count=counted[0],
+        found=counted[1],
+        monitors=tuple(FleetEntry(**_members(row, related, url=url, now=now)) for row in rows),
+        next=rows[-1].id if len(page) > query.limit else None,
     )
+
+
+def read_monitor(
+    connection: Connection, credentials: Credentials, *, runs: int = 5, beats: int = 20, url: str, now: datetime
+) -> MonitorAnswer:
+    """One monitor with its last runs and beats for its owner; for who knows its secret, only if it has no owner. Problem 404 otherwise."""
+    row = authorized_monitor(connection, credentials)
+    if row.owner != credentials.lineage and row.owner is not None:
+        raise fixed_problem("monitor_not_found")
+    owner = connection.execute(select(OWNERS).where(OWNERS.c.lineage == row.owner)).one_or_none()
+    (entry,) = entries_of(connection, [row], url=url, now=now)
+    badges = {tag: tag_badge_url(url, owner, tag) for tag in entry.tags} if owner else {}
+    past = {"last_runs": runs_of(connection, row.id, runs, now=now), "last_beats": beats_of(connection, row.id, beats)}
+    return MonitorAnswer(**{**dict(entry), **past, "tag_badges": badges})
 
 
 def entries_of(connection: Connection, rows: Sequence[Row[Any]], *, url: str, now: datetime) -> tuple[Entry, ...]:
     """Monitors as they are shown; four statements, whatever their number."""
     related = _related(connection, rows, now=now)
-    return tuple(_entry(row, related, url=url, now=now) for row in rows)
+    return tuple(Entry(**_members(row, related, url=url, now=now), **_times(row, now)) for row in rows)
 
 
-async def with_makers(monitors: Sequence[Entry], site: RecorderSite) -> tuple[Entry, ...]:
-    makers = await site.keys.makers({monitor.made_by.id for monitor in monitors})
-    return tuple(monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) for monitor in monitors)
+async def with_makers(monitors: Sequence[EntryT], site: RecorderSite) -> tuple[EntryT, ...]:
+    makers = await site.keys.makers({monitor.made_by.id for monitor in monitors if monitor.made_by})
+    return tuple(
+        monitor.model_copy(update={"made_by": makers[monitor.made_by.id].shown}) if monitor.made_by else monitor for monitor in monitors
+    )
 
 
 def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime) -> Related:
@@ -100,43 +145,54 @@ def _related(connection: Connection, rows: Sequence[Row[Any]], *, now: datetime)
     )
 
 
-def _entry(row: Row[Any], related: Related, *, url: str, now: datetime) -> Entry:
+def _times(row: Row[Any], now: datetime) -> dict[str, Any]:
+    """The members that only one monitor is shown with: its last beats, and its next times."""
+    return {
+        "next_expected": stored_schedule(row).next_expected(stored_state(row), now),
+        "last_beats": tuple(map(beat_view, past_beats(row.history))),
+    }
+
+
+def _members(row: Row[Any], related: Related, *, url: str, now: datetime) -> dict[str, Any]:
+    """The members of an entry in a list."""
     stored = stored_state(row)
     state = shown_state(stored, now)
+    options = read_options(row.options)
     without_deadline = stored.mode in WITHOUT_DEADLINE
     targets = tuple(_target_view(one, related.undelivered.get((row.id, one.id), 0)) for one in related.targets.get(row.id, ()))
-    return Entry(
-        monitor_id=row.id,
-        name=row.name,
-        state=state,
-        waiting=stored.first_beat_at is None,
-        idle=stored.mode == "idle",
-        stuck=stored.mode == "stuck",
-        paused=stored.mode in UNWATCHED,
-        since=stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
-        reason=None if state != "dead" else reason_of(stored),
-        acknowledged_at=row.acknowledged_at if stored.mode in TROUBLES else None,
-        muted_until=mute_end(row.muted_until, read_options(row.options).calendar, now),
-        last_beat_at=row.last_beat_at,
-        expected_at=None if without_deadline else stored.expected_at,
-        deadline_at=None if without_deadline else stored.deadline_at,
-        next_expected=stored_schedule(row).next_expected(stored, now),
-        unverified=row.unverified,
-        period_minutes=row.period / MINUTE,
-        grace_minutes=row.grace / MINUTE,
-        registered_at=row.registered_at,
-        made_by=Maker(row.made_by or "", "key", "", None).shown,  # its id; with_makers asks campus about the rest
-        uptime=uptime(stored, now),
-        beats=row.beats,
-        runs=related.runs.get(row.id, NO_SUMMARY),
-        last_beats=tuple(map(beat_view, past_beats(row.history))),
-        capsule=_preview(related.capsules.get(row.id)),
-        fence=row.fence,
-        targets=targets,
-        undelivered=sum(target.undelivered for target in targets),
-        badge_url=badge_url(url, row.badge_id),
-        resume_url=MonitorUrls(url, row.id).capsule,
-    )
+    return {
+        "monitor_id": row.id,
+        "name": row.name,
+        "slug": row.slug,
+        "tags": tags_of(row.tags),
+        "state": state,
+        "waiting": stored.first_beat_at is None,
+        "idle": stored.mode == "idle",
+        "stuck": stored.mode == "stuck",
+        "paused": stored.mode in UNWATCHED,
+        "since": stored.deadline_at if state == "dead" and stored.mode == "up" else stored.since,
+        "reason": None if state != "dead" else reason_of(stored),
+        "acknowledged_at": row.acknowledged_at if stored.mode in TROUBLES else None,
+        "muted_until": mute_end(row.muted_until, options.calendar, now),
+        "last_beat_at": row.last_beat_at,
+        "expected_at": None if without_deadline else stored.expected_at,
+        "deadline_at": None if without_deadline else stored.deadline_at,
+        "unverified": row.unverified,
+        "period_minutes": row.period / MINUTE,
+        "grace_minutes": row.grace / MINUTE,
+        "options": options.model_dump(mode="json", exclude_defaults=True),
+        "registered_at": row.registered_at,
+        "made_by": Maker(row.made_by, "key", "", None).shown if row.made_by else None,  # its id; with_makers asks campus about the rest
+        "uptime": uptime(stored, now),
+        "beats": row.beats,
+        "runs": related.runs.get(row.id, NO_SUMMARY),
+        "capsule": _preview(related.capsules.get(row.id)),
+        "fence": row.fence,
+        "targets": targets,
+        "undelivered": sum(target.undelivered for target in targets),
+        "badge_url": badge_url(url, row.badge_id),
+        "resume_url": MonitorUrls(url, row.id).capsule if row.owner else None,
+    }
 
 
 def _preview(row: Row[Any] | None) -> Preview | None:
@@ -157,29 +213,30 @@ def _target_view(row: Row[Any], undelivered: int) -> TargetView:
     )
 
 
-async def badge(request: Request, site: RecorderSite) -> Response:
-    row = await in_snapshot(site.storage, partial(_by_badge, badge_id=request.path_params["badge_id"]))
-    if row is None:
-        raise Problem(404, "badge_not_found", "no badge has this address; register_monitor and fleet_status return it as badge_url")
-    word = state_in_a_word(stored_state(row), site.state.time.now())
-    return Response(badge_svg(row.name, word), media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=30"})
-
-
-def badge_svg(name: str, word: str) -> str:
-    """The badge as SVG. The name comes from a caller, so it is escaped."""
-    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-    left = round(12 + CHARACTER_WIDTH * len(short))
-    right = round(12 + CHARACTER_WIDTH * len(word))
-    return BADGE.format(name=escape(short), word=word, width=left + right, left=left, right=right, text=left + 6, colour=COLOURS[word])
-
-
-def _by_badge(connection: Connection, *, badge_id: str) -> Row[Any] | None:
-    return connection.execute(select(MONITORS).where(MONITORS.c.badge_id == badge_id)).one_or_none()
+async def read_with_key(request: Request, site: RecorderSite) -> Response:
+    """The fleet, or one monitor of it, for who has a read key: without capsules and without who made what."""
+    given = request.path_params
+    key = await stored_key(site, given["read_key"], "read")
+    if key is None:
+        raise fixed_problem("fleet_key_not_found")
+    at: dict[str, Any] = {"url": site.url, "now": site.state.time.now()}
+    answer: Fleet | MonitorAnswer
+    if "monitor_id" in given:
+        one = Credentials(given["monitor_id"], key.owner, None)
+        answer = await in_snapshot(site.storage, partial(read_monitor, credentials=one, **at))
+        hidden: Any = HIDDEN_FROM_READERS
+    else:
+        query = FleetSearch.read(request.query_params)
+        answer = await in_snapshot(site.storage, partial(read_fleet, lineage=key.owner, query=query, **at))
+        hidden = {"monitors": {"__all__": HIDDEN_FROM_READERS}}
+    body = answer.model_dump_json(exclude=hidden)
+    return Response(body, media_type="application/json", headers={"Cache-Control": "private, no-store"})
 
 
 async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
     """The key's monitors. To keep one is to change its name to the one that it has."""
-    page = partial(read_fleet, lineage=key.lineage, after="", limit=MONITORS_PER_KEY, url=site.url, now=site.state.time.now())
+    query = FleetSearch.model_construct(limit=site.settings.most_monitors)
+    page = partial(read_fleet, lineage=key.lineage, query=query, url=site.url, now=site.state.time.now())
     fleet = await in_snapshot(site.storage, page)
     return [
         Holding(
@@ -187,7 +244,7 @@ async def monitors_of(site: RecorderSite, key: Key) -> list[Holding]:
             kind=", ".join(["monitor", *(f"{target.kind} {target.address}" for target in monitor.targets)]),
             name=monitor.name,
             made_at=monitor.registered_at,
-            made_by=monitor.made_by.id,
+            made_by=monitor.made_by.id if monitor.made_by else "",
             end=ToolCall("delete_monitor", {"monitor_id": monitor.monitor_id}),
             keep=ToolCall("update_monitor", {"monitor_id": monitor.monitor_id, "name": monitor.name}),
         )

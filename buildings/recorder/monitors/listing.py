@@ -7,24 +7,23 @@ that a run failed.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, Row, case, func, select, union_all
 
 from buildings.recorder.beats.runs import OVERDUE
 from buildings.recorder.models import Entry
-from buildings.recorder.monitors.fleet import entries_of
-from buildings.recorder.monitors.rows import has_tag
-from buildings.recorder.monitors.state_machine import DOWN, UNWATCHED
+from buildings.recorder.monitors.fleet import entries_of, has_in_name
+from buildings.recorder.monitors.rows import has_tag, state_in_sql
+from buildings.recorder.monitors.state_machine import StateWord
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, RUNS
-from campus.storage import Moment, among
+from campus.storage import among
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURS_SHOWN, DAYS_SHOWN = 24, 30
 PER_PAGE = 50
 LONGEST_TEXT = 100
-STATES = ("dead", "late", "waiting", "idle", "paused", "alive")
-"""The states of state_machine.state_in_a_word, in the order of the page."""
+STATES: Sequence[StateWord] = get_args(StateWord)
 SORTS: Mapping[str, Sequence[ColumnElement[Any]]] = {
     "state": (),
     "name": (func.lower(MONITORS.c.name), MONITORS.c.id),
@@ -145,23 +144,10 @@ class FleetPage:
     histories: Mapping[str, History]
 
 
-def state_in_sql(now: datetime) -> ColumnElement[str]:
-    """state_machine.state_in_a_word for the rows of a statement; tests/recorder/test_pages.py compares them."""
-    at, monitor = literal(now, Moment()), MONITORS.c
-    return case(
-        (monitor.mode.in_(sorted(UNWATCHED)), "paused"),
-        (or_(monitor.mode.in_(sorted(DOWN)), and_(monitor.mode == "up", monitor.deadline_at <= at)), "dead"),
-        (and_(monitor.mode == "up", monitor.expected_at <= at), "late"),
-        (monitor.first_beat_at.is_(None), "waiting"),
-        (monitor.mode == "idle", "idle"),
-        else_="alive",
-    )
-
-
 def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: str, now: datetime) -> FleetPage:
     mine = MONITORS.c.owner == lineage
     word = state_in_sql(now)
-    matching = mine & func.lower(MONITORS.c.name).contains(query.text.lower(), autoescape=True) if query.text else mine
+    matching = mine & has_in_name(query.text) if query.text else mine
     matching = matching & has_tag(query.tag) if query.tag else matching
     counted = connection.execute(select(word, func.count()).where(matching).group_by(word)).all()
     states: dict[str, int] = {str(state): int(number) for state, number in counted}

@@ -48,6 +48,7 @@ class MonitorOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    description: str | None = None
     schedule: str | None = None
     timezone: str = "UTC"
     due_at: datetime | None = None

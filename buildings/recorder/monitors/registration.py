@@ -6,25 +6,27 @@ the Idempotency-Key, which is not stored.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 from starlette.types import Scope
 
 from buildings.recorder.alerts.targets import UNCONFIRMED_NOTE, MonitorAddresses, link_targets, signing_secrets
 from buildings.recorder.models import Registered
 from buildings.recorder.monitors.acting import is_followed_up
-from buildings.recorder.monitors.credentials import MonitorUrls, badge_url, digests_of, new_secret
+from buildings.recorder.monitors.credentials import Credentials, MonitorUrls, badge_url, digests_of, new_secret
+from buildings.recorder.monitors.keys import open_owner
 from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions
-from buildings.recorder.monitors.rows import apply_key_event, tags_column
+from buildings.recorder.monitors.rows import MonitorUpdate, NewTargets, tags_column, update_stored
 from buildings.recorder.monitors.state_machine import MonitorState, Schedule, due_at, initial_state
-from buildings.recorder.problems import MONITORS_PER_KEY, monitor_limit_reached
+from buildings.recorder.problems import monitor_limit_reached
 from buildings.recorder.tables import MONITORS, OWNERS, REPLIES
 from campus import Problem
 from campus.caller import Key
-from campus.features.alerts import ClaimedTarget, Registrant
+from campus.features.alerts import Channel, ClaimedTarget, Registrant
 from campus.idempotency_keys import check_idempotency_key
 from campus.secrets import Entropy, random_id, seal, unseal
 from twins import RequestDependency
@@ -36,6 +38,7 @@ IGNORED = {
     "key_unknown": "The key that was sent is unknown and was ignored",
 }
 KEY_IGNORED = "{why}: no key owns this monitor. To have a key own it, delete it and register it again with a valid key."
+CHANGED = "The monitor with this slug was changed; its secret stays as it is. If nobody has it, replace_secret makes a new one."
 WITHOUT_KEY = (
     "Registered without a key: its page, page_url, shows the last capsule if it has at most 2 KB, and nothing returns it. The monitor is"
     " deleted when no beat comes for 30 days after its deadline; an alert says so the day before. claim_monitor moves it to a key."
@@ -54,6 +57,8 @@ class RegistrationRequest:
     options: MonitorOptions = NO_OPTIONS
     slug: str | None = None
     tags: Sequence[str] = ()
+    most: int = 0
+    channels: Sequence[Channel] = ()
     warning: str | None = None
     key_ignored: str | None = None
 
@@ -61,7 +66,10 @@ class RegistrationRequest:
 def register(connection: Connection, request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
     """Create the monitor. Problem 409 beyond the limits."""
     if request.key is not None:
-        count_monitor(connection, request.key, now=now)
+        if (known := monitor_with_slug(connection, request.key.lineage, request.slug)) is not None:
+            declared = replace(request.addresses, more=request.addresses.more or ())  # other targets of the monitor end
+            return register_again(connection, known, replace(request, addresses=declared), now=now, entropy=entropy)
+        count_monitor(connection, request.key, request.most, now=now, entropy=entropy)
     wanted = request.addresses.wanted
     monitor_id = random_id("mon", entropy)
     secret = new_secret(entropy)
@@ -92,17 +100,53 @@ def new_row(monitor_id: str, name: str, schedule: Schedule, state: MonitorState,
     }
 
 
-def count_monitor(connection: Connection, key: Key, *, now: datetime) -> None:
+def monitor_with_slug(connection: Connection, owner: str | None, slug: str | None) -> Row[Any] | None:
+    chosen = select(MONITORS).where(MONITORS.c.owner == owner, MONITORS.c.slug == slug)
+    return None if slug is None else connection.execute(chosen).one_or_none()
+
+
+def register_again(connection: Connection, row: Row[Any], request: RegistrationRequest, *, now: datetime, entropy: Entropy) -> Registered:
+    """Make a monitor of the key what the request says; it keeps its secret, its state and its history."""
+    changes = MonitorUpdate(
+        maker=request.maker,
+        name=request.name,
+        period=request.schedule.period,
+        grace=request.schedule.grace,
+        targets=NewTargets(request.addresses, request.by, request.channels, request.warning),
+        options=request.options.model_dump(),
+        slug=request.slug,
+        tags=request.tags,
+    )
+    changed = update_stored(connection, Credentials(row.id, row.owner, None), changes, now=now, entropy=entropy)
+    return Registered(
+        updated=True,
+        monitor_id=row.id,
+        secret=None,
+        webhook_secret=changed.webhook_secret,
+        target_secrets=changed.target_secrets,
+        beat_url=None,
+        ping_url=None,
+        cron=None,
+        state=changed.state,
+        waiting=changed.waiting,
+        fence=row.fence,
+        period_minutes=changed.period_minutes,
+        grace_minutes=changed.grace_minutes,
+        deadline_at=changed.deadline_at,
+        next_expected=changed.next_expected,
+        tier="key",
+        badge_url=badge_url(request.url, row.badge_id),
+        resume_url=MonitorUrls(request.url, row.id).capsule,
+        notes=(CHANGED, *changed.notes),
+    )
+
+
+def count_monitor(connection: Connection, key: Key, most: int, *, now: datetime, entropy: Entropy) -> None:
     """Count a monitor of a key. One statement checks and counts, so that concurrent registrations cannot exceed the limit."""
-    ends_at = connection.scalar(select(OWNERS.c.ends_at).where(OWNERS.c.lineage == key.lineage))
-    if ends_at is None:
-        connection.execute(insert(OWNERS).values(lineage=key.lineage, monitors=0, ends_at=key.expires_at))
-    elif key.expires_at > ends_at:
-        connection.execute(update(OWNERS).where(OWNERS.c.lineage == key.lineage).values(ends_at=key.expires_at))
-        apply_key_event(connection, key.lineage, "key_renewed", now=now)
-    has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < MONITORS_PER_KEY)
+    open_owner(connection, key, now=now, entropy=entropy)
+    has_room = (OWNERS.c.lineage == key.lineage) & (OWNERS.c.monitors < most)
     if not connection.execute(update(OWNERS).where(has_room).values(monitors=OWNERS.c.monitors + 1).returning(OWNERS.c.monitors)).all():
-        raise monitor_limit_reached()
+        raise monitor_limit_reached(most)
 
 
 def _result(

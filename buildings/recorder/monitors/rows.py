@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, update
 
 from buildings.recorder.alerts.raising import links_of
 from buildings.recorder.alerts.targets import (
@@ -23,12 +23,15 @@ from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
 from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
 from buildings.recorder.monitors.state_machine import (
+    DOWN,
     UNWATCHED,
+    WITH_DEADLINE,
     WITHOUT_DEADLINE,
     AppliedEvent,
     Event,
     MonitorState,
     Schedule,
+    StateWord,
     apply_event,
     due_at,
     reschedule,
@@ -38,6 +41,7 @@ from buildings.recorder.problems import fixed_problem, owner_needed
 from buildings.recorder.tables import ALERTS, BEAT_PAGES, CAPSULES, DELIVERIES, MONITOR_TARGETS, MONITORS, OWNERS, RETIRED_SECRETS, RUNS
 from campus.features.alerts import CONFIRM, Channel, Registrant
 from campus.secrets import Entropy, digest_of
+from campus.storage import Moment
 
 WITH_THE_NEXT_BEAT = "The new period begins with the next beat."
 
@@ -63,6 +67,21 @@ def authorized_monitor(connection: Connection, credentials: Credentials, *, key_
 
 def stored_state(row: Row[Any]) -> MonitorState:
     return MonitorState.stored_in(row)
+
+
+def state_in_sql(now: datetime) -> ColumnElement[StateWord]:
+    """state_machine.state_in_a_word for the rows of a statement; tests/recorder/test_pages.py compares them."""
+    at, monitor = literal(now, Moment()), MONITORS.c
+    watched = monitor.mode.in_(sorted(WITH_DEADLINE))
+    return case(
+        (monitor.mode.in_(sorted(UNWATCHED)), "paused"),
+        (or_(monitor.mode.in_(sorted(DOWN)), and_(watched, monitor.deadline_at <= at)), "dead"),
+        (and_(watched, monitor.expected_at <= at), "late"),
+        (monitor.mode == "stuck", "stuck"),
+        (monitor.first_beat_at.is_(None), "waiting"),
+        (monitor.mode == "idle", "idle"),
+        else_="alive",
+    )
 
 
 def stored_schedule(row: Row[Any]) -> Schedule:
@@ -188,6 +207,8 @@ def owner_for_targets(connection: Connection, credentials: Credentials, addresse
 def update_stored(connection: Connection, credentials: Credentials, update: MonitorUpdate, *, now: datetime, entropy: Entropy) -> Updated:
     """Change a monitor; returns it as it is then. Its owner is its maker from then on, not who has only its secret."""
     row = authorized_monitor(connection, credentials)
+    if update.slug is not None and update.slug != row.slug:
+        _check_slug(connection, row, update.slug, credentials.lineage)
     before = stored_schedule(row)
     options = changed_options(read_options(row.options), update.options)
     if TIMES & update.options.keys():
@@ -219,6 +240,13 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
         target_secrets=secrets.more,
         notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
     )
+
+
+def _check_slug(connection: Connection, row: Row[Any], slug: str, lineage: str | None) -> None:
+    if row.owner is None or row.owner != lineage:
+        raise owner_needed(is_owned=row.owner is not None)
+    if connection.scalar(select(MONITORS.c.id).where(MONITORS.c.owner == row.owner, MONITORS.c.slug == slug)) is not None:
+        raise fixed_problem("slug_in_use")
 
 
 def _change_targets(

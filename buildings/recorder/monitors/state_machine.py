@@ -51,6 +51,8 @@ Word = Literal["ok", "start", "idle", "fail", "log"]
 Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
 Kind = Literal["dead", "failed", "stuck", "recovered"]
 ShownState = Literal["alive", "late", "dead"]
+StateWord = Literal["dead", "stuck", "late", "waiting", "idle", "paused", "alive"]
+"""The states in a word, the one that needs somebody first."""
 
 DOWN: frozenset[Mode] = frozenset(("missed", "failed"))
 WITH_DEADLINE: frozenset[Mode] = frozenset(("up", "stuck"))
@@ -283,7 +285,7 @@ def reason_of(state: MonitorState) -> str:
     return "fail" if state.mode == "failed" else "timeout" if state.run_since is None else "run"
 
 
-def state_in_a_word(state: MonitorState, now: datetime) -> str:
+def state_in_a_word(state: MonitorState, now: datetime) -> StateWord:
     """The state at `now` for people, where no other field stands beside it: an alive monitor's word says what that means."""
     if (shown := shown_state(state, now)) != "alive":
         return shown
@@ -315,7 +317,7 @@ def apply_event(
     first_beat_at = state.first_beat_at
     if first_beat_at is None and event in BEATS:
         first_beat_at, down, still = now, timedelta(0), timedelta(0)
-    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until)
+    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until if event in BEATS else None)
     after = MonitorState(
         transition.to,
         since,

@@ -104,7 +104,8 @@ class PricingPages(HttpPart):
         table = self.products[name]
         opens = tuple(one for one in self.directory.buildings() if one.key_scope and table.scope in (one.key_scope, ALL))
         loaded = [self.visitors.buildings[one.name].loaded for one in opens]
-        return Card(name, table, opens, tuple(each for one in loaded for each in one.building.includes))
+        included = [asked(one.settings, name) if callable(asked := one.building.includes) else asked for one in loaded]
+        return Card(name, table, opens, tuple(each for one in included for each in one))
 
 
 def sign_in_first(path: str) -> Response:

@@ -55,10 +55,12 @@ def check_accessibility(node: Node, campus: ServedCampus) -> list[str]:
     body = {"name": "nightly backup", "alert_webhook": "http://127.0.0.1:9/hook"}
     made = patient.post(f"{campus.url}/v1/recorder/monitors", json=body, headers=headers)
     monitor = f"/recorder/{made.raise_for_status().json()['monitor_id']}"
+    free = patient.post(f"{campus.url}/v1/recorder/monitors", json={**body, "alert_webhook": "http://127.0.0.1:9/free"})
+    free_page = free.raise_for_status().json()["page_url"].removeprefix(campus.url)
     faults: list[str] = []
     read = 0
     with open_browser() as browser:
-        for context, paths in _contexts(browser, campus, [*WITH_KEY, monitor]):
+        for context, paths in _contexts(browser, campus, [*WITH_KEY, monitor, free_page]):
             for path in paths:
                 found = _violations(context, f"{campus.url}{path}", axe)
                 read += 1

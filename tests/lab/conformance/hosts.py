@@ -40,7 +40,7 @@ def run_hosts(node: Node, campus: ServedCampus, home: Path) -> list[str]:
     (home / ".gemini" / "settings.json").write_text(json.dumps(GEMINI_SETTINGS))
     faults = []
     for words in COMMANDS:
-        ran = _run(node, home, *words)
+        ran = _run(node, home, *words, **ENVIRON)
         print(f"  {' '.join(words[:3]):32} exit {ran.returncode}")
         if ran.returncode != 0:
             faults.append(f"{' '.join(words)} failed: {ran.stdout}{ran.stderr}")
@@ -74,7 +74,7 @@ def _session(node: Node, campus: ServedCampus, home: Path, words: tuple[str, ...
         monitor = http.post("/v1/recorder/monitors", json={"name": host, "alert_webhook": "http://127.0.0.1:9/hosts"}).json()
         urls = {"CAMPUS_URL": campus.url, "CAMPUS_KEY": campus.tokens.recorder, "CAMPUS_HOOK_URL": monitor["hook_url"]}
         ran = _run(node, home, *words, **ENVIRON, **urls)
-        (entry,) = (one for one in http.get("/v1/recorder/fleet").json()["monitors"] if one["monitor_id"] == monitor["monitor_id"])
+        entry = http.get(f"/v1/recorder/monitors/{monitor['monitor_id']}").json()
         found: Any = http.get(f"/v1/recorder/capsule/{monitor['monitor_id']}").json()
     beats = [beat["status"] for beat in reversed(entry["last_beats"])]
     told = found["last"]["capsule"]["hook"] if found["found"] else {}

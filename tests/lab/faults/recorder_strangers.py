@@ -111,8 +111,8 @@ def fill(connection: Connection, rows: Sequence[Row]) -> None:
     """The monitors, and the owners of those that have one."""
     now = datetime.now(UTC)
     keyed = [row.sender.removeprefix("key:") for row in rows if row.kind == "keyed"]
-    owner = {"monitors": 1, "ends_at": now + timedelta(days=30)}
-    connection.execute(insert(OWNERS), [{"lineage": lineage, **owner} for lineage in keyed])
+    owner = {"monitors": 1, "badge_secret": b"", "ends_at": now + timedelta(days=30)}
+    connection.execute(insert(OWNERS), [{"lineage": lineage, "badge_id": lineage, **owner} for lineage in keyed])
     connection.execute(insert(TARGETS), [row.target(now) for row in rows])
     monitors = [{**monitor_row(f"mon_{row.name}", SCHEDULE, now), "name": row.name, "owner": row.target(now)["owner"]} for row in rows]
     connection.execute(insert(MONITORS), monitors)
