@@ -43,10 +43,10 @@ SELECT 'tgt_' || n, 'webhook', :receiver_url || n, CAST('identity ' || n AS BLOB
 FILL = f"""
 {NUMBERS} INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at,
     expected_at, deadline_at, due_at, epoch, failures, down, still, unverified, first_beat_at, last_beat_at, beats, history, minute,
-    minute_beats, capsules, fence, plain, ping_digest, tags, runs, unchanged)
+    minute_beats, capsules, fence, plain, ping_digest, tags, runs, unchanged, followed_up)
 SELECT printf('mon_%016d', n), :digest, 'badge_' || n, 'agent ' || n, :period, :grace, :now, 'up', :now, :now,
     :now + :period, :now + :period + :grace + n, :now + :period + :grace + n, 0, 0, 0, 0, 0, :now, :now, 20,
-    zeroblob({ENTRY.size * BEATS_IN_HISTORY}), 0, 0, 0, 0, 1, CAST('ping ' || n AS BLOB), '', 0, 0
+    zeroblob({ENTRY.size * BEATS_IN_HISTORY}), 0, 0, 0, 0, 1, CAST('ping ' || n AS BLOB), '', 0, 0, 0
     FROM numbers
 """
 LINKS = f"""

@@ -25,10 +25,10 @@ PER_STATEMENT = 100_000
 FILL = """
 INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at, expected_at, deadline_at,
     due_at, epoch, failures, down, still, unverified, first_beat_at, last_beat_at, beats, history, minute, minute_beats, capsules, fence,
-    plain, ping_digest, tags, runs, unchanged)
+    plain, ping_digest, tags, runs, unchanged, followed_up)
 SELECT 'mon_' || lpad(n::text, 16, '0'), :digest, 'badge_' || md5(n::text), 'agent ' || n, period, grace, at, 'up', at, at,
     at + period, at + period + grace + n, at + period + grace + n, 0, 0, 0, 0, false, at, at, 20, decode(repeat('00', :history), 'hex'),
-    0, 0, 0, 0, true, sha256(n::text::bytea), '', 0, 0
+    0, 0, 0, 0, true, sha256(n::text::bytea), '', 0, 0, false
 FROM generate_series(CAST(:first AS bigint), :last) n,
     (SELECT CAST(:at AS bigint) AS at, CAST(:period AS bigint) AS period, CAST(:grace AS bigint) AS grace) times
 ORDER BY md5(n::text)

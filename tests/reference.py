@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr
 from buildings import checkout, gateway, recorder
 from buildings.cve.building import building as cve
 from buildings.gateway.clients import Server, texts
+from buildings.recorder.monitors import state_machine as recorder_states
 from campus.cli import commands
 from campus.config import BuildingTable, ProductTable, ToolTable, config_model
 from campus.installed import installed_features
@@ -361,7 +362,34 @@ def public_modules() -> str:
     return public_names("campus") + "".join(sections)
 
 
+def states() -> str:
+    """Every state and event of a monitor in the words of the state machine, and what each event does in each state."""
+    machine = recorder_states
+    modes, events = get_args(machine.Mode), get_args(machine.Event)
+    texts_of = (machine.__doc__ or "").split(" by these events:")
+    tables = ["".join(_said(text, name) for name in names) for text, names in zip(texts_of, (modes, events), strict=True)]
+    changes = "".join(row(f"`{event}`", *(_change(machine.TRANSITIONS.get((mode, event))) for mode in modes)) for event in events)
+    return (
+        f"\n{head('state', 'what it means')}{tables[0]}\n{head('event', 'what happened')}{tables[1]}"
+        f"\n{head('event', *(f'in `{mode}`' for mode in modes))}{changes}"
+    )
+
+
+def _said(text: str, name: str) -> str:
+    found = re.search(rf"^    {name} {{2,}}(\S.*)$", text, flags=re.MULTILINE)
+    if found is None:
+        raise Missing(f"the state machine does not say what {name} is")
+    return row(f"`{name}`", plain(found[1]))
+
+
+def _change(transition: Any) -> str:
+    if transition is None:
+        return ""
+    return f"{transition.to}, alert {transition.alert}" if transition.alert else str(transition.to)
+
+
 PAGES = {
+    "beats.md": states,
     "configuration.md": configuration,
     "commands.md": command_pages,
     "errors.md": codes,

@@ -127,7 +127,7 @@ async def _fleet_page(
             given=given or {},
             has_mail=site.feature("mail") is not None,
         )
-    asked = {"q": query.text, "state": query.state, "sort": query.sort}
+    asked = {"q": query.text, "state": query.state, "sort": query.sort, "tag": query.tag}
     return site.page(
         "fleet.html",
         request,
@@ -294,7 +294,6 @@ def _past_of(connection: Connection, entry: Entry, now: datetime) -> Mapping[str
         "typed": {name: f"{value:.10g}" if name in NUMBERS and value else value or "" for name, value in set_now.items()},
         "every": schedule_in_words(options.schedule, options.timezone) or every(row.period, "minute"),
         "upcoming": [at.astimezone(ZoneInfo(options.timezone)) for at in schedule.next_expected(stored_state(row), now) or ()],
-        "run_limit": counted(schedule.run_limit / minutes(1), "minute"),
         "failures": row.failures,
         "runs": runs,
         "run_tones": RUN_TONES,

@@ -221,9 +221,7 @@ async def test_a_long_turn_lasts_while_its_tools_do_and_is_a_run_with_a_result(r
 
 
 @pytest.mark.parametrize("by", ["tool", "progress"])
-async def test_an_agent_that_repeats_itself_is_stuck_until_it_moves_and_its_owner_may_let_others_take_it(
-    by: str, recorder: Recorder
-) -> None:
+async def test_an_agent_that_repeats_itself_is_stuck_until_it_moves_and_others_may_take_it(by: str, recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key, stuck_after=3, stuck_takeover=by == "tool")
 

@@ -1,25 +1,28 @@
 """The plugins for agents' hosts and the wrapper campus-beat, run as hosts and schedulers run them, against a campus that is served."""
 
+import ast
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
-from subprocess import PIPE, CompletedProcess
+from subprocess import PIPE
+from subprocess import run as run_process
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 from patience import patience
-from recorder.recorders import OpenRecorder, Recorder
+from recorder.recorders import OpenRecorder
+from recorder.served import Heard, run, served
 
-from campus.http.server import bind, serve
 from campus.testing import ORIGIN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")]
@@ -50,22 +53,6 @@ BEAT = [sys.executable, "-I", "-S", str(ROOT / "campus-beat" / "campus_beat.py")
 """Without site-packages: nothing but the standard library."""
 
 
-@asynccontextmanager
-async def served(recorder: Recorder) -> AsyncIterator[str]:
-    listener = bind("127.0.0.1", 0)
-    started = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: serve(recorder.campus.app, listener, on_started=started.set, takes_signals=False, grace_seconds=2))
-        await started.wait()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        tasks.cancel_scope.cancel()
-
-
-async def run(words: list[str], *, said: bytes = b"", **environ: str) -> CompletedProcess[bytes]:
-    with anyio.fail_after(patience(30)):
-        return await anyio.run_process(words, input=said, check=False, env={**ENVIRON, **environ})
-
-
 async def happens(host: str, event: Mapping[str, Any], *, stops: bool = False, **environ: str) -> None:
     """Do what the host does when an event happens: run the commands of the plugin's hooks.
 
@@ -75,14 +62,14 @@ async def happens(host: str, event: Mapping[str, Any], *, stops: bool = False, *
     commands = [one["command"] for group in hooks[event["hook_event_name"]] for one in group["hooks"]]
     assert commands
     for command in commands:
-        ran = await run(["sh", "-c", command], said=json.dumps(event).encode(), **{FOLDER_VARIABLE[host]: str(PLUGINS[host])}, **environ)
+        ran = await run("sh", "-c", command, said=json.dumps(event).encode(), **{FOLDER_VARIABLE[host]: str(PLUGINS[host])}, **environ)
         assert (ran.returncode, ran.stderr) == (0, b"")
         assert (json.loads(ran.stdout)["continue"] if stops else ran.stdout) == (False if stops else b"")
 
 
 @pytest.mark.parametrize("host", PLUGINS)
 async def test_a_recorded_session_beats_dies_and_is_resumed_without_a_model(host: str, open_recorder: OpenRecorder, tmp_path: Path) -> None:
-    async with open_recorder() as recorder, served(recorder) as url:
+    async with open_recorder() as recorder, served(recorder) as (url, _heard):
         key = await recorder.campus.key("recorder")
         monitor = await recorder.register(key=key, period_minutes=10, grace_minutes=2)
         session, beats = {"HOME": str(tmp_path), "CAMPUS_HOOK_URL": monitor["hook_url"].replace(ORIGIN, url)}, 0
@@ -125,6 +112,52 @@ async def test_a_hook_is_silent_without_an_address_with_a_wrong_one_and_without_
         await happens("claude-code", event, HOME=str(tmp_path), CAMPUS_HOOK_URL=url)
 
 
+@pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
+async def test_of_a_tools_call_only_its_name_and_whether_it_repeats_the_last_one_is_sent(spaces: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "curl").write_text('#!/bin/sh\ncat >> "$HOME/sent"\necho >> "$HOME/sent"\n')
+    (tmp_path / "curl").chmod(0o755)
+    environ = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "CAMPUS_HOOK_URL": "http://127.0.0.1:9/x"}
+    sent = tmp_path / "sent"
+    script = ["sh", str(PLUGINS["claude-code"] / "hooks" / "beat.sh"), "tool"]
+    common = {"session_id": "s1", "cwd": 'C:\\"tool_input"', "effort": {"level": "high"}}
+
+    async def call(event: str, tool: str, given: object, **more: object) -> dict[str, Any] | None:
+        after = {"tool_response": {"stdout": "private", "tool_response": 1}, "tool_use_id": "toolu_1"}
+        said = {**common, **more, "hook_event_name": event, "tool_name": tool, "tool_input": given, **after}
+        sent.write_text("")
+        ran = await run(script, said=json.dumps(said, separators=spaces).encode(), **environ)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+        text = sent.read_text()
+        assert "private" not in text
+        if not text:
+            return None
+        body: dict[str, Any] = json.loads(text)
+        assert {**common, **more, "hook_event_name": event}.items() <= body.items()
+        return body
+
+    private = {"command": "private", "session_id": "private", "tool_name": "private", "tool_response": "private"}
+    first = await call("PostToolUse", "Bash", private)
+    again = await call("PostToolUse", "Bash", private)
+    assert first is not None
+    assert again is not None
+    assert (first["tool_name"], first["tool_repeats"], again["tool_repeats"]) == ("Bash", 1, 2)
+    assert first["tool_digest"] == again["tool_digest"] != sha256(json.dumps(["Bash", private]).encode()).hexdigest()
+    other = await call("PostToolUse", "Bash", {**private, "tool_response": "private too"})
+    assert other is not None, "it moves again"
+    assert (other["tool_repeats"], other["tool_digest"] != first["tool_digest"]) == (1, True)
+    assert await call("PostToolUse", "Read", private) is None, "one was sent within the minute"
+    assert await call("PreToolUse", "Bash", private) is None
+    subagents = await call("PostToolUse", "Bash", private, agent_id="a1")
+    assert subagents is not None, "they are counted on their own"
+    for event in ("PreToolUse", "PostToolUse"):
+        waits = await call(event, "Agent", {"prompt": "private"})
+        assert waits is not None
+        assert waits["tool_name"] == "Agent"
+        goes_on = await call(event, "Agent", {"prompt": 'private "run_in_background":false', "run_in_background": True})
+        assert goes_on is not None
+        assert "tool_name" not in goes_on, "the main loop waits for none in the background"
+
+
 def test_every_plugin_has_what_its_host_looks_for() -> None:
     scripts = {(folder / "hooks" / "beat.sh").read_bytes() for folder in PLUGINS.values()}
     assert len(scripts) == 1, "the copies of beat.sh differ"
@@ -144,26 +177,51 @@ def test_every_plugin_has_what_its_host_looks_for() -> None:
 
 
 async def test_the_wrapper_changes_nothing_of_a_command_and_reports_its_end(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as url:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(key=key)
+    async with open_recorder() as recorder, served(recorder) as (url, heard):
+        monitor = await recorder.register()
         at = monitor["beat_url"].replace(ORIGIN, url)
         script = "cat; printf 'caf\\351\\000 no newline'; printf '%s' \"$MARK\" >&2; exit 3"
-        ran = await run([*BEAT, "--", "sh", "-c", script], said=b"in\r\n", CAMPUS_BEAT_URL=at, MARK="to stderr")
+        ran = await run(*BEAT, "--", "sh", "-c", script, said=b"in\r\n", CAMPUS_BEAT_URL=at, MARK="to stderr")
         assert (ran.returncode, ran.stdout, ran.stderr) == (3, b"in\r\ncaf\xe9\0 no newline", b"to stderr")
-        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
-        told = found["last"]["capsule"]
-        assert (found["state"], told["command"], told["exit_code"], told["signal"]) == ("dead", "sh", 3, None)
-        assert "in\n" in told["output"]
-        assert "caf\ufffd\ufffd no newline" in told["output"]
+        begun, ended = reported(heard)
+        assert (begun["status"], ended["status"], ended["rid"]) == ("start", 3, begun["rid"])
+        assert ended["output"].startswith("in\n")
+        assert "caf\ufffd\ufffd no newline" in ended["output"]
+        assert re.search(r"\nsh on \S+ ended with exit code 3 after \d+\.\d s$", ended["output"])
         row = await recorder.row(monitor)
         assert (row.beats, row.mode) == (2, "failed")
         hostile = r"head -c 40000 /dev/zero | tr '\0' '\033'; head -c 40000 /dev/urandom"
-        ran = await run([*BEAT, "--", "sh", "-c", hostile], CAMPUS_BEAT_URL=at)
+        ran = await run(*BEAT, "--", "sh", "-c", hostile, CAMPUS_BEAT_URL=at)
         assert (ran.returncode, len(ran.stdout), ran.stderr) == (0, 80_000, b"")
-        found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
-        assert (found["state"], found["last"]["capsule"]["exit_code"]) == ("alive", 0)
-        assert (await recorder.row(monitor)).beats == 4
+        assert reported(heard)[-1]["output"].rpartition("\n")[2].startswith("sh on ")
+        row = await recorder.row(monitor)
+        assert (row.beats, row.mode) == (4, "up")
+        assert (await run(*BEAT, "--lines", "0", "--", "echo", "secret", CAMPUS_BEAT_URL=at)).stdout == b"secret\n"
+        assert "secret" not in reported(heard)[-1]["output"]
+
+
+def reported(heard: list[Heard]) -> list[dict[str, Any]]:
+    return [json.loads(request.body) for request in heard]
+
+
+def test_the_wrapper_is_written_for_python_3_9() -> None:
+    text = (ROOT / "campus-beat" / "campus_beat.py").read_text()
+    tree = ast.parse(text, feature_version=(3, 9))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert names.isdisjoint(("UTC", "StrEnum", "Self", "override", "batched"))  # of later versions
+    assert "from __future__ import annotations" in text, "unions in annotations are of 3.10"
+
+
+OLDEST = shutil.which("python3.9")
+
+
+@pytest.mark.skipif(OLDEST is None or run_process([OLDEST, "-V"], capture_output=True).returncode != 0, reason="there is no Python 3.9")
+async def test_the_wrapper_runs_on_python_3_9(open_recorder: OpenRecorder) -> None:
+    async with open_recorder() as recorder, served(recorder) as (url, heard):
+        monitor = await recorder.register()
+        words = (OLDEST or "", *BEAT[1:], "--", "sh", "-c", "echo no; exit 3")
+        assert (await run(*words, CAMPUS_BEAT_URL=monitor["beat_url"].replace(ORIGIN, url))).returncode == 3
+        assert reported(heard)[-1]["output"].startswith("no\nsh on ")
 
 
 async def test_the_wrapper_loses_nothing_on_a_non_blocking_pipe_whose_reader_is_slow() -> None:
@@ -181,9 +239,8 @@ async def test_the_wrapper_loses_nothing_on_a_non_blocking_pipe_whose_reader_is_
 
 
 async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as url:
-        key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(key=key)
+    async with open_recorder() as recorder, served(recorder) as (url, heard):
+        monitor = await recorder.register()
         environ = {**ENVIRON, "CAMPUS_BEAT_URL": monitor["beat_url"].replace(ORIGIN, url)}
         for script, sent, ended in (
             ("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done", signal.SIGTERM, 7),
@@ -197,23 +254,23 @@ async def test_the_wrapper_passes_signals_on_and_ends_as_the_command_ends(open_r
                     if sent is not None:
                         process.send_signal(sent)
                     assert await process.wait() == ended, script
-            found = (await recorder.call("fetch_capsule", monitor_id=monitor["monitor_id"], key=key)).data
-            told = found["last"]["capsule"]
-            assert (found["state"], told["exit_code"]) == ("dead", ended if ended > 0 else None)
-            assert told["signal"] == (None if ended > 0 else signal.Signals(-ended).name)
+            told = reported(heard)[-1]
+            assert told["status"] == (ended if ended > 0 else 128 - ended)
+            by = "with exit code 7" if ended > 0 else f"by {signal.Signals(-ended).name}"
+            assert f"sh on {socket.gethostname()} ended {by} after " in told["output"]
 
 
 async def test_a_command_does_not_suffer_from_a_campus_that_is_away_or_refuses(open_recorder: OpenRecorder) -> None:
-    async with open_recorder() as recorder, served(recorder) as url:
+    async with open_recorder() as recorder, served(recorder) as (url, _heard):
         for address, said in (
             ("", "is not set"),
             ("http://127.0.0.1:9/v1/recorder/beat/mon_1/pssst", "not reported to 127.0.0.1"),
             (f"{url}/v1/recorder/beat/mon_1/pssst", "404 no monitor of yours"),
         ):
-            ran = await run([*BEAT, "--wait", "0.5", "--", "sh", "-c", "sleep 5 & echo done; exit 4"], CAMPUS_BEAT_URL=address)
+            ran = await run(*BEAT, "--wait", "0.5", "--", "sh", "-c", "sleep 5 & echo done; exit 4", CAMPUS_BEAT_URL=address)
             assert (ran.returncode, ran.stdout) == (4, b"done\n")
             told = ran.stderr.decode().splitlines()
             assert (len(told), said in told[0], "pssst" in told[0]) == (1, True, False)
-    missing = await run([*BEAT, "--", "no-such-command"])
+    missing = await run(*BEAT, "--", "no-such-command")
     assert (missing.returncode, b"No such file" in missing.stderr) == (127, True)
-    assert (await run(BEAT)).returncode == 2
+    assert (await run(*BEAT)).returncode == 2

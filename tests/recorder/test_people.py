@@ -7,6 +7,8 @@ from recorder.receivers import Mailbox, Receiver
 from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.monitors.fleet import badge_svg
+from campus.features.alerts.channels.email import unlinked
+from campus.testing import ORIGIN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
 ME = "me@example.com"
@@ -230,3 +232,59 @@ async def test_the_badge_shows_the_state_to_everyone(recorder: Recorder) -> None
 
 def test_a_long_name_is_cut_in_a_badge() -> None:
     assert "x" * 41 not in badge_svg("x" * 100, "alive")
+
+
+OUTPUT = "\n".join([*(f"line {number}" for number in range(30)), "2026-11-27T10:33:41Z \x1b[31mevil.example.com\x1b[0m <!channel> ```", ""])
+
+
+async def test_an_alert_shows_how_the_run_ended_and_the_end_of_its_output(
+    open_recorder: OpenRecorder, mailbox: Mailbox, receiver: Receiver
+) -> None:
+    async with open_recorder(mailbox=mailbox, settings={"discord_hosts": ["localhost"]}) as recorder:
+        key = await recorder.campus.key("recorder")
+        monitor = await recorder.register(receiver.url(), alert_email=ME, key=key, name="nightly")
+        await recorder.deliver()
+        await recorder.campus.http.post(mailbox.link("confirm"))
+        await recorder.beat(monitor, status="start", rid="n-1", capsule={"at": "10:33:41Z"}, seq=1)
+        await recorder.pass_time(seconds=74)
+        await recorder.beat(monitor, status=3, rid="n-1", output=OUTPUT)
+        free = await recorder.register(receiver.url("/api/webhooks/1/t"), name="free")
+        await recorder.beat(free, status="fail", output=OUTPUT)
+        await recorder.deliver()
+        page = f"{ORIGIN}/recorder/{monitor['monitor_id']}"
+        (event,) = [one.json for one in receiver.requests if one.path == "/hook"]
+        assert (event["run"].pop("output").split("\n")[0], event["monitor_url"]) == ("line 11", page)
+        assert event["run"] == {"rid": "n-1", "result": "fail", "exit_code": 3, "seconds": 74.0}
+        assert event["text"].endswith("line 29\n2026-11-27T10:33:41Z evil.example.com <\u200b!channel> ``\u200b`\n```")
+        mail = mailbox.messages[-1].get_content()
+        assert "Last run (n-1): failed with exit code 3 after 1 min\n" in mail
+        assert '"10:33:41Z"' in mail
+        assert "\n    line 29\n    2026-11-27T10:33:41Z evil. example. com <!channel> ```\n" in mail
+        assert page in mail
+        (sent,) = [one.json for one in receiver.requests if one.path.startswith("/api") and one.method == "POST"]
+        assert sent["embeds"][0]["description"].endswith("evil.example.com <!channel> ``\u200b`\n```")
+        assert "/recorder/mon_" not in sent["embeds"][0]["description"], "only its owner knows the page of a free monitor"
+        await recorder.beat(monitor, status="ok", output="all is well")
+        await recorder.pass_time(minutes=1)
+        await recorder.deliver()
+        assert "has recovered" in receiver.requests[-1].json["text"]
+        assert "all is well" not in receiver.requests[-1].json["text"], "the output of a success is no news"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2026-11-27T10:33:41Z", "2026-11-27T10:33:41Z"),
+        ("[10:33:41,123]", "[10:33:41,123]"),
+        ('{"at":"10:33:41+02:00"}', '{"at": "10:33:41+02:00"}'),
+        ("at 10:33:41.", "at 10:33:41."),
+        ("evil.example:10:33:41", "evil. example: 10: 33: 41"),
+        ("http://10:33:41/x", "http: / / 10: 33: 41/ x"),
+        ("10:33:41@evil.example", "10: 33: 41@ evil. example"),
+        ("10:33:41.evil.example", "10: 33: 41. evil. example"),
+        ("127.0.0.1", "127. 0. 0. 1"),
+        ('"10:33:41"evil.example', '"10:33:41"evil. example'),
+    ],
+)
+def test_a_time_stays_whole_and_nothing_becomes_a_link(written: str, read: str) -> None:
+    assert unlinked(written, own="https://campus.example/x") == read

@@ -31,7 +31,7 @@ async def test_a_registration_returns_everything_that_an_agent_needs(over_each_f
     assert answer["deadline_at"] == "2026-08-21T13:05:00Z"
     assert answer["webhook_secret"].startswith("whsec_")
     assert answer["beat_url"] == f"http://campus.test/v1/recorder/beat/{answer['monitor_id']}/{answer['secret']}"
-    assert answer["cron"].endswith(answer["beat_url"])
+    assert answer["cron"].endswith(f'"{answer["beat_url"]}/$c"; (exit $c)')
     assert "\n" not in answer["cron"]
     assert answer["resume_url"] is None
     keyed = await over_each_frame.register(key="recorder")

@@ -39,6 +39,9 @@ async def test_the_forms_set_schedule_runs_reminders_and_tags_and_an_empty_field
         assert ("each 60 minutes while" in shown, 'href="/recorder?tag=backup"' in shown) == (True, True)
         for name, text in {**SET, "tags": "backup prod"}.items():
             assert re.search(rf'name="{name}" type="text" value="{re.escape(text)}"', shown), name
+        tagged = await shown_at(recorder, "/recorder?tag=backup", key)
+        assert (f'href="{at}"' in tagged, "Tag backup: show all" in tagged) == (True, True)
+        assert "No monitor matches" in await shown_at(recorder, "/recorder?tag=back", key)
         wrong = await press(recorder, f"{at}/update", key, page=at, **{**SET, "schedule": "17 25 * * *"})
         assert (wrong.status_code, 'value="17 25 * * *"' in wrong.text) == (422, True)
         assert (await press(recorder, f"{at}/update", key, page=at, **dict.fromkeys(SET, ""))).status_code == 303

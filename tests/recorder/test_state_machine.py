@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import zip_longest
 from typing import Any, get_args
 
 import anyio.from_thread
@@ -16,11 +17,13 @@ from buildings.recorder.monitors.state_machine import (
     BEATS,
     DOWN,
     LEAST_GRACE,
+    NO_RUNS,
     TRANSITIONS,
     WITH_DEADLINE,
     Event,
     Mode,
     MonitorState,
+    OpenRuns,
     Schedule,
     apply_event,
     initial_state,
@@ -67,13 +70,26 @@ def test_a_failure_during_a_downtime_belongs_to_it() -> None:
     assert (again.alert, again.state.failures) == (None, 2)
 
 
-@given(EVENTS)
-def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]]) -> None:
-    now, state, last_alert = NOW, initial_state(SCHEDULE, NOW), None
-    for event, seconds in events:
+@given(EVENTS, st.lists(st.none() | st.integers(0, 30 * 60), max_size=30))
+def test_the_laws_hold_for_any_events(events: list[tuple[Event, int]], limits: list[int | None]) -> None:
+    now, state, last_alert, raised = NOW, initial_state(SCHEDULE, NOW), None, set[tuple[int, str]]()
+    for (event, seconds), limit in zip_longest(events, limits[: len(events)]):
         now += timedelta(seconds=seconds)
-        change = apply_event(state, event, SCHEDULE, now)
+        runs = NO_RUNS if limit is None else OpenRuns(now, now + timedelta(seconds=limit))
+        change = apply_event(state, event, SCHEDULE, now, runs=runs)
         after = change.state
+        if change.alert is not None:
+            assert (after.epoch, change.alert) not in raised, "an epoch has each kind of alert once: its alerts are unique"
+            raised.add((after.epoch, change.alert))
+        if event in BEATS and state.mode != "asleep":
+            assert after.run_since == runs.since
+            assert (after.deadline_at == runs.until) >= (runs.until is not None)
+        if state.mode in TROUBLE and event in ("start", "strike", "fail", "stall", "deadline"):
+            assert after.mode in TROUBLE, "only a success recovers"
+        if event in ("start", "stall"):
+            assert after.failures == state.failures, "neither ends a row of failures"
+        if state.mode in DOWN and after.mode in DOWN and after.first_beat_at:
+            assert (uptime(after, now) or 0) <= (uptime(state, now - timedelta(seconds=seconds)) or 1), "it is down throughout"
         assert after.epoch - state.epoch in (0, 1)
         assert after.epoch == state.epoch or after.mode in TROUBLE
         assert state.since <= after.since <= now

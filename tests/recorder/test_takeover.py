@@ -21,7 +21,7 @@ async def test_a_replacement_continues_where_the_dead_agent_stopped(over_each_fr
     taken = (await over_each_frame.call(first["tool"], **first["arguments"], key=key)).data
     assert (taken["last"]["capsule"], taken["fence"], taken["state"]) == ({"step": 7, "next": "b"}, 1, "alive")
     assert taken["secret"] != monitor["secret"]
-    assert taken["cron"].endswith(f"/{monitor['monitor_id']}/{taken['secret']}")
+    assert f"/{monitor['monitor_id']}/{taken['secret']}/$c" in taken["cron"]
     beaten = await over_each_frame.call(second["tool"], **{**second["arguments"], "secret": taken["secret"]})
     assert (beaten.status, beaten.data["capsule_stored"]) == (200, True)
     zombie = await over_each_frame.beat(monitor)

@@ -4,7 +4,7 @@ import hmac
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Row, case, or_, select, update
+from sqlalchemy import Connection, Row, case, literal, select, update
 
 from buildings.recorder.alerts.raising import withdraw_reminders
 from buildings.recorder.models import Acknowledged, Snoozed
@@ -16,7 +16,7 @@ from buildings.recorder.problems import fixed_problem
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import MONITORS
 from campus import Problem, Request, Response
-from campus.storage import in_snapshot, in_transaction
+from campus.storage import Moment, in_snapshot, in_transaction
 
 PRIVATE = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 
@@ -44,9 +44,9 @@ def snooze(connection: Connection, credentials: Credentials, *, until: datetime 
     People who know of a trouble are reminded of it at the end, if it still holds then and nobody acknowledged it.
     """
     row = authorized_monitor(connection, credentials)
-    is_known = MONITORS.c.held.is_(None) & MONITORS.c.mode.in_(sorted(TROUBLES))
-    held = MONITORS.c.held if until is None else case((is_known, REMINDER), else_=MONITORS.c.held)
-    due = case((or_(MONITORS.c.held.is_not(None), MONITORS.c.mode.in_(sorted(TROUBLES))), now), else_=MONITORS.c.due_at)
+    in_trouble = MONITORS.c.mode.in_(sorted(TROUBLES))
+    held = MONITORS.c.held if until is None else case((MONITORS.c.held.is_(None) & in_trouble, literal(REMINDER)), else_=MONITORS.c.held)
+    due = case((MONITORS.c.held.is_not(None) | in_trouble, literal(now, Moment())), else_=MONITORS.c.due_at)
     connection.execute(update(MONITORS).where(MONITORS.c.id == row.id).values(muted_until=until, held=held, due_at=due))
     if until is not None:
         withdraw_reminders(connection, [row.id])

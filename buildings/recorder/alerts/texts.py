@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, case, func, select
 
 from buildings.recorder.beats.rules import preview
+from buildings.recorder.beats.runs import LOG, OVERDUE
 from buildings.recorder.monitors.credentials import MonitorUrls, acknowledge_url
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RUNS, TARGETS
 from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Question
@@ -175,7 +176,7 @@ def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
 
 def _run_part(run: Row[Any]) -> RunPart:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else None
-    result = run.result if run.result in (None, "ok", "fail") else "unknown"
+    result = None if run.result == OVERDUE else run.result if run.result in (None, "ok", "fail") else "unknown"
     return RunPart(rid=run.rid, result=result, exit_code=run.exit_code, seconds=seconds, output=end_of(run.output) if run.output else None)
 
 
@@ -247,7 +248,7 @@ def _runs(connection: Connection, monitor_ids: set[str]) -> Sequence[Row[Any]]:
     output = case((length > OUTPUT_BYTES, func.substr(RUNS.c.output, length - OUTPUT_BYTES + 1)), else_=RUNS.c.output).label("output")
     at = func.coalesce(RUNS.c.ended_at, RUNS.c.started_at, type_=Moment()).label("at")
     shown = (RUNS.c.monitor_id, RUNS.c.rid, RUNS.c.started_at, RUNS.c.ended_at, RUNS.c.result, RUNS.c.exit_code, output, at)
-    latest = RUNS.c.number > MONITORS.c.runs - LATEST_RUNS
+    latest = (RUNS.c.number > MONITORS.c.runs - LATEST_RUNS) & RUNS.c.result.is_distinct_from(LOG)
     statement = (
         select(*shown).join(MONITORS, MONITORS.c.id == RUNS.c.monitor_id).where(among(connection, MONITORS.c.id, monitor_ids), latest)
     )

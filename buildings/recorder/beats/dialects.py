@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope
 
 from buildings.recorder.arguments import NextIn, Output, Progress, RunId, Seq, minutes
 from buildings.recorder.beats.rules import LARGEST_BEAT, Beat, capsule_json
-from buildings.recorder.beats.runs import end_of
+from buildings.recorder.beats.runs import OUTPUT_BYTES, end_of
 from buildings.recorder.monitors.state_machine import Status, Word
 from campus import Problem
 from campus.secrets import digest_of
@@ -34,7 +34,6 @@ ALSO = (
 )
 LARGEST_BODY, MOST_UNANNOUNCED = 1024 * 1024, 768 * 1024
 """The bytes that are read of a body: campus refuses a request as soon as it has read more, so one of unknown size is left before."""
-LARGEST_OUTPUT = 8_192
 READ_HERE = 64 * 1024  # A larger body is read in a thread.
 MOST_PAIRS, MOST_IGNORED = 100, 20
 SERVICE_RESULTS = ["exit-code", "signal", "core-dump", "timeout", "watchdog", "oom-kill", "protocol", "resources", "start-limit-hit"]
@@ -193,7 +192,7 @@ class _Reading:
                 self.ignored.append("the body: it is no JSON that can be read, so it counts as output")
             else:
                 pairs = value.items() if isinstance(value, dict) and not OWN_NAMES.keys().isdisjoint(value) else ()
-                return self.add(pairs, OWN_NAMES) if pairs else self.outputs.append(_text(body))
+                return self.add(pairs, OWN_NAMES) if pairs or value in ({}, None) else self.outputs.append(_text(body))
         if is_json:
             self.statuses += [status.decode(errors="replace") for status in MENTIONED.findall(body)]
         else:
@@ -216,7 +215,7 @@ class _Reading:
         if "seq" in self.members and "seq" not in arguments and arguments.pop("capsule", None) is not None:
             self.ignored.append("capsule: not stored, since its seq is not known")
         if output := "\n".join(filter(None, self.outputs)):
-            arguments["output"] = _clean(output).encode()[-LARGEST_OUTPUT:].decode(errors="ignore")
+            arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         if self.statuses:
             worst = min(map(status_of, self.statuses), key=_badness)
             arguments["status"] = "log" if worst is None else worst

@@ -15,8 +15,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
 from buildings.recorder.arguments import SLUG
-from buildings.recorder.beats.dialects import LARGEST_OUTPUT, Said, read_signal
+from buildings.recorder.beats.dialects import Said, read_signal
 from buildings.recorder.beats.rules import Unstored
+from buildings.recorder.beats.runs import OUTPUT_BYTES
 from buildings.recorder.monitors.credentials import digests_of, new_secret
 from buildings.recorder.monitors.registration import new_row
 from buildings.recorder.monitors.state_machine import Schedule, initial_state
@@ -32,7 +33,7 @@ PATHS = ("/ping/{code}", "/ping/{code}/{rest}", "/ping/{code}/{rest}/{signal}")
 CREATED = Schedule(timedelta(days=1), timedelta(hours=1))
 """Of a monitor that a ping creates, as Healthchecks has it."""
 LONGEST_SLUG = 60
-HEADERS = {"Ping-Body-Limit": str(LARGEST_OUTPUT), "Cache-Control": "no-store"}
+HEADERS = {"Ping-Body-Limit": str(OUTPUT_BYTES), "Cache-Control": "no-store"}
 WORDS = {404: "not found", 429: "rate limited"}
 
 

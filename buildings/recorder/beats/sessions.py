@@ -112,7 +112,9 @@ def _of_main_loop(session: Session, event: HostEvent, mode: Mode) -> Heard:
             return Heard(waiting, "idle", "done")
         case "fails":
             return Heard(waiting, "fail", "fail")
-        case "opens" | "asks":
+        case "opens":
+            return Heard(waiting, "idle", "idle")
+        case "asks":
             return Heard(session._replace(digest=None, repeats=0), "idle", "idle")
         case "waits" if not session.background:
             return Heard(waiting, "idle", "idle")

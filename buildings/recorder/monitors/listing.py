@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal
 from buildings.recorder.beats.runs import OVERDUE
 from buildings.recorder.models import Entry
 from buildings.recorder.monitors.fleet import entries_of
+from buildings.recorder.monitors.rows import has_tag
 from buildings.recorder.monitors.state_machine import DOWN, UNWATCHED
 from buildings.recorder.tables import ALERTS, DELIVERIES, MONITORS, RUNS
 from campus.storage import Moment, among
@@ -119,6 +120,7 @@ class FleetQuery(NamedTuple):
     text: str = ""
     sort: str = "state"
     page: int = 1
+    tag: str = ""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> "FleetQuery":
@@ -128,6 +130,7 @@ class FleetQuery(NamedTuple):
             given.get("q", "").replace("\0", "").strip()[:LONGEST_TEXT],
             sort if sort in SORTS else "state",
             max(int(page), 1) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+            given.get("tag", "").replace("\0", "").strip()[:LONGEST_TEXT],
         )
 
 
@@ -159,6 +162,7 @@ def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: s
     mine = MONITORS.c.owner == lineage
     word = state_in_sql(now)
     matching = mine & func.lower(MONITORS.c.name).contains(query.text.lower(), autoescape=True) if query.text else mine
+    matching = matching & has_tag(query.tag) if query.tag else matching
     counted = connection.execute(select(word, func.count()).where(matching).group_by(word)).all()
     states: dict[str, int] = {str(state): int(number) for state, number in counted}
     found = states.get(query.state, 0) if query.state else sum(states.values())
@@ -167,7 +171,7 @@ def read_page(connection: Connection, lineage: str, query: FleetQuery, *, url: s
     worst_first = (case({state: rank for rank, state in enumerate(STATES)}, value=word), func.lower(MONITORS.c.name), MONITORS.c.id)
     chosen = select(MONITORS).where(matching, *([word == query.state] if query.state else []))
     rows = connection.execute(chosen.order_by(*(SORTS[query.sort] or worst_first)).limit(PER_PAGE).offset((page - 1) * PER_PAGE)).all()
-    count = connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) if query.text else sum(states.values())
+    count = connection.scalar(select(func.count()).select_from(MONITORS).where(mine)) if query.text or query.tag else sum(states.values())
     return FleetPage(
         count=count or 0,
         states={state: states.get(state, 0) for state in STATES},

@@ -30,7 +30,7 @@ def beats_of(connection: Connection, monitor_id: str, limit: int) -> tuple[BeatV
     if row is None:
         return ()
     mine = select(BEAT_PAGES.c.slot, BEAT_PAGES.c.entries).where(BEAT_PAGES.c.monitor_id == monitor_id)
-    pages = dict(connection.execute(mine).tuples()) if limit > BEATS_IN_HISTORY else {}
+    pages = dict(connection.execute(mine).all()) if limit > BEATS_IN_HISTORY else {}
     beats = list(past_beats(row.history))
     before = row.beats - len(beats)
     last = row.beats // BEATS_IN_HISTORY * BEATS_IN_HISTORY

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, select, update
 
 from buildings.recorder.alerts.raising import links_of
 from buildings.recorder.alerts.targets import (
@@ -90,6 +90,11 @@ def changed_options(before: MonitorOptions, sent: Mapping[str, object]) -> Monit
 def tags_column(tags: Sequence[str]) -> str:
     """Tags as they are stored: between blanks, so that one is found as a part of the text."""
     return f" {' '.join(sorted(set(tags)))} " if tags else ""
+
+
+def has_tag(tag: str) -> ColumnElement[bool]:
+    """Whether a monitor has a tag. Not by LIKE, for which small and capital letters are the same on SQLite."""
+    return func.replace(MONITORS.c.tags, f" {tag} ", "") != MONITORS.c.tags
 
 
 def tags_of(column: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 Pure: every time is an argument. A beat, a takeover or a resume sets when the next beat is expected, one period later or at the
 time that the beat announces, and the deadline, one grace after that; `reschedule` moves both when the schedule is changed. While
-a run is open, both are the end of the longest time that it may take. A monitor is in one of seven modes:
+runs are open, both are the earliest end of the longest time that one of them may take (beats.runs). A monitor is in one of seven modes:
 
     up       beats arrive: shown as alive until the next is expected, as late until the deadline, as dead from then on
     idle     its agent reported that it waits for its user: shown as alive, without a deadline, until a beat that means work
@@ -12,8 +12,23 @@ a run is open, both are the end of the longest time that it may take. A monitor 
     paused   its owner suppressed its alerts; the next beat ends this mode, or only its owner where the monitor's options say so
     asleep   its key expired a week ago: beats are counted, and only a renewed key ends this mode
 
-Only a success recovers: a run that starts does not, nor one that fails. TRANSITIONS has every change of mode. `late` is never stored.
-An epoch is one trouble: it begins when a monitor goes down or is stuck, and
+Only a success recovers: a run that starts does not, nor one that fails. TRANSITIONS has every change of mode, by these events:
+
+    ok           a success: the word, or the exit code 0
+    start        a run began, which mends nothing
+    idle         the agent waits for its user or for work
+    done         a turn of an agent ended well, and it waits for its user
+    fail         a failure: the word, or another exit code
+    strike       a failure, of fewer in a row than `alert_after_failures` asks for
+    stall        a beat with the `progress`, or the tool call, that came `stuck_after` times in a row
+    deadline     the deadline passed: no beat came in time, or a run did not end
+    takeover     another agent has the work now
+    pause        the owner suppressed the alerts, or the session of a host ended
+    resume       the owner let the deadline run again
+    key_ended    the key that owns the monitor ended a week ago
+    key_renewed  that key was renewed
+
+`late` is never stored. An epoch is one trouble: it begins when a monitor goes down or is stuck, has each kind of alert at most once, and
 the alert of the recovery has the same number. The deadlines hold from the registration on, so that an agent that never starts is
 reported; but the uptime counts from the first beat, because nobody knows of anything before it.
 
@@ -32,8 +47,6 @@ Mode = Literal["up", "idle", "stuck", "missed", "failed", "paused", "asleep"]
 Event = Literal[
     "ok", "start", "idle", "done", "fail", "strike", "stall", "deadline", "takeover", "pause", "resume", "key_ended", "key_renewed"
 ]
-"""`done`: a turn of an agent ended well, and it waits for its user. `strike`: a failure before the one that the monitor's
-options count as such. `stall`: a beat without the progress that they ask for."""
 Word = Literal["ok", "start", "idle", "fail", "log"]
 Status = Word | int  # What a beat reports: a word, or an exit code from 0 to 255. `log` is kept and changes nothing.
 Kind = Literal["dead", "failed", "stuck", "recovered"]
@@ -179,11 +192,15 @@ class Schedule(NamedTuple):
             return None
         return () if state.mode == "idle" and self.is_over_after(now) else self.calendar.next_expected(now)
 
+    @property
+    def run_limit(self) -> timedelta:
+        return max(self.grace, LEAST_RUN) if self.run is None else self.run
+
     def run_deadline(self, start: datetime, next_in: timedelta | None = None) -> datetime:
         """By when a run must end: a grace after what its start announced, or after the longest time that it may take."""
         if next_in is not None:
             return self.deadline_after(start + next_in)
-        limit = start + (max(self.grace, LEAST_RUN) if self.run is None else self.run)
+        limit = start + self.run_limit
         return limit if self.calendar is None or self.calendar.closed_until(limit) is None else self.deadline_after(limit)
 
 

@@ -1,6 +1,7 @@
 """What buildings import of campus.features.alerts."""
 
 from campus.features.alerts.channels import CHAT_SERVICES, KINDS, open_channels
+from campus.features.alerts.channels.apprise import Apprise
 from campus.features.alerts.channels.discord import Discord
 from campus.features.alerts.channels.email import Email, email_pages
 from campus.features.alerts.channels.slack import Slack
@@ -39,6 +40,7 @@ __all__ = [
     "AlertLimits",
     "AlertTarget",
     "AlertText",
+    "Apprise",
     "Attempt",
     "Channel",
     "ClaimedTarget",

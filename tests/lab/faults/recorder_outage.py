@@ -43,8 +43,8 @@ FILL = (
     f" CASE WHEN n % 10 > 0 THEN 1 END {NUMBERS}",
     "INSERT INTO monitor (id, secret_digest, badge_id, name, period, grace, registered_at, mode, since, alive_at, expected_at, deadline_at,"
     " due_at, epoch, failures, down, still, unverified, beats, history, minute, minute_beats, capsules, fence, plain, ping_digest, tags,"
-    " runs, unchanged) SELECT 'mon_' || n, :digest, 'badge_' || n, 'agent', period, 0, at, 'up', at, at, at + period, at + period,"
-    f" at + period, 0, 0, 0, 0, false, 0, '', 0, 0, 0, 0, true, sha256(n::text::bytea), '', 0, 0 {NUMBERS}, {TIMES}",
+    " runs, unchanged, followed_up) SELECT 'mon_' || n, :digest, 'badge_' || n, 'agent', period, 0, at, 'up', at, at, at + period,"
+    f" at + period, at + period, 0, 0, 0, 0, false, 0, '', 0, 0, 0, 0, true, sha256(n::text::bytea), '', 0, 0, false {NUMBERS}, {TIMES}",
     f"INSERT INTO monitor_target (monitor_id, target_id, place) SELECT 'mon_' || n, 'tgt_' || n, 0 {NUMBERS}",
 )
 OUTAGE = (

@@ -423,7 +423,7 @@ def _html(text: AlertText, most: int) -> str:
 def _matrix_request(found: Named, text: AlertText, key: str) -> Request:
     """An event of a room; its id is the message's, so that a second try adds no second one. It mentions nobody."""
     token, room = re.fullmatch(found.service.rest, found.plain.partition("://")[2], re.ASCII).groups()  # type: ignore[union-attr]
-    plain = "\n".join([text.headline, _plain(text, LONGEST_TEXT, "\n")])
+    plain = "\n".join([neutral(text.headline), _plain(text, LONGEST_TEXT, "\n")])
     html = _html(text, LONGEST_TEXT).replace("\n", "<br>", 1 + len(text.lines))
     event = {"msgtype": "m.text", "body": plain, "format": "org.matrix.custom.html", "formatted_body": html, "m.mentions": {}}
     url = f"https://{found.service.host}/_matrix/client/v3/rooms/{quote(room, safe='')}/send/m.room.message/{key}"

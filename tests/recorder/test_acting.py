@@ -1,0 +1,360 @@
+"""Until someone acts: reminders, escalations, acknowledging, snoozes, maintenance and several failures in a row, on both databases."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from recorder.receivers import Mailbox, Receiver
+from recorder.recorders import OpenRecorder, Recorder
+from sqlalchemy import select
+
+from buildings.recorder.clock import move_times
+from buildings.recorder.monitors.credentials import acknowledge_url
+from buildings.recorder.monitors.muting import Announcement, announcement
+from buildings.recorder.monitors.state_machine import Kind, Mode
+from buildings.recorder.tables import ALERTS, TARGETS
+from campus.storage import in_snapshot, in_transaction
+
+pytestmark = [pytest.mark.anyio]
+PLAIN, PAGER = "https://localhost/chat", "https://localhost/pager"
+DAILY = {"period_minutes": 60, "grace_minutes": 5}
+
+
+async def keyed(recorder: Recorder, **arguments: Any) -> tuple[dict[str, Any], str]:
+    key = await recorder.campus.key("recorder")
+    await recorder.pass_time(seconds=0)
+    return await recorder.register(**{"webhook": PLAIN, "key": key, **DAILY, **arguments}), key
+
+
+async def later(recorder: Recorder, **span: float) -> None:
+    await recorder.pass_time(**span)
+    await recorder.sweep()
+
+
+async def told(recorder: Recorder, monitor: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The last part of each target's address, and the kind of each of its alerts that waits."""
+    joined = ALERTS.join(TARGETS, TARGETS.c.id == ALERTS.c.target_id)
+    chosen = select(TARGETS.c.address, ALERTS.c.kind).select_from(joined).where(ALERTS.c.monitor_id == monitor["monitor_id"])
+    rows = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(chosen.order_by(ALERTS.c.id)).all())
+    return [(address.rpartition("/")[2], kind) for address, kind in rows]
+
+
+async def forget(recorder: Recorder) -> None:
+    """As if all were delivered."""
+    await in_transaction(recorder.campus.site.storage, lambda connection: connection.execute(ALERTS.delete()) and None)
+
+
+@pytest.mark.both_databases
+async def test_a_monitor_that_stays_down_is_reminded_of_until_somebody_acknowledges_it(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    monitor, key = await keyed(recorder, remind_minutes=60)
+    await later(recorder, minutes=65)
+    await later(recorder, minutes=59)
+    assert await told(recorder, monitor) == [("chat", "dead")]
+    await later(recorder, minutes=1)
+    await recorder.sweep()
+    assert await told(recorder, monitor) == [("chat", "dead"), ("chat", "reminder")]
+    await later(recorder, minutes=60)
+    assert await told(recorder, monitor) == [("chat", "dead"), ("chat", "reminder")], "a newer reminder replaces one that waits"
+    await recorder.call("acknowledge", monitor_id=monitor["monitor_id"], key=key)
+    await later(recorder, hours=20)
+    assert await told(recorder, monitor) == [("chat", "dead")]
+    await recorder.beat(monitor)
+    await later(recorder, minutes=65)
+    await later(recorder, minutes=60)
+    assert await told(recorder, monitor) == [("chat", kind) for kind in ("dead", "recovered", "dead", "reminder")], "each trouble anew"
+
+
+@pytest.mark.both_databases
+async def test_an_escalation_goes_to_its_target_once_a_trouble_lasts_and_only_who_was_told_hears_of_the_end(
+    on_each_database: Recorder,
+) -> None:
+    recorder = on_each_database
+    monitor, key = await keyed(recorder, targets=[{"address": PAGER, "after_minutes": 30, "on": ["dead", "failed", "recovered"]}])
+    await later(recorder, minutes=65)
+    await later(recorder, minutes=29)
+    await recorder.beat(monitor)
+    assert await told(recorder, monitor) == [("chat", "dead"), ("chat", "recovered")]
+    await forget(recorder)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=30)
+    await later(recorder, minutes=30)
+    await recorder.beat(monitor)
+    assert await told(recorder, monitor) == [("chat", "failed"), ("pager", "failed"), ("chat", "recovered"), ("pager", "recovered")]
+    await forget(recorder)
+    await recorder.beat(monitor, status="fail")
+    await recorder.call("acknowledge", monitor_id=monitor["monitor_id"], key=key)
+    await later(recorder, minutes=60)
+    await recorder.beat(monitor)
+    assert await told(recorder, monitor) == [("chat", "failed"), ("chat", "recovered")], "somebody acted before"
+
+
+async def test_a_target_is_sent_only_the_kinds_that_it_names(recorder: Recorder) -> None:
+    monitor, key = await keyed(recorder, targets=[{"address": PAGER, "on": ["failed"]}])
+    await later(recorder, minutes=65)
+    assert await told(recorder, monitor) == [("chat", "dead")]
+    await recorder.beat(monitor)
+    await recorder.beat(monitor, status=3)
+    await recorder.beat(monitor)
+    assert [kind for target, kind in await told(recorder, monitor) if target == "pager"] == ["failed"]
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert [(target["on"], target["after_minutes"]) for target in entry["targets"]] == [(None, None), (["failed"], None)]
+
+
+@pytest.mark.parametrize(
+    ("targets", "code"),
+    [
+        ([{"address": "http://example.com/x"}], "target_refused"),
+        ([{"address": PLAIN}], "target_twice"),
+        ([{"address": PAGER, "on": ["recovered"]}], "trouble_needed"),
+        ([{"address": PAGER, "on": ["smoke"]}], "invalid_request"),
+        ([{"address": f"{PAGER}{number}"} for number in range(11)], "invalid_request"),
+    ],
+)
+async def test_targets_that_make_no_sense_are_refused(recorder: Recorder, targets: list[object], code: str) -> None:
+    key = await recorder.campus.key("recorder")
+    reply = await recorder.call("register_monitor", name="a", alert_webhook=PLAIN, targets=targets, key=key)
+    assert (reply.status, reply.data.get("code")) == (422, code)
+    assert len(await recorder.targets()) == 0
+
+
+async def test_without_a_key_a_monitor_has_one_target_without_conditions(over_each_frame: Recorder) -> None:
+    reply = await over_each_frame.call("register_monitor", name="a", alert_webhook=PLAIN, targets=[{"address": PAGER}])
+    assert (reply.status, reply.data["code"]) == (402, "access_required")
+    free = await over_each_frame.register(PLAIN)
+    key = await over_each_frame.campus.key("recorder")
+    own = {"monitor_id": free["monitor_id"], "secret": free["secret"], "targets": [{"address": PAGER}]}
+    assert (await over_each_frame.call("update_monitor", **own)).status == 402
+    assert (await over_each_frame.call("update_monitor", **own, key=key)).data["code"] == "owner_needed"
+
+
+@pytest.mark.both_databases
+async def test_an_update_replaces_the_list_of_targets_and_what_waits_goes_to_the_first(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    monitor, key = await keyed(recorder, targets=[{"address": PAGER, "after_minutes": 10}])
+    await recorder.beat(monitor, status="fail")
+    wanted = [{"address": "https://localhost/new", "on": ["failed"]}, {"address": PAGER}]
+    reply = await recorder.call("update_monitor", monitor_id=monitor["monitor_id"], targets=wanted, key=key)
+    assert [one.startswith("whsec_") for one in reply.data["target_secrets"]] == [True, True]
+    assert await told(recorder, monitor) == [("new", "failed")]
+    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
+    assert [(target["on"], target["after_minutes"]) for target in entry["targets"]] == [(["failed"], None), (None, None)]
+    assert len(await recorder.targets()) == 2
+
+
+@pytest.mark.both_databases
+async def test_a_mailbox_among_the_targets_is_asked_first(open_recorder: OpenRecorder, storage_url: str, mailbox: Mailbox) -> None:
+    async with open_recorder(storage=storage_url, mailbox=mailbox) as recorder:
+        monitor, _ = await keyed(recorder, targets=[{"address": "ops@example.com", "after_minutes": 10}])
+        assert any("confirm" in note for note in monitor["notes"])
+        await recorder.beat(monitor, status="fail")
+        await later(recorder, minutes=10)
+        assert await told(recorder, monitor) == [("ops@example.com", "confirm"), ("chat", "failed"), ("ops@example.com", "failed")]
+
+
+@pytest.mark.parametrize(
+    ("is_muted", "before", "held", "alert", "raised", "then_held"),
+    [
+        (False, "up", None, "dead", "dead", None),
+        (False, "missed", None, "recovered", "recovered", None),
+        (True, "up", None, "dead", None, "dead"),
+        (True, "missed", "dead", "failed", None, "failed"),
+        (True, "missed", "dead", "recovered", None, None),
+        (False, "missed", "dead", "recovered", None, None),
+        (True, "missed", None, "recovered", None, "recovered"),
+        (True, "missed", "reminder", "recovered", None, "recovered"),
+        (True, "up", "recovered", "failed", None, "reminder"),
+        (True, "missed", None, "failed", None, "reminder"),
+        (False, "missed", "reminder", "recovered", "recovered", None),
+        (False, "up", None, None, None, None),
+        (True, "up", "recovered", None, None, "recovered"),
+    ],
+)
+def test_what_a_mute_holds(is_muted: bool, before: Mode, held: str | None, alert: Kind | None, raised: str, then_held: str) -> None:
+    assert announcement(alert, held=held, before=before, is_muted=is_muted) == Announcement(raised, then_held)  # type: ignore[arg-type]
+
+
+@pytest.mark.both_databases
+async def test_a_snooze_holds_alerts_and_tells_at_its_end_what_is_still_wrong(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    monitor, key = await keyed(recorder)
+    snooze = partial(recorder.call, "snooze", monitor_id=monitor["monitor_id"], key=key)
+    await snooze(minutes=120)
+    await recorder.beat(monitor, status="fail")
+    await recorder.beat(monitor)
+    await later(recorder, minutes=66)
+    assert (await recorder.row(monitor)).mode == "missed"
+    await recorder.beat(monitor)
+    await later(recorder, minutes=60)
+    assert await told(recorder, monitor) == [], "what recovered within a snooze is never told"
+    await snooze(minutes=30)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=29)
+    assert await told(recorder, monitor) == []
+    await later(recorder, minutes=1)
+    assert await told(recorder, monitor) == [("chat", "failed")]
+    await snooze(minutes=30)
+    await later(recorder, minutes=30)
+    assert await told(recorder, monitor) == [("chat", "failed"), ("chat", "reminder")], "known before, and still wrong"
+    await snooze(until=(recorder.clock() + timedelta(minutes=30)).isoformat())
+    await later(recorder, minutes=10)
+    await recorder.beat(monitor)
+    await recorder.beat(monitor)
+    assert await told(recorder, monitor) == [("chat", "failed")]
+    ended = await snooze(minutes=0)
+    assert ended.data["muted_until"] is None
+    await recorder.sweep()
+    assert await told(recorder, monitor) == [("chat", "failed"), ("chat", "recovered")]
+    chosen = select(ALERTS.c.since, ALERTS.c.until).where(ALERTS.c.kind == "recovered")
+    since, until = await in_snapshot(recorder.campus.site.storage, lambda connection: connection.execute(chosen).one())
+    assert until - since == timedelta(minutes=30 + 30 + 10)
+
+
+@pytest.mark.both_databases
+async def test_a_failure_in_maintenance_is_told_when_the_maintenance_ends(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    begins, ends = (recorder.clock() + timedelta(minutes=minutes) for minutes in (10, 40))
+    window = f"{begins:%Y-%m-%dT%H:%M}/{ends:%Y-%m-%dT%H:%M}"
+    monitor, _ = await keyed(recorder, maintenance=[window])
+    await later(recorder, minutes=15)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=20)
+    assert await told(recorder, monitor) == []
+    await later(recorder, minutes=5)
+    assert await told(recorder, monitor) == [("chat", "failed")]
+    assert (await recorder.row(monitor)).due_at is None
+
+
+async def test_only_so_many_failures_in_a_row_raise_the_alert(over_each_frame: Recorder, receiver: Receiver) -> None:
+    monitor = await over_each_frame.register(receiver.url(), alert_after_failures=3)
+    for status in ("fail", "start", 1, "ok", "fail", "start", "fail"):
+        await over_each_frame.beat(monitor, status=status)
+    assert await over_each_frame.alerts(monitor) == [], "an ok between them ends the row; a start does not"
+    await over_each_frame.beat(monitor, status=7)
+    await over_each_frame.deliver()
+    (received,) = receiver.requests
+    assert (received.json["reason"], received.json["type"]) == ("3 failures in a row", "monitor.failed")
+    assert "worker failed: 3 failures in a row" in received.json["text"]
+
+
+async def test_a_pause_that_only_its_owner_ends_outlasts_beats(over_each_frame: Recorder) -> None:
+    monitor = await over_each_frame.register(manual_resume=True)
+    own = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
+    await over_each_frame.beat(monitor)
+    await over_each_frame.call("pause_monitor", **own)
+    for status in ("ok", "fail", "start"):
+        await over_each_frame.beat(monitor, status=status)
+    row = await over_each_frame.row(monitor)
+    assert (row.mode, row.beats, await over_each_frame.alerts(monitor)) == ("paused", 4, [])
+    assert (await over_each_frame.call("resume_monitor", **own)).data["paused"] is False
+    await over_each_frame.beat(monitor, status="fail")
+    assert [kind for kind, _ in await over_each_frame.alerts(monitor)] == ["failed"]
+
+
+async def test_what_is_acknowledged_or_snoozed_is_shown_and_what_is_well_is_not_acknowledged(over_each_frame: Recorder) -> None:
+    monitor, key = await keyed(over_each_frame, remind_minutes=60)
+    own = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
+    assert (await over_each_frame.call("acknowledge", **own)).data["code"] == "nothing_wrong"
+    for nonsense in ({}, {"minutes": 5, "until": "2026-09-01T00:00:00Z"}):
+        assert (await over_each_frame.call("snooze", **own, **nonsense)).status == 422
+    await over_each_frame.beat(monitor, status="fail")
+    now = over_each_frame.clock()
+    first = (await over_each_frame.call("acknowledge", **own)).data
+    over_each_frame.clock.move(timedelta(minutes=5))
+    assert (await over_each_frame.call("acknowledge", **own)).data == first
+    await over_each_frame.call("snooze", **own, minutes=90)
+    (entry,) = (await over_each_frame.call("fleet_status", key=key)).data["monitors"]
+    shown = {"acknowledged_at": now, "muted_until": now + timedelta(minutes=95)}
+    assert {name: entry[name] for name in shown} == {name: f"{at:%Y-%m-%dT%H:%M:%SZ}" for name, at in shown.items()}
+    stranger = {"monitor_id": monitor["monitor_id"], "secret": "x" * 32}
+    for tool, more in (("acknowledge", {}), ("snooze", {"minutes": 5})):
+        assert (await over_each_frame.call(tool, **stranger, **more)).data["code"] == "monitor_not_found"
+
+
+async def test_the_link_of_an_alert_acknowledges_by_its_button_and_not_by_being_opened(recorder: Recorder, receiver: Receiver) -> None:
+    monitor = await recorder.register(receiver.url(), remind_minutes=60)
+    await recorder.beat(monitor, status="fail")
+    await recorder.deliver()
+    url = receiver.requests[0].json["acknowledge_url"]
+    assert url in receiver.requests[0].json["text"]
+    assert monitor["secret"] not in url
+    page = await recorder.campus.http.get(url, headers={"Accept": "text/html"})
+    assert (page.status_code, page.headers["cache-control"]) == (200, "private, no-store")
+    assert "<button" in page.text
+    assert (await recorder.row(monitor)).acknowledged_at is None
+    posted = await recorder.campus.http.post(url, headers={"Accept": "text/html"})
+    assert "Acknowledged" in posted.text
+    assert (await recorder.row(monitor)).acknowledged_at == recorder.clock()
+    for wrong in (f"{url}0", url.replace("/1/", "/2/"), url.replace("/1/", "/x/"), url.replace(monitor["monitor_id"], "mon_other")):
+        assert (await recorder.campus.http.post(wrong)).json()["code"] == "link_not_found"
+    await recorder.beat(monitor)
+    await recorder.beat(monitor, status="fail")
+    old = await recorder.campus.http.post(url, headers={"Accept": "text/html"})
+    assert "is over" in old.text
+    row = await recorder.row(monitor)
+    assert row.acknowledged_at is None, "the next trouble is another"
+    assert (
+        await recorder.campus.http.post(acknowledge_url("", row.id, epoch=row.epoch, secret_digest=row.secret_digest))
+    ).status_code == 200
+
+
+@pytest.mark.both_databases
+async def test_after_an_own_outage_everybody_is_reminded_once_and_not_before_lost_beats_could_be_sent_again(
+    on_each_database: Recorder,
+) -> None:
+    recorder = on_each_database
+    monitor, _ = await keyed(recorder, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 90}])
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=30)
+    recorder.clock.move(timedelta(hours=9))  # nobody watches
+    await recorder.sweep()
+    await recorder.sweep()
+    assert [one for one in await told(recorder, monitor) if one[1] in ("failed", "reminder")] == [("chat", "failed")]
+    await later(recorder, minutes=5)
+    news = [one for one in await told(recorder, monitor) if one[1] != "blind"]
+    assert news == [("chat", "failed"), ("pager", "failed"), ("chat", "reminder")]
+    await later(recorder, minutes=59)
+    await later(recorder, minutes=1)
+    assert [one for one in await told(recorder, monitor) if one[1] == "reminder"] == [("chat", "reminder"), ("pager", "reminder")]
+
+
+@pytest.mark.both_databases
+async def test_the_times_of_reminders_and_snoozes_move_with_a_clock_that_is_set_forward(on_each_database: Recorder) -> None:
+    recorder, jump = on_each_database, timedelta(days=3)
+    monitor, key = await keyed(recorder, remind_minutes=60)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=61)
+    await recorder.call("snooze", monitor_id=monitor["monitor_id"], minutes=30, key=key)
+    before = await recorder.row(monitor)
+    await in_transaction(recorder.campus.site.storage, partial(move_times, jump=jump, now=recorder.clock() + jump))
+    after = await recorder.row(monitor)
+    assert (after.muted_until - before.muted_until, after.reminded_at - before.reminded_at) == (jump, jump)
+
+
+@pytest.mark.both_databases
+async def test_two_processes_that_sweep_at_once_remind_and_escalate_once(open_recorder: OpenRecorder, storage_url: str) -> None:
+    async with open_recorder(storage=storage_url) as first, open_recorder(storage=storage_url, clock=first.clock) as second:
+        monitor, _ = await keyed(first, remind_minutes=60, targets=[{"address": PAGER, "after_minutes": 60}])
+        await first.beat(monitor, status="fail")
+        await first.pass_time(minutes=60)
+        async with anyio.create_task_group() as tasks:
+            for recorder in (first, second, first, second):
+                tasks.start_soon(recorder.sweep)
+        assert sorted(await told(first, monitor)) == [("chat", "failed"), ("chat", "reminder"), ("pager", "failed")]
+
+
+@pytest.mark.both_databases
+async def test_monitors_that_more_follows_die_beside_those_that_nothing_does(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    followed, key = await keyed(recorder, remind_minutes=60)
+    snoozed, _ = await keyed(recorder, webhook="https://localhost/snoozed", key=key)
+    plain, _ = await keyed(recorder, webhook="https://localhost/plain", key=key)
+    await recorder.call("snooze", monitor_id=snoozed["monitor_id"], minutes=600, key=key)
+    await recorder.pass_time(minutes=65)
+    assert await recorder.sweep() == 3
+    assert [await told(recorder, one) for one in (followed, snoozed, plain)] == [[("chat", "dead")], [], [("plain", "dead")]]
+    assert (await recorder.row(plain)).due_at is None
+    assert (await recorder.row(snoozed)).due_at == (await recorder.row(snoozed)).muted_until
