@@ -135,7 +135,7 @@ class MonitorTarget(Tables, table=True):
 
 
 class Run(Tables, table=True):
-    """One of a monitor's last hundred runs; a new one replaces the oldest in its slot.
+    """One of a monitor's last hundred runs, or ten without a key; a new one replaces the oldest in its slot.
 
     `started_at` is null where no beat reported the start, `ended_at` while it is open; `limit_at` is by when it must end. `result` is ok,
     fail, or unknown where it was replaced or taken over before an end was reported; null while it is open, overdue once its limit was

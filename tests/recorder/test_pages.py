@@ -112,7 +112,7 @@ async def test_a_fleet_of_ten_thousand_is_shown_the_worst_first_by_state_and_nam
         key = await recorder.campus.key("recorder")
         made = await recorder.register(receiver.url(), key=key, name="first")
         first, now, storage = await recorder.row(made), recorder.clock(), recorder.campus.site.storage
-        modes = ("up", "up", "up", "idle", "missed", "failed", "paused", "asleep")
+        modes = ("up", "up", "stuck", "idle", "missed", "failed", "paused", "asleep")
         rows = [
             {**first._asdict(), **unlike(f"mon_{number:05}"), "name": f"100%_{NAME[:60]} {number}"}
             | {"mode": modes[number % 8], "first_beat_at": now if number % 3 else None}

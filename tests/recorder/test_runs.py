@@ -172,7 +172,7 @@ async def test_the_third_nightly_failure_raises_the_alert_although_each_run_has_
 
 async def test_the_last_hundred_runs_and_two_hundred_beats_are_kept(on_each_database: Recorder) -> None:
     recorder = on_each_database
-    monitor = await recorder.register(**HOURLY)
+    monitor = await recorder.register(**HOURLY, key="recorder")
     for number in range(230):
         await recorder.pass_time(seconds=1)
         await recorder.beat(monitor, status="ok" if number % 2 else 0)
@@ -182,6 +182,15 @@ async def test_the_last_hundred_runs_and_two_hundred_beats_are_kept(on_each_data
     assert [beat.status for beat in kept[:3]] == ["ok", 0, "ok"]
     assert [beat.at for beat in await beats(recorder, monitor, limit=7)] == [beat.at for beat in kept[:7]]
     assert [run.number for run in await runs(recorder, monitor)] == list(range(115, 15, -1))
+
+
+async def test_of_a_monitor_without_a_key_less_is_kept(recorder: Recorder) -> None:
+    monitor = await recorder.register(**HOURLY)
+    for _ in range(12):
+        await recorder.beat(monitor, status=1, output="x" * 9_000)
+    kept = await runs(recorder, monitor)
+    assert [run.number for run in kept] == list(range(12, 2, -1))
+    assert {len(run.output or "") for run in kept} == {2_048}
 
 
 async def test_an_outage_of_the_recorder_moves_the_limits_of_all_open_runs(on_each_database: Recorder) -> None:
@@ -210,7 +219,7 @@ class Said:
 @given(st.lists(st.tuples(st.sampled_from(STATUSES), st.integers(0, 12), st.integers(0, 600)), max_size=60))
 def test_each_run_has_one_number_ends_once_and_few_are_open(said: list[tuple[Any, int, int]]) -> None:
     now, schedule = Clock().time, Schedule(timedelta(hours=1), timedelta(minutes=5))
-    state, followed, ended = initial_state(schedule, now), Runs(0), dict[int, RunRow]()
+    state, followed, ended = initial_state(schedule, now), Runs(0, owned=True), dict[int, RunRow]()
     for status, rid, seconds in said:
         now += timedelta(seconds=seconds)
         before = followed.count

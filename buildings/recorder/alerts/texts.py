@@ -178,13 +178,12 @@ def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
     return acknowledge_url(url, row.monitor_id, epoch=row.epoch, secret_digest=row.secret_digest)
 
 
-RESULTS: dict[str, Literal["ok", "fail"]] = {"ok": "ok", "fail": "fail"}  # All others are unknown.
+RESULTS: dict[str | None, Literal["ok", "fail"] | None] = {None: None, OVERDUE: None, "ok": "ok", "fail": "fail"}  # All others are unknown.
 
 
 def _run_part(run: Row[Any]) -> RunPart:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else None
-    is_open = run.result in (None, OVERDUE)
-    result = None if is_open else RESULTS.get(run.result, "unknown")
+    result = RESULTS.get(run.result, "unknown")
     return RunPart(rid=run.rid, result=result, exit_code=run.exit_code, seconds=seconds, output=end_of(run.output) if run.output else None)
 
 

@@ -61,7 +61,7 @@ async def _recorded(request: Request, site: RecorderSite) -> Response:
     digest = _uuid_digest(code) if said is None else None
     slug, signal = (None, rest) if digest else (rest or "", said)
     key = None if slug is None else await stored_key(site, code, "ping")
-    read = await read_signal(request.scope, request.receive, signal)
+    read = await read_signal(request.scope, request.receive, signal, dict(request.scope["headers"]))
     now, status = site.state.time.now(), 200
     found = await in_snapshot(site.storage, partial(_find, digest=digest, key=key, slug=slug))
     if found is None and key is not None and request.query_params.get("create") == "1":

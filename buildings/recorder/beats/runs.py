@@ -14,9 +14,10 @@ from typing import Final, NamedTuple, Protocol
 
 from buildings.recorder.monitors.state_machine import WITH_DEADLINE, MonitorState, OpenRuns, Schedule, Status
 
-RUNS_KEPT = 100
+RUNS_KEPT, KEPT_WITHOUT_KEY = 100, 10
 MOST_OPEN = 10
-OUTPUT_BYTES = 8_192
+OUTPUT_BYTES, BYTES_WITHOUT_KEY = 8_192, 2_048
+"""Of a monitor that no key owns less is kept: anybody may register one."""
 UNKNOWN: Final = "unknown"
 OVERDUE: Final = "overdue"
 LOG: Final = "log"
@@ -45,6 +46,7 @@ class Report(Protocol):
 class RunRow(NamedTuple):
     """A run as it is stored; the names are columns. `result` is null while it is open, and overdue once its limit was reported."""
 
+    slot: int
     number: int
     rid: str | None
     started_at: datetime | None = None
@@ -59,9 +61,10 @@ class RunRow(NamedTuple):
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of a monitor in memory: how many there ever were, those that no beat has ended, and those to store."""
+    """The runs of a monitor in memory: how many there ever were, those that no beat has ended, and those to store, each in its slot."""
 
     count: int
+    owned: bool
     open: list[RunRow] = field(default_factory=list)
     changed: dict[int, RunRow] = field(default_factory=dict)
 
@@ -88,7 +91,7 @@ class Runs:
         ended = self._new(rid) if run is None else run
         result = "ok" if beat.status in ("ok", "idle", 0) else "fail"
         code = beat.status if isinstance(beat.status, int) else None
-        self._end(_described(ended._replace(exit_code=code), beat), result, beat.at)
+        self._end(self._described(ended._replace(exit_code=code), beat), result, beat.at)
         return None if ended.started_at is None else max(beat.at - ended.started_at, timedelta(0))
 
     def _start(self, beat: Report, rid: str | None, earlier: RunRow | None, schedule: Schedule) -> None:
@@ -97,19 +100,19 @@ class Runs:
         limit = schedule.run_deadline(beat.at, beat.next_in) if has_limit else None
         replaced = [earlier] if earlier is not None else self.open[: len(self.open) - MOST_OPEN + 1]
         for run in replaced:
-            self._end(run, UNKNOWN, beat.at)
-        run = _described(self._new(rid), beat)._replace(started_at=beat.at, limit_at=limit)
+            self._end(run, run.result or UNKNOWN, beat.at)
+        run = self._described(self._new(rid), beat)._replace(started_at=beat.at, limit_at=limit)
         self.open.append(run)
         self._change(run)
 
     def _log(self, beat: Report, rid: str | None) -> None:
         run = next((run for run in self.open if run.rid == rid), None)
         if run is not None:
-            described = _described(run, beat)
+            described = self._described(run, beat)
             self.open[self.open.index(run)] = described
             self._change(described)
         elif beat.output is not None or rid is not None:
-            self._end(_described(self._new(rid), beat), LOG, beat.at)
+            self._end(self._described(self._new(rid), beat), LOG, beat.at)
 
     def _pass_limits(self, state: MonitorState, now: datetime) -> None:
         """Let an outage that moved the deadline move the limits too; those that passed while no deadline was watched are overdue."""
@@ -125,34 +128,32 @@ class Runs:
 
     def _new(self, rid: str | None) -> RunRow:
         self.count += 1
-        self.open = [run for run in self.open if run.number >= self.count - RUNS_KEPT]  # its slot is used again
-        return RunRow(self.count - 1, rid)
+        slot = (self.count - 1) % (RUNS_KEPT if self.owned else KEPT_WITHOUT_KEY)
+        self.open = [run for run in self.open if run.slot != slot]
+        return RunRow(slot, self.count - 1, rid)
 
     def _end(self, run: RunRow, result: str, at: datetime) -> None:
         self.open = [other for other in self.open if other.number != run.number]
         self._change(run._replace(ended_at=at, result=result))
 
+    def _described(self, run: RunRow, beat: Report) -> RunRow:
+        output = run.output
+        if beat.output is not None:
+            output = end_of((output or b"") + beat.output, OUTPUT_BYTES if self.owned else BYTES_WITHOUT_KEY)
+        return run._replace(output=output, session=_stored(beat.session) or run.session, agent=_stored(beat.agent) or run.agent)
+
     def _change(self, run: RunRow) -> None:
-        self.changed[slot_of(run.number)] = run
+        self.changed[run.slot] = run
 
 
-def slot_of(number: int) -> int:
-    return number % RUNS_KEPT
-
-
-def end_of(output: bytes) -> bytes:
+def end_of(output: bytes, most: int = OUTPUT_BYTES) -> bytes:
     """The last bytes of an output that are stored: whole characters in UTF-8, without NUL, which no database stores as text."""
-    text = _tail(output).decode(errors="replace").replace("\0", "\ufffd")
-    return _tail(text.encode())
+    text = _tail(output, most).decode(errors="replace").replace("\0", "\ufffd")
+    return _tail(text.encode(), most)
 
 
-def _tail(output: bytes) -> bytes:
-    return output if len(output) <= OUTPUT_BYTES else output[-OUTPUT_BYTES:].lstrip(CONTINUATION)
-
-
-def _described(run: RunRow, beat: Report) -> RunRow:
-    output = run.output if beat.output is None else end_of((run.output or b"") + beat.output)
-    return run._replace(output=output, session=_stored(beat.session) or run.session, agent=_stored(beat.agent) or run.agent)
+def _tail(output: bytes, most: int) -> bytes:
+    return output if len(output) <= most else output[-most:].lstrip(CONTINUATION)
 
 
 def _stored(text: str | None) -> str | None:

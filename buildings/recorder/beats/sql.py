@@ -191,7 +191,7 @@ STORE = (
 """A new trouble is acknowledged anew."""
 CAPSULE = ("capsule", ("monitor_id", "slot", "number", "seq", "at", "body"))
 PAGE = ("beat_page", ("monitor_id", "slot", "entries"))
-RUN = ("run", ("monitor_id", "slot", *RunRow._fields))
+RUN = ("run", ("monitor_id", *RunRow._fields))
 OPEN_RUNS = f"SELECT monitor_id, {', '.join(RunRow._fields)} FROM run WHERE ended_at IS NULL AND monitor_id "  # noqa: S608  # names of columns
 
 
@@ -258,17 +258,17 @@ def _loaded(row: Sequence[Any]) -> LoadedMonitor:
         held=held,
         held_since=_time(held_since),
         stores_until=_time(ends_at),
-        runs=Runs(runs),
+        runs=Runs(runs, owned=owner is not None),
     )
 
 
 def _load_open_runs(connection: Connection, monitors: Mapping[str, LoadedMonitor], named: Collection[str]) -> None:
     """Load the runs that no beat has ended: of monitors that wait for one, and where a beat may name one that is overdue."""
     ids = [name for name, monitor in monitors.items() if monitor.state.run_since is not None or name in named]
-    for name, number, rid, started_at, limit_at, *rest in _found(connection, OPEN_RUNS, ids) if ids else ():
-        monitors[name].runs.open.append(RunRow(number, rid, _time(started_at), _time(limit_at), *rest))
+    for name, slot, number, rid, started_at, limit_at, *rest in _found(connection, OPEN_RUNS, ids) if ids else ():
+        monitors[name].runs.open.append(RunRow(slot, number, rid, _time(started_at), _time(limit_at), *rest))
     for name in ids:
-        monitors[name].runs.open.sort()
+        monitors[name].runs.open.sort(key=attrgetter("number"))
 
 
 def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) -> None:
@@ -284,7 +284,7 @@ def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) ->
         for slot, number, seq, at, body in monitor.new_capsules
     ]
     pages = [(monitor.id, slot, history) for monitor in monitors for slot, history in monitor.new_pages]
-    runs = [(monitor.id, slot, *_in_columns(run)) for monitor in monitors for slot, run in monitor.runs.changed.items()]
+    runs = [(monitor.id, *_in_columns(run)) for monitor in monitors for run in monitor.runs.changed.values()]
     for (table, columns), rows in ((CAPSULE, capsules), (PAGE, pages), (RUN, runs)):
         if rows:
             _upsert(connection, table, columns, rows)

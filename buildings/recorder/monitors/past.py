@@ -62,13 +62,13 @@ def summaries_of(connection: Connection, ids: Sequence[str], *, now: datetime) -
 def end_open_runs(connection: Connection, monitor_id: str, *, now: datetime) -> None:
     """End the runs of an agent that was replaced: nobody will say how they ended."""
     is_open = (RUNS.c.monitor_id == monitor_id) & RUNS.c.ended_at.is_(None)
-    connection.execute(update(RUNS).where(is_open).values(ended_at=now, result=UNKNOWN))
+    connection.execute(update(RUNS).where(is_open).values(ended_at=now, result=func.coalesce(RUNS.c.result, UNKNOWN)))
 
 
 def _run_view(row: Any, now: datetime) -> RunView:
     result: RunResult = row.result if row.result is not None else OVERDUE if _is_overdue(row, now) else "running"
     output = getattr(row, "output", None)
-    taken = None if row.started_at is None or row.ended_at is None or row.result == UNKNOWN else row.ended_at - row.started_at
+    taken = None if row.started_at is None or row.ended_at is None or row.result in (UNKNOWN, OVERDUE) else row.ended_at - row.started_at
     return RunView(
         number=row.number + 1,
         rid=row.rid,

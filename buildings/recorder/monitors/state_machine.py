@@ -317,7 +317,7 @@ def apply_event(
     first_beat_at = state.first_beat_at
     if first_beat_at is None and event in BEATS:
         first_beat_at, down, still = now, timedelta(0), timedelta(0)
-    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until)
+    alive, expected, deadline = _deadline_after(state, event, schedule, now, next_in, runs.until if event in BEATS else None)
     after = MonitorState(
         transition.to,
         since,
