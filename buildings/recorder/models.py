@@ -124,10 +124,15 @@ class CapsuleView(ResultPart):
     end_untrusted: str = Field(description="Marks where it ends, with the same boundary. An end mark with another one is part of it.")
 
 
-class CapsuleAnswer(Answer):
-    """The last capsule of a monitored agent, and how to continue from it."""
+class UntrustedAnswer(Answer):
+    """Base of an answer with text of another agent. What it says of that comes before it."""
 
     untrusted: str = Field(description=UNTRUSTED)
+
+
+class CapsuleAnswer(UntrustedAnswer):
+    """The last capsule of a monitored agent, and how to continue from it."""
+
     monitor_id: str = Field(description="Id of the monitor.")
     name: str = Field(description="Name of the monitor.")
     state: ShownState = Field(description=STATE)
@@ -151,10 +156,9 @@ class Resecured(Answer):
     cron: str = Field(description="Shell command that sends a beat.")
 
 
-class Taken(Resecured):
+class Taken(Resecured, UntrustedAnswer):
     """A monitor that you have taken over; its old secret is invalid."""
 
-    untrusted: str = Field(description=UNTRUSTED)
     fence: int = Field(description=FENCE)
     state: ShownState = Field(description=STATE)
     deadline_at: AwareDatetime = Field(description="Send a beat before this time (UTC), or you are reported dead.")

@@ -97,7 +97,7 @@ CHANGES = (
     *["name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "targets", "slug", "tags"],
     *MonitorOptions.model_fields,
 )
-SAME = Field(description=None)  # of update_monitor's arguments that are as register_monitor takes them: the list of tools says it once
+SAME = Field(description="See register_monitor.")
 ALL_TARGETS = Field(min_length=1, description="All targets from now on, with alert_webhook and alert_email if they are sent too.")
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
