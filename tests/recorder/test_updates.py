@@ -24,9 +24,9 @@ async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder
     changed = await update(recorder, monitor, period_minutes=30)
     assert changed == {
         **{"ok": True, "monitor_id": monitor["monitor_id"], "name": "nightly", "state": "alive"},
-        **{"waiting": False, "idle": False, "paused": False},
+        **{"waiting": False, "idle": False, "stuck": False, "paused": False},
         **{"period_minutes": 30, "grace_minutes": 5, "deadline_at": "2026-08-21T12:45:00Z", "webhook_secret": None, "notes": []},
-        "next_expected": None,
+        **{"next_expected": None, "target_secrets": []},
     }
     named = await update(recorder, monitor, name=" weekly ", key=key)
     assert (named["name"], named["period_minutes"], named["deadline_at"]) == ("weekly", 30, "2026-08-21T12:45:00Z")
