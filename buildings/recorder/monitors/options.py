@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from buildings.recorder.monitors.schedules import (
+    MOST_WEEKLY,
     YEAR,
     YEARS_AHEAD,
     MonitorCalendar,
@@ -90,7 +91,11 @@ class MonitorOptions(BaseModel):
             raise no_times("due_at", "the monitor has a schedule too, and either says when: send one of them, an empty text ends the other")
         if self.due_at and not now < self.due_at < now + FARTHEST:
             raise no_times("due_at", f"{utc_text(self.due_at)} is not in the ten years after now, {utc_text(now)}")
-        if (opening := calendar.closed_until(now)) is not None and opening > now + YEAR:
+        if calendar.weekly > MOST_WEEKLY:
+            found = f"hours and maintenance have {calendar.weekly} windows of a week, and at most {MOST_WEEKLY} are evaluated"
+            raise no_times("hours" if self.hours else "maintenance", found)
+        opening = calendar.closed_until(now)
+        if opening is not None and (opening > now + YEAR or calendar.closed_until(opening) is not None):
             raise no_times("maintenance", "with the hours it leaves no time open within a year: no beat would be expected")
         if self.schedule and not calendar.next_expected(now):
             raise no_times("schedule", f"{self.schedule!r} has no time in the next ten years that is within hours and not in maintenance")
