@@ -16,6 +16,7 @@ from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, products_of, registrant
 from buildings.recorder.arguments import (
+    LONGEST,
     After,
     BeatsShown,
     CapsuleValue,
@@ -133,6 +134,7 @@ from buildings.recorder.problems import (
     minutes_or_until,
     neither_target,
     nothing_to_change,
+    snooze_too_long,
     too_many_test_alerts,
 )
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
@@ -169,6 +171,7 @@ CHANGES = (
     "tags",
     *MonitorOptions.model_fields,
 )
+LONGEST_SNOOZE = minutes(LONGEST)
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
@@ -709,6 +712,8 @@ async def snooze(
     if (minutes is None) == (until is None):
         raise minutes_or_until()
     end = until if minutes is None else now + timedelta(minutes=minutes)
+    if end is not None and end - now > LONGEST_SNOOZE:
+        raise snooze_too_long()
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
     return await in_transaction(site.storage, work)

@@ -1,5 +1,6 @@
 """The options of a monitor beyond period and grace, as they are stored: one JSON, empty for a monitor without any."""
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -21,6 +22,8 @@ from buildings.recorder.monitors.schedules import (
 from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.problems import no_times
 from campus.observability import utc_text
+
+log = logging.getLogger(__name__)
 
 OPTIONS_IN_MEMORY = 5_000  # Of 8 KB at the most: 40 MB.
 TIMES = frozenset(("schedule", "timezone", "due_at", "hours", "maintenance"))
@@ -107,4 +110,15 @@ FARTHEST = timedelta(days=365 * YEARS_AHEAD)
 
 @lru_cache(OPTIONS_IN_MEMORY)
 def read_options(stored: bytes | None) -> MonitorOptions:
-    return NO_OPTIONS if stored is None else MonitorOptions.model_validate_json(stored)
+    """The options as they were stored. Of those that cannot be read, such as with a time zone that this machine no longer knows, none
+    holds: the period alone counts, so that nobody waits for an alert in vain, and no other monitor's beats and alerts fail with them.
+    """
+    if stored is None:
+        return NO_OPTIONS
+    try:
+        options = MonitorOptions.model_validate_json(stored)
+        options.schedule_of(YEAR, YEAR)
+    except Exception as error:  # the border to what another release or machine has stored
+        log.error("stored options of a monitor cannot be read: its period alone counts", extra={"reason": type(error).__name__})
+        return NO_OPTIONS
+    return options
