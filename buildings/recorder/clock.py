@@ -131,8 +131,8 @@ def move_times(connection: Connection, jump: timedelta, *, now: datetime) -> Non
     until = literal(now, Moment())
     forward = jump > timedelta(0)
     for table, names in (*COUNTED, *EXPIRING) if forward else COUNTED:
-        later = update(table).values({name: table.c[name] + by for name in names})
-        connection.execute(later.where(MONITORS.c.plain) if table is MONITORS else later)
+        shifted = update(table).values({name: table.c[name] + by for name in names})
+        connection.execute(shifted.where(MONITORS.c.plain) if table is MONITORS else shifted)
     if not forward:
         for table, names in RECORDED:
             moved = {name: case((table.c[name] > until, table.c[name] + by), else_=table.c[name]) for name in names}

@@ -157,7 +157,7 @@ def test_what_the_page_of_a_new_monitor_shows_sends_a_capsule_and_the_page_says_
             page.goto(f"{served.url}/tools/recorder/heartbeat")
             expect(page.get_by_role("radio", name="curl")).to_be_checked()
         page.goto(f"{served.url}{monitor}/heard")
-        expect(page.locator("#heard .good")).to_contain_text("3 beats, a capsule of")  # the run's start and its end too
+        expect(page.locator("#heard .good")).to_contain_text("4 beats, a capsule of")  # two of Python, and a start and an end
         page.goto(f"{served.url}{monitor}")
         page.get_by_text("Delete", exact=True).click()
         page.get_by_role("button", name="Delete walk").click()

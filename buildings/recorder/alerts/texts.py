@@ -178,7 +178,7 @@ def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
     return acknowledge_url(url, row.monitor_id, epoch=row.epoch, secret_digest=row.secret_digest)
 
 
-RESULTS: dict[str | None, Literal["ok", "fail"] | None] = {None: None, OVERDUE: None, "ok": "ok", "fail": "fail"}  # All others are unknown.
+RESULTS: dict[str | None, Literal["ok", "fail", "unknown"] | None] = {None: None, OVERDUE: None, "ok": "ok", "fail": "fail"}
 
 
 def _run_part(run: Row[Any]) -> RunPart:
