@@ -150,7 +150,7 @@ mcp = FastMCP(
     version=version("mcp-campus"),
     instructions="A dead-man switch for agents and scheduled jobs. register_monitor returns a monitor_id and a secret; then call heartbeat "
     "at least once per period. When no beat arrives within period plus grace, or a beat reports a failure, an alert is sent to your "
-    "webhook or mailbox within a minute, and another when beats resume. With a recorder key, a beat can carry a capsule, the state of "
+    "webhook or mailbox within a minute, and another when it is well again. With a recorder key, a beat can carry a capsule, the state of "
     "your work: if you die, your replacement reads it with fetch_capsule and claims the work with takeover, which makes your secret "
     "invalid. While you wait for your user, report the status idle: no deadline runs until your next beat. fleet_status lists all "
     "monitors of the key. An outage of this service itself raises no alerts about you.",
@@ -394,8 +394,8 @@ async def fleet_status(
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Fleet:
-    """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
-    beat, idle or paused.
+    """List the monitors that your key owns, with their current states: alive, late or dead, and whether stuck, waiting for the
+    first beat, idle or paused.
 
     Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Each entry has the last beat,
     the deadline, the uptime, a capsule preview, who made it, the alert targets, and how many alerts are not delivered yet. Returns
@@ -557,9 +557,9 @@ async def update_monitor(
     Use it when a job runs at other times, or when alerts must go elsewhere. Pass the monitor's secret, or call with the key that
     owns it; only that key changes the targets of a monitor that it owns. A new webhook replaces the old one, a new e-mail address
     the old address, and undelivered alerts go to the new target. The new period counts from the last beat, unless that beat sent
-    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead or paused
-    monitor stays so until its next beat. Returns the schedule and deadline_at, and webhook_secret for a signed webhook. Next:
-    after a new target call send_test_alert.
+    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead
+    monitor stays so until its next success, a paused one as it was. Returns the schedule and deadline_at, and webhook_secret for a
+    signed webhook. Next: after a new target call send_test_alert.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     sent = {
@@ -646,9 +646,11 @@ async def replace_secret(monitor_id: MonitorId, site: RecorderSite = CurrentSite
 async def pause_monitor(
     monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
-    """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
+    """Suppress the alerts and the deadline of a monitor until resume_monitor is called or its next beat arrives.
 
-    Use it before planned downtime. Pass the monitor's secret, or call with the key that owns it. Returns its state.
+    Use it before a downtime that ends with a beat; with manual_resume only resume_monitor ends it. Where the end is known, use
+    snooze, and for what comes back `maintenance` of update_monitor. Pass the monitor's secret, or call with the key that owns it.
+    Returns its state.
     """
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
