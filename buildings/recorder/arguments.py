@@ -17,32 +17,13 @@ STATUSES = "'ok', 'start', 'idle', 'fail', 'log' or an exit code from 0 to 255; 
 
 Name = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=LONGEST_NAME,
-        description="Name of the monitor, shown in alerts, such as 'nightly backup'; 1 to 100 characters.",
-    ),
+    Field(min_length=1, max_length=LONGEST_NAME, description="Name of the monitor, shown in alerts, such as 'nightly backup'."),
     AfterValidator(visible_name),
 ]
 Period = Annotated[
-    float,
-    Field(
-        ge=LEAST_PERIOD, le=LONGEST, description="Longest expected time between two beats, in minutes: 0.1 to 525600, fractions allowed."
-    ),
+    float, Field(ge=LEAST_PERIOD, le=LONGEST, description="Longest expected time between two beats, in minutes; fractions allowed.")
 ]
-Grace = Annotated[
-    float, Field(ge=0, le=LONGEST, description="Time between a missed beat and the alert, in minutes: 0 to 525600, fractions allowed.")
-]
-NewName = Annotated[
-    Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(visible_name)] | None,
-    Field(description="New name of the monitor; 1 to 100 characters."),
-]
-NewPeriod = Annotated[
-    float | None, Field(ge=LEAST_PERIOD, le=LONGEST, description="New longest expected time between two beats, in minutes: 0.1 to 525600.")
-]
-NewGrace = Annotated[
-    float | None, Field(ge=0, le=LONGEST, description="New time between a missed beat and the alert, in minutes: 0 to 525600.")
-]
+Grace = Annotated[float, Field(ge=0, le=LONGEST, description="Time between a missed beat and the alert, in minutes; fractions allowed.")]
 Webhook = Annotated[
     str | None,
     Field(
@@ -62,8 +43,6 @@ Email = Annotated[
 
 
 class TargetArgument(BaseModel):
-    """Where alerts go, and on which conditions."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
@@ -76,21 +55,14 @@ class TargetArgument(BaseModel):
 
 
 Targets = Annotated[
-    list[TargetArgument],
+    list[TargetArgument] | None,
     Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
 ]
-NewTargetList = Annotated[
-    list[TargetArgument] | None,
-    Field(min_length=1, max_length=10, description="All targets from now on, with alert_webhook and alert_email if they are sent too."),
-]
-MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="The monitor_id that register_monitor returned.")]
+MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor, from register_monitor.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
 OptionalSecret = Annotated[
     str | None,
-    Field(
-        max_length=128,
-        description="The monitor's secret. Not needed when you call with the key that owns the monitor; if passed, it must be correct.",
-    ),
+    Field(max_length=128, description="The monitor's secret; not needed with the key that owns the monitor."),
 ]
 
 
@@ -142,48 +114,60 @@ Schedule = Annotated[
     ),
 ]
 Timezone = Annotated[
-    str,
-    Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin."),
+    str | None, Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin; by default UTC.")
 ]
 DueAt = Annotated[
-    AwareDatetime | None, Field(description="For something that happens once: when its one beat is expected. No deadline runs after it.")
+    AwareDatetime | Literal[""] | None,
+    Field(description="For something that happens once: when its one beat is expected. No deadline runs after it."),
 ]
 Hours = Annotated[
     str | None,
     Field(max_length=200, description="When beats are expected at all, such as 'Mon..Fri 09:00-17:00'; outside no deadline passes."),
 ]
-Window = Annotated[str, Field(min_length=1, max_length=100)]
 Maintenance = Annotated[
-    list[Window],
+    list[Annotated[str, Field(min_length=1, max_length=100)]] | None,
     Field(
         max_length=20,
         description="Windows in which nothing is expected and no alert is raised: 'Sun 02:00-04:00', or from/to as"
         " 2026-12-24T20:00/2026-12-27T06:00.",
     ),
 ]
+
+
+def _none_or(least: float) -> AfterValidator:
+    """0 ends an option; a number between it and `least` is none."""
+
+    def check(number: float | None) -> float | None:
+        if number is not None and 0 < number < least:
+            raise PydanticKnownError("greater_than_equal", {"ge": least})
+        return number
+
+    return AfterValidator(check)
+
+
 RunMinutes = Annotated[
     float | None,
-    Field(
-        ge=LEAST_PERIOD,
-        le=LONGEST,
-        description="Longest time that a run may take, in minutes from its start beat: then the alert is sent. By default the grace.",
-    ),
+    Field(ge=0, le=LONGEST, description="Longest time that a run may take, in minutes from its start beat; 0: the grace, as by default."),
+    _none_or(LEAST_PERIOD),
 ]
-Failures = Annotated[int, Field(ge=1, le=100, description="How many failures in a row raise the alert.")]
+Failures = Annotated[int | None, Field(ge=1, le=100, description="How many failures in a row raise the alert; by default 1.")]
 Remind = Annotated[
     float | None,
-    Field(ge=1, le=LONGEST, description="Minutes between reminders while it is down and nobody acknowledges, such as 60 or 1440."),
+    Field(ge=0, le=LONGEST, description="Minutes between reminders while it is down and nobody acknowledges, at least 1; 0: none."),
+    _none_or(1),
 ]
-ManualResume = Annotated[bool, Field(description="A pause lasts until resume_monitor is called: a beat does not end it.")]
+ManualResume = Annotated[bool | None, Field(description="A pause lasts until resume_monitor is called: a beat does not end it.")]
 StuckAfter = Annotated[
     int | None,
     Field(
-        ge=2,
+        ge=0,
         le=1_000,
-        description="How many beats in a row with the same `progress`, or tool calls with the same arguments, make an agent stuck.",
+        description="How many beats in a row with the same `progress`, or calls of a tool with the same arguments, make an agent stuck:"
+        " at least 2; 0: none.",
     ),
+    _none_or(2),
 ]
-StuckTakeover = Annotated[bool, Field(description="A stuck agent can be taken over, as a dead one.")]
+StuckTakeover = Annotated[bool | None, Field(description="A stuck agent can be taken over, as a dead one.")]
 LONGEST_SLUG = 60
 Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
 SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
@@ -198,25 +182,8 @@ Slug = Annotated[
     ),
 ]
 Tags = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]],
-    Field(max_length=20, description="Words to filter by, without spaces."),
-]
-AS_REGISTERED = "As register_monitor takes it; "
-NewSchedule = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewTimezone = Annotated[str | None, Field(max_length=64, description=f"{AS_REGISTERED}empty: UTC.")]
-NewDueAt = Annotated[AwareDatetime | Literal[""] | None, Field(description=f"{AS_REGISTERED}empty ends it.")]
-NewHours = Annotated[str | None, Field(max_length=200, description=f"{AS_REGISTERED}empty ends it.")]
-NewMaintenance = Annotated[list[Window] | None, Field(max_length=20, description=f"{AS_REGISTERED}empty ends it.")]
-NewRunMinutes = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
-NewFailures = Annotated[int | None, Field(ge=1, le=100, description="As register_monitor takes it.")]
-NewRemind = Annotated[float | None, Field(ge=0, le=LONGEST, description=f"{AS_REGISTERED}0 ends it.")]
-NewManualResume = Annotated[bool | None, Field(description="As register_monitor takes it.")]
-NewStuckAfter = Annotated[int | None, Field(ge=0, le=1_000, description=f"{AS_REGISTERED}0 ends it.")]
-NewStuckTakeover = Annotated[bool | None, Field(description="As register_monitor takes it.")]
-NewSlug = Annotated[str | None, Field(max_length=LONGEST_SLUG, pattern=SLUG, description="As register_monitor takes it.")]
-NewTags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]] | None,
-    Field(max_length=20, description="Replaces them."),
+    Field(max_length=20, description="Words to filter by, without spaces."),
 ]
 RunId = Annotated[
     str | None, Field(max_length=64, description="Id of the run that this beat starts or ends, where runs overlap; any text of yours.")
@@ -237,7 +204,6 @@ Description = Annotated[
         description="What it watches and what to do when it is dead, such as a link to the runbook: shown in each alert.",
     ),
 ]
-NewDescription = Annotated[str | None, Field(max_length=LONGEST_DESCRIPTION, description=f"{AS_REGISTERED}empty ends it.")]
 TagFilter = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40)]], Field(max_length=20, description="Only monitors that have all of these tags.")
 ]

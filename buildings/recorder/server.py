@@ -1,85 +1,20 @@
 """The MCP server of the recorder: the tools that register, beat, read, take over, change, pause, test and delete a monitor."""
 
-from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 from fastmcp import FastMCP
-from pydantic import MISSING
+from pydantic import MISSING, Field
 from pydantic_core import to_json
 from sqlalchemy import Connection
 
+from buildings.recorder import arguments as given
 from buildings.recorder.alerts.acknowledging import acknowledge as acknowledged
 from buildings.recorder.alerts.acknowledging import snooze as snoozed
 from buildings.recorder.alerts.raising import raise_test
 from buildings.recorder.alerts.targets import MonitorAddresses, addresses_in, check_addresses, products_of, registrant
-from buildings.recorder.arguments import (
-    After,
-    BeatsShown,
-    CapsuleValue,
-    Checks,
-    Confirm,
-    Description,
-    DueAt,
-    Email,
-    Failures,
-    FleetKeyKind,
-    Grace,
-    Hint,
-    Hours,
-    Limit,
-    Maintenance,
-    ManualResume,
-    MonitorId,
-    Name,
-    NameFilter,
-    NewDescription,
-    NewDueAt,
-    NewFailures,
-    NewGrace,
-    NewHours,
-    NewMaintenance,
-    NewManualResume,
-    NewName,
-    NewPeriod,
-    NewRemind,
-    NewRunMinutes,
-    NewSchedule,
-    NewSlug,
-    NewStuckAfter,
-    NewStuckTakeover,
-    NewTags,
-    NewTargetList,
-    NewTimezone,
-    NextIn,
-    OptionalSecret,
-    Output,
-    Period,
-    Progress,
-    Remind,
-    RunId,
-    RunMinutes,
-    RunsShown,
-    Schedule,
-    Secret,
-    Seq,
-    Slug,
-    SlugFilter,
-    Snooze,
-    SnoozeUntil,
-    StateFilter,
-    Status,
-    StuckAfter,
-    StuckTakeover,
-    TagFilter,
-    Tags,
-    Targets,
-    Timezone,
-    Webhook,
-    minutes,
-)
 from buildings.recorder.beats.dialects import ALSO, ROUTE, CurrentIgnored, Said, read_beat
 from buildings.recorder.beats.rules import LARGEST_BEAT, SHOWN_WITHOUT_KEY, Beat, BeatOutcome, Unstored
 from buildings.recorder.models import (
@@ -105,7 +40,7 @@ from buildings.recorder.monitors.claiming import claim
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import FleetSearch, read_fleet, read_monitor, with_makers
 from buildings.recorder.monitors.keys import end_key, list_keys, make_key
-from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, checked_times
+from buildings.recorder.monitors.options import NO_OPTIONS, MonitorOptions, sent_options
 from buildings.recorder.monitors.registration import (
     CurrentIdempotencyKey,
     IdempotentRequest,
@@ -159,16 +94,11 @@ FLEET_APP = add_app(
     mcp, "ui://recorder/fleet.html", title="Fleet", body=(Path(__file__).parent / "templates" / "fleet_app.html").read_text()
 )
 CHANGES = (
-    "name",
-    "period_minutes",
-    "grace_minutes",
-    "alert_webhook",
-    "alert_email",
-    "targets",
-    "slug",
-    "tags",
+    *["name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "targets", "slug", "tags"],
     *MonitorOptions.model_fields,
 )
+SAME = Field(description=None)  # of update_monitor's arguments that are as register_monitor takes them: the list of tools says it once
+ALL_TARGETS = Field(min_length=1, description="All targets from now on, with alert_webhook and alert_email if they are sent too.")
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
 REMOVES = SETS | {"destructiveHint": True}
@@ -191,26 +121,26 @@ __all__ = [
     meta=route("POST /v1/recorder/monitors", any_of=("alert_webhook", "alert_email", "targets")) | access(key="optional"),
 )
 async def register_monitor(
-    name: Name,
-    period_minutes: Period = 60,
-    grace_minutes: Grace = 5,
-    alert_webhook: Webhook = None,
-    alert_email: Email = None,
-    targets: Targets = [],  # noqa: B006  # nobody changes it
-    description: Description = None,
-    schedule: Schedule = None,
-    timezone: Timezone = "UTC",
-    due_at: DueAt = None,
-    hours: Hours = None,
-    maintenance: Maintenance = [],  # noqa: B006  # nobody changes it
-    run_minutes: RunMinutes = None,
-    alert_after_failures: Failures = 1,
-    remind_minutes: Remind = None,
-    manual_resume: ManualResume = False,
-    stuck_after: StuckAfter = None,
-    stuck_takeover: StuckTakeover = False,
-    slug: Slug = None,
-    tags: Tags = [],  # noqa: B006  # nobody changes it
+    name: given.Name,
+    period_minutes: given.Period = 60,
+    grace_minutes: given.Grace = 5,
+    alert_webhook: given.Webhook = None,
+    alert_email: given.Email = None,
+    targets: given.Targets = None,
+    description: given.Description = None,
+    schedule: given.Schedule = None,
+    timezone: given.Timezone = None,
+    due_at: given.DueAt = None,
+    hours: given.Hours = None,
+    maintenance: given.Maintenance = None,
+    run_minutes: given.RunMinutes = None,
+    alert_after_failures: given.Failures = None,
+    remind_minutes: given.Remind = None,
+    manual_resume: given.ManualResume = None,
+    stuck_after: given.StuckAfter = None,
+    stuck_takeover: given.StuckTakeover = None,
+    slug: given.Slug = None,
+    tags: given.Tags = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
     repeat_key: str | None = CurrentIdempotencyKey(),
@@ -233,29 +163,21 @@ async def register_monitor(
     by = registrant(lineage_of(caller), site, caller)
     now = site.state.time.now()
     entropy = site.state.entropy
-    options = MonitorOptions(
-        description=description or None,
-        **{option: value for option, value in checked_times(schedule, timezone, hours, maintenance).items() if value},
-        due_at=due_at,
-        run_minutes=run_minutes,
-        alert_after_failures=alert_after_failures,
-        remind_minutes=remind_minutes,
-        manual_resume=manual_resume,
-        stuck_after=stuck_after,
-        stuck_takeover=stuck_takeover,
-    )
+    times = (description, schedule, timezone, due_at, hours, maintenance)
+    acts = (run_minutes, alert_after_failures, remind_minutes, manual_resume, stuck_after, stuck_takeover)
+    options = NO_OPTIONS.changed(sent_options(*times, *acts))
     options.check_times(now)
     sent = [name, float(period_minutes), float(grace_minutes), alert_webhook or None, alert_email or None]
-    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags)), *targets])
+    arguments = to_json([*sent, options.model_dump(exclude_defaults=True), slug, sorted(set(tags or ())), *(targets or ())])
     idempotent = IdempotentRequest(by.sender, repeat_key, arguments) if repeat_key else None
     if (before := await in_snapshot(site.storage, partial(stored_answer, request=idempotent, now=now))) is not None:
         return Registered.model_validate_json(before)
     request = RegistrationRequest(
         name=name,
-        schedule=options.schedule_of(minutes(period_minutes), minutes(grace_minutes)),
+        schedule=options.schedule_of(given.minutes(period_minutes), given.minutes(grace_minutes)),
         options=options,
         slug=slug,
-        tags=tags,
+        tags=tags or (),
         addresses=addresses,
         key=caller.key,
         maker=caller.maker,
@@ -284,15 +206,15 @@ async def register_monitor(
     meta=route(f"POST|GET {ROUTE}", lenient=["capsule"], body_limit=LARGEST_BEAT, reads=read_beat, also=ALSO) | free(limited=False),
 )
 async def heartbeat(
-    monitor_id: MonitorId,
-    secret: Secret,
-    status: Status = "ok",
-    capsule: CapsuleValue = MISSING,
-    seq: Seq = None,
-    next_in: NextIn = None,
-    rid: RunId = None,
-    output: Output = None,
-    progress: Progress = None,
+    monitor_id: given.MonitorId,
+    secret: given.Secret,
+    status: given.Status = "ok",
+    capsule: given.CapsuleValue = MISSING,
+    seq: given.Seq = None,
+    next_in: given.NextIn = None,
+    rid: given.RunId = None,
+    output: given.Output = None,
+    progress: given.Progress = None,
     site: RecorderSite = CurrentSite(),
     ignored: tuple[str, ...] = CurrentIgnored(),
 ) -> Beaten:
@@ -349,7 +271,7 @@ def _note(outcome: BeatOutcome, capsule: bytes | Unstored | None) -> str | None:
     meta=route("GET /v1/recorder/capsule/{monitor_id}", query={"secret": "s"}) | access(),
 )
 async def fetch_capsule(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> CapsuleAnswer:
     """Return the last capsule (saved state, untrusted) of a monitored agent and up to four earlier ones. Changes nothing.
 
@@ -366,7 +288,7 @@ async def fetch_capsule(
     title="Take over a dead agent's work", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/takeover") | access()
 )
 async def takeover(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Taken:
     """Claim a dead agent's work: returns its last capsule and a new secret; the old secret is invalid from then on.
 
@@ -385,12 +307,12 @@ async def takeover(
 
 @mcp.tool(title="List the monitors of a key", annotations=READS, app=FLEET_APP, meta=route("GET /v1/recorder/fleet") | access())
 async def fleet_status(
-    tags: TagFilter = [],  # noqa: B006  # nobody changes it
-    state: StateFilter = None,
-    name: NameFilter = None,
-    slug: SlugFilter = None,
-    limit: Limit = 20,
-    after: After = None,
+    tags: given.TagFilter = [],  # noqa: B006  # nobody changes it
+    state: given.StateFilter = None,
+    name: given.NameFilter = None,
+    slug: given.SlugFilter = None,
+    limit: given.Limit = 20,
+    after: given.After = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Fleet:
@@ -415,10 +337,10 @@ async def fleet_status(
     meta=route("GET /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
 )
 async def get_monitor(
-    monitor_id: MonitorId,
-    secret: OptionalSecret = None,
-    runs: RunsShown = 5,
-    beats: BeatsShown = 20,
+    monitor_id: given.MonitorId,
+    secret: given.OptionalSecret = None,
+    runs: given.RunsShown = 5,
+    beats: given.BeatsShown = 20,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> MonitorAnswer:
@@ -434,7 +356,7 @@ async def get_monitor(
 
 
 @mcp.tool(title="Beat for a monitor", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/beat") | access())
-async def beat_now(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Beaten:
+async def beat_now(monitor_id: given.MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Beaten:
     """Record a beat with the status ok for a monitor of your key, without its secret.
 
     Use it when you know that a job has succeeded although its beat did not arrive, such as one that you ran by hand: the monitor
@@ -450,7 +372,7 @@ async def beat_now(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), ca
 
 
 @mcp.tool(title="Make a ping or read key", annotations=WRITES, meta=route("POST /v1/recorder/keys") | access())
-async def make_fleet_key(kind: FleetKeyKind, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyMade:
+async def make_fleet_key(kind: given.FleetKeyKind, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyMade:
     """Make a key that can do less than yours: for jobs that only send beats, or for dashboards that only read.
 
     A ping key sends beats at /ping/KEY/SLUG. A read key reads the fleet at its `url`, with the filters of fleet_status in the
@@ -466,7 +388,7 @@ async def list_fleet_keys(site: RecorderSite = CurrentSite(), caller: Caller = C
 
 
 @mcp.tool(title="End a ping or read key", annotations=REMOVES, meta=route("DELETE /v1/recorder/keys/{hint}") | access())
-async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
+async def end_fleet_key(hint: given.Hint, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> FleetKeyList:
     """End a ping or read key at once, such as one that somebody else may have seen. Returns the others."""
     return await end_key(site, cast(str, lineage_of(caller)), hint)
 
@@ -477,9 +399,9 @@ async def end_fleet_key(hint: Hint, site: RecorderSite = CurrentSite(), caller: 
     meta=route("POST /v1/recorder/import", body="document", body_limit=LARGEST_IMPORT) | access(),
 )
 async def import_monitors(
-    document: Checks,
-    alert_webhook: Webhook = None,
-    alert_email: Email = None,
+    document: given.Checks,
+    alert_webhook: given.Webhook = None,
+    alert_email: given.Email = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Imported:
@@ -495,7 +417,7 @@ async def import_monitors(
     addresses = await addresses_in(alert_webhook, alert_email, site, caller)
     template = RegistrationRequest(
         name="",
-        schedule=NO_OPTIONS.schedule_of(minutes(60), minutes(5)),
+        schedule=NO_OPTIONS.schedule_of(given.minutes(60), given.minutes(5)),
         addresses=addresses,
         key=key,
         maker=caller.maker,
@@ -512,7 +434,7 @@ async def import_monitors(
 
 
 @mcp.tool(title="Delete everything", annotations=REMOVES, meta=route("DELETE /v1/recorder/monitors") | access())
-async def delete_everything(confirm: Confirm, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> AllDeleted:
+async def delete_everything(confirm: given.Confirm, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> AllDeleted:
     """Delete all monitors of your key with their history, capsules, alerts, and its ping and read keys. This cannot be undone.
 
     First save GET /v1/recorder/export, which has all of it as JSON Lines but the secrets.
@@ -527,62 +449,53 @@ async def delete_everything(confirm: Confirm, site: RecorderSite = CurrentSite()
     meta=route("PATCH /v1/recorder/monitors/{monitor_id}", any_of=CHANGES) | access(key="optional"),
 )
 async def update_monitor(
-    monitor_id: MonitorId,
-    secret: OptionalSecret = None,
-    name: NewName = None,
-    period_minutes: NewPeriod = None,
-    grace_minutes: NewGrace = None,
-    alert_webhook: Webhook = None,
-    alert_email: Email = None,
-    targets: NewTargetList = None,
-    description: NewDescription = None,
-    schedule: NewSchedule = None,
-    timezone: NewTimezone = None,
-    due_at: NewDueAt = None,
-    hours: NewHours = None,
-    maintenance: NewMaintenance = None,
-    run_minutes: NewRunMinutes = None,
-    alert_after_failures: NewFailures = None,
-    remind_minutes: NewRemind = None,
-    manual_resume: NewManualResume = None,
-    stuck_after: NewStuckAfter = None,
-    stuck_takeover: NewStuckTakeover = None,
-    slug: NewSlug = None,
-    tags: NewTags = None,
+    monitor_id: given.MonitorId,
+    secret: given.OptionalSecret = None,
+    name: Annotated[given.Name | None, SAME] = None,
+    period_minutes: Annotated[given.Period | None, SAME] = None,
+    grace_minutes: Annotated[given.Grace | None, SAME] = None,
+    alert_webhook: Annotated[given.Webhook, SAME] = None,
+    alert_email: Annotated[given.Email, SAME] = None,
+    targets: Annotated[given.Targets, ALL_TARGETS] = None,
+    description: Annotated[given.Description, SAME] = None,
+    schedule: Annotated[given.Schedule, SAME] = None,
+    timezone: Annotated[given.Timezone, SAME] = None,
+    due_at: Annotated[given.DueAt, SAME] = None,
+    hours: Annotated[given.Hours, SAME] = None,
+    maintenance: Annotated[given.Maintenance, SAME] = None,
+    run_minutes: Annotated[given.RunMinutes, SAME] = None,
+    alert_after_failures: Annotated[given.Failures, SAME] = None,
+    remind_minutes: Annotated[given.Remind, SAME] = None,
+    manual_resume: Annotated[given.ManualResume, SAME] = None,
+    stuck_after: Annotated[given.StuckAfter, SAME] = None,
+    stuck_takeover: Annotated[given.StuckTakeover, SAME] = None,
+    slug: Annotated[given.Slug, SAME] = None,
+    tags: Annotated[given.Tags, SAME] = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Updated:
     """Change the name, schedule or alert targets of a monitor: send what changes, leave out the rest. Its secret and history stay.
 
-    Use it when a job runs at other times, or when alerts must go elsewhere. Pass the monitor's secret, or call with the key that
-    owns it; only that key changes the targets of a monitor that it owns. A new webhook replaces the old one, a new e-mail address
+    Arguments are as register_monitor takes them; an empty text, an empty list or 0 ends an option. Only the key that owns a monitor
+    changes its targets. A new webhook replaces the old one, a new e-mail address
     the old address, and undelivered alerts go to the new target. The new period counts from the last beat, unless that beat sent
     next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead
     monitor stays so until its next success, a paused one as it was. Returns the schedule and deadline_at, and webhook_secret for a
     signed webhook. Next: after a new target call send_test_alert.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
-    sent = {
-        "description": description,
-        **checked_times(schedule, timezone, hours, maintenance),
-        "due_at": due_at,
-        "run_minutes": run_minutes,
-        "alert_after_failures": alert_after_failures,
-        "remind_minutes": remind_minutes,
-        "manual_resume": manual_resume,
-        "stuck_after": stuck_after,
-        "stuck_takeover": stuck_takeover,
-    }
-    options = {option: value for option, value in sent.items() if value is not None}
+    times = (description, schedule, timezone, due_at, hours, maintenance)
+    acts = (run_minutes, alert_after_failures, remind_minutes, manual_resume, stuck_after, stuck_takeover)
+    options = sent_options(*times, *acts)
     if not any((name, period_minutes, grace_minutes is not None, alert_webhook, alert_email, targets, options, slug, tags is not None)):
         raise nothing_to_change()
-    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets)
+    addresses = await addresses_in(alert_webhook, alert_email, site, caller, targets=targets or None)
     new_targets = await _new_targets(addresses, credentials, site, caller) if addresses.wanted else None
     update = MonitorUpdate(
         maker=caller.maker,
         name=name,
-        period=None if period_minutes is None else minutes(period_minutes),
-        grace=None if grace_minutes is None else minutes(grace_minutes),
+        period=None if period_minutes is None else given.minutes(period_minutes),
+        grace=None if grace_minutes is None else given.minutes(grace_minutes),
         targets=new_targets,
         options=options,
         slug=slug,
@@ -604,7 +517,7 @@ async def _new_targets(addresses: MonitorAddresses, credentials: Credentials, si
 
 @mcp.tool(title="Move a monitor to a key", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/claim") | access())
 async def claim_monitor(
-    monitor_id: MonitorId, secret: Secret, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.Secret, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Updated:
     """Move a monitor that was registered without a key to your key. Its id, secret, addresses, history and alerts stay.
 
@@ -630,7 +543,7 @@ async def claim_monitor(
 
 
 @mcp.tool(title="Replace a monitor's secret", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/secret") | access())
-async def replace_secret(monitor_id: MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Resecured:
+async def replace_secret(monitor_id: given.MonitorId, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()) -> Resecured:
     """Give a monitor a new secret, and with it new beat addresses. The old secret is invalid at once: its beats are refused.
 
     Use it when the secret was lost, or somebody else may have seen it. Only the key that owns the monitor can do it. State, schedule,
@@ -644,24 +557,23 @@ async def replace_secret(monitor_id: MonitorId, site: RecorderSite = CurrentSite
 
 @mcp.tool(title="Pause a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/pause") | access(key="optional"))
 async def pause_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
     """Suppress the alerts and the deadline of a monitor until resume_monitor is called or its next beat arrives.
 
     Use it before a downtime that ends with a beat; with manual_resume only resume_monitor ends it. Where the end is known, use
-    snooze, and for what comes back `maintenance` of update_monitor. Pass the monitor's secret, or call with the key that owns it.
-    Returns its state.
+    snooze, and for what comes back `maintenance` of update_monitor. Returns its state.
     """
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
 
 @mcp.tool(title="Resume a monitor", annotations=SETS, meta=route("POST /v1/recorder/monitors/{monitor_id}/resume") | access(key="optional"))
 async def resume_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
     """Resume a paused or idle monitor: the next beat is due one period from now, and the alert is sent one grace later.
 
-    Pass the monitor's secret, or call with the key that owns it. Returns its state and the new deadline_at.
+    Returns its state and the new deadline_at.
     """
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=False)
 
@@ -679,11 +591,11 @@ async def _pause_or_resume(credentials: Credentials, site: RecorderSite, *, paus
     meta=route("POST /v1/recorder/monitors/{monitor_id}/acknowledge") | access(key="optional"),
 )
 async def acknowledge(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Acknowledged:
     """Say that somebody acts on a monitor that is dead, failed or stuck: its reminders and escalations end until its next trouble.
 
-    The link in an alert does the same. Pass the monitor's secret, or call with the key that owns it.
+    The link in an alert does the same.
     """
     work = partial(acknowledged, credentials=Credentials(monitor_id, lineage_of(caller), secret), now=site.state.time.now())
     return await in_transaction(site.storage, work)
@@ -695,22 +607,21 @@ async def acknowledge(
     meta=route("POST /v1/recorder/monitors/{monitor_id}/snooze", any_of=("minutes", "until")) | access(key="optional"),
 )
 async def snooze(
-    monitor_id: MonitorId,
-    secret: OptionalSecret = None,
-    minutes: Snooze = None,
-    until: SnoozeUntil = None,
+    monitor_id: given.MonitorId,
+    secret: given.OptionalSecret = None,
+    minutes: given.Snooze = None,
+    until: given.SnoozeUntil = None,
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Snoozed:
     """Hold a monitor's alerts for some minutes or until a time; 0 minutes ends that. What is still wrong at the end is alerted then.
 
-    What begins and recovers meanwhile is not alerted. Beats and deadlines go on, unlike in a pause. Pass the monitor's secret, or call
-    with the key that owns it.
+    What begins and recovers meanwhile is not alerted. Beats and deadlines go on, unlike in a pause.
     """
     now = site.state.time.now()
     if (minutes is None) == (until is None):
         raise minutes_or_until()
-    end = until if minutes is None else now + timedelta(minutes=minutes)
+    end = until if minutes is None else now + given.minutes(minutes)
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
     return await in_transaction(site.storage, work)
@@ -720,12 +631,12 @@ async def snooze(
     title="Send a test alert", annotations=WRITES, meta=route("POST /v1/recorder/monitors/{monitor_id}/test") | access(key="optional")
 )
 async def send_test_alert(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Tested:
     """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
 
     Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
-    failed. Pass the monitor's secret, or call with the key that owns it. The alert has the type monitor.test. At most three a
+    failed. The alert has the type monitor.test. At most three a
     minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
@@ -750,11 +661,11 @@ async def send_test_alert(
     meta=route("DELETE /v1/recorder/monitors/{monitor_id}", query={"secret": "s"}) | access(key="optional"),
 )
 async def delete_monitor(
-    monitor_id: MonitorId, secret: OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
+    monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Deleted:
     """Delete a monitor with its capsules, its history and its undelivered alerts. This cannot be undone.
 
-    Use it when a job or agent is retired. Pass the monitor's secret, or call with the key that owns it.
+    Use it when a job or agent is retired.
     """
     await in_transaction(site.storage, partial(delete, credentials=Credentials(monitor_id, lineage_of(caller), secret)))
     return Deleted(monitor_id=monitor_id)

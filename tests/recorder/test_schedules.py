@@ -217,10 +217,8 @@ through_doors = pytest.mark.anyio
 NIGHTLY = {"schedule": "0 3 * * *", "timezone": "UTC", "grace_minutes": 10}
 
 
-async def shown(recorder: Recorder, key: str) -> dict[str, Any]:
-    (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-    found: dict[str, Any] = entry
-    return found
+async def shown(recorder: Recorder, monitor: dict[str, Any], key: str) -> dict[str, Any]:
+    return dict((await recorder.call("get_monitor", monitor_id=monitor["monitor_id"], key=key)).data)
 
 
 @through_doors
@@ -237,7 +235,7 @@ async def test_a_beat_before_its_time_does_not_count_for_it_and_one_after_it_doe
         assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-23T03:10:00Z"
     await recorder.pass_time(hours=22)
     assert (await recorder.beat(monitor)).data["deadline_at"] == "2026-08-23T03:10:00Z", "long after is no run of the next night either"
-    entry = await shown(recorder, key)
+    entry = await shown(recorder, monitor, key)
     assert (entry["expected_at"], entry["next_expected"][0], len(entry["next_expected"])) == ("2026-08-23T03:00:00Z",) * 2 + (5,)
     await recorder.pass_time(hours=2, minutes=10)
     assert (await recorder.sweep(), await recorder.alerts(monitor)) == (1, [("dead", 1)])
@@ -261,7 +259,7 @@ async def test_a_one_off_deadline_is_met_by_one_beat_and_nothing_is_expected_aft
     assert (monitor["deadline_at"], monitor["next_expected"]) == ("2026-08-22T10:30:00Z", ["2026-08-22T10:00:00Z"])
     assert (await recorder.beat(monitor, status="start")).data["deadline_at"] == "2026-08-21T12:30:00Z", "the limit of the run"
     assert (await recorder.beat(monitor)).data["deadline_at"] is None
-    entry = await shown(recorder, key)
+    entry = await shown(recorder, monitor, key)
     assert (entry["state"], entry["idle"], entry["expected_at"], entry["next_expected"]) == ("alive", True, None, [])
     await recorder.pass_time(days=20)
     assert (await recorder.sweep(), await recorder.alerts(monitor)) == (0, [])

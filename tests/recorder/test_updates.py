@@ -26,7 +26,7 @@ async def test_what_is_sent_changes_and_the_rest_stays(over_each_frame: Recorder
         **{"ok": True, "monitor_id": monitor["monitor_id"], "name": "nightly", "state": "alive"},
         **{"waiting": False, "idle": False, "paused": False},
         **{"period_minutes": 30, "grace_minutes": 5, "deadline_at": "2026-08-21T12:45:00Z", "webhook_secret": None, "notes": []},
-        "next_expected": None,
+        **{"next_expected": None, "stuck": False, "target_secrets": []},
     }
     named = await update(recorder, monitor, name=" weekly ", key=key)
     assert (named["name"], named["period_minutes"], named["deadline_at"]) == ("weekly", 30, "2026-08-21T12:45:00Z")

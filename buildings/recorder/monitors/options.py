@@ -1,9 +1,9 @@
 """The options of a monitor beyond period and grace, as they are stored: one JSON, empty for a monitor without any."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,20 +23,23 @@ from campus.observability import utc_text
 
 OPTIONS_IN_MEMORY = 5_000  # Of 8 KB at the most: 40 MB.
 TIMES = frozenset(("schedule", "timezone", "due_at", "hours", "maintenance"))
+TIMES_CHECKED: Mapping[str, Callable[[str], str]] = {"schedule": schedule_text, "timezone": zone_name, "hours": hours_text}
 
 
-def checked_times(schedule: str | None, timezone: str | None, hours: str | None, maintenance: Sequence[str] | None) -> dict[str, Any]:
-    """These options as they are stored. Problem 422 says what is wrong with one that cannot be read; an empty one passes."""
-    windows = [_checked(f"maintenance[{place}]", window, maintenance_text) for place, window in enumerate(maintenance or ())]
-    return {
-        "schedule": _checked("schedule", schedule, schedule_text),
-        "timezone": _checked("timezone", timezone, zone_name),
-        "hours": _checked("hours", hours, hours_text),
-        "maintenance": None if maintenance is None else tuple(windows),
-    }
+def sent_options(*values: Any) -> dict[str, Any]:
+    """The options that a call sent, in the order of the model's fields, as they are stored; None for one that was not sent.
+
+    Problem 422 says what is wrong with times that cannot be read; an empty text, an empty list and 0 end an option.
+    """
+    sent = {option: value for option, value in zip(MonitorOptions.model_fields, values, strict=True) if value is not None}
+    for option in TIMES_CHECKED.keys() & sent.keys():
+        sent[option] = _checked(option, sent[option], TIMES_CHECKED[option])
+    if windows := sent.get("maintenance"):
+        sent["maintenance"] = tuple(_checked(f"maintenance[{place}]", one, maintenance_text) for place, one in enumerate(windows))
+    return sent
 
 
-def _checked(argument: str, text: str | None, check: Callable[[str], str]) -> str | None:
+def _checked(argument: str, text: str, check: Callable[[str], str]) -> str:
     try:
         return check(text) if text else text
     except ValueError as fault:
@@ -60,6 +63,11 @@ class MonitorOptions(BaseModel):
     manual_resume: bool = False
     stuck_after: int | None = None
     stuck_takeover: bool = False
+
+    def changed(self, sent: Mapping[str, object]) -> Self:
+        """The options after some were sent. An empty text, list or 0 ends one."""
+        ended = {option for option, value in sent.items() if value in ("", 0, (), [])}
+        return type(self)(**{**self.model_dump(exclude=ended), **{name: value for name, value in sent.items() if name not in ended}})
 
     @property
     def stored(self) -> bytes | None:

@@ -21,7 +21,7 @@ from buildings.recorder.alerts.targets import (
 from buildings.recorder.models import Resecured, Updated, Watched
 from buildings.recorder.monitors.acting import is_followed_up
 from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, MonitorUrls, digest_matches, digests_of, new_secret
-from buildings.recorder.monitors.options import TIMES, MonitorOptions, read_options
+from buildings.recorder.monitors.options import TIMES, read_options
 from buildings.recorder.monitors.state_machine import (
     DOWN,
     UNWATCHED,
@@ -98,12 +98,6 @@ def watched(monitor_id: str, state: MonitorState, now: datetime) -> Watched:
         paused=state.mode in UNWATCHED,
         deadline_at=None if state.mode in WITHOUT_DEADLINE else state.deadline_at,
     )
-
-
-def changed_options(before: MonitorOptions, sent: Mapping[str, object]) -> MonitorOptions:
-    """The options after some were sent. An empty text, list or 0 ends one."""
-    ended = {name for name, value in sent.items() if value in ("", 0, (), [])}
-    return MonitorOptions(**{**before.model_dump(exclude=ended), **{name: value for name, value in sent.items() if name not in ended}})
 
 
 def tags_column(tags: Sequence[str]) -> str:
@@ -210,7 +204,7 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     if update.slug is not None and update.slug != row.slug:
         _check_slug(connection, row, update.slug, credentials.lineage)
     before = stored_schedule(row)
-    options = changed_options(read_options(row.options), update.options)
+    options = read_options(row.options).changed(update.options)
     if TIMES & update.options.keys():
         options.check_times(now)
     period, grace = row.period if update.period is None else update.period, row.grace if update.grace is None else update.grace

@@ -22,7 +22,7 @@ from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
 from buildings.recorder.monitors.credentials import Credentials, lineage_of
 from buildings.recorder.monitors.fleet import read_monitor
-from buildings.recorder.monitors.options import MonitorOptions, checked_times
+from buildings.recorder.monitors.options import NO_OPTIONS, sent_options
 from buildings.recorder.monitors.registration import CHANGED, RegistrationRequest, monitor_with_slug, register, register_again
 from buildings.recorder.monitors.rows import delete_all, store_change, stored_schedule, stored_state
 from buildings.recorder.monitors.state_machine import AppliedEvent, apply_event
@@ -220,11 +220,8 @@ def _request_of(
         slug = None
     if check.slug and slug is None:
         left_out.append(f"The slug {check.slug} is left out: another monitor has it, or it cannot be one here.")
-    times = checked_times(check.schedule, check.tz, None, None)
-    options = MonitorOptions(
-        **{option: value for option, value in times.items() if value},
-        manual_resume=check.manual_resume,
-        description=check.desc[:LONGEST_DESCRIPTION] or None,
+    options = NO_OPTIONS.changed(
+        sent_options(check.desc[:LONGEST_DESCRIPTION], check.schedule, check.tz, *[None] * 6, check.manual_resume, None, None)
     )
     options.check_times(now)
     schedule = options.schedule_of(timedelta(seconds=check.timeout), timedelta(seconds=check.grace))
