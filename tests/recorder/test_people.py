@@ -39,7 +39,7 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         assert await recorder.deliver() == 1
         alert = mailbox.messages[-1]
         assert alert["Subject"] == "nightly backup failed"
-        assert monitor["resume_url"] in alert.get_content()
+        assert monitor["resume_url"] not in alert.get_content(), "there is no capsule to resume from"
         assert monitor["secret"] not in alert.get_content()
         assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
@@ -264,7 +264,7 @@ async def test_an_alert_shows_how_the_run_ended_and_the_end_of_its_output(
         assert "Last run (n-1): failed with exit code 3 after 1 min\n" in mail
         assert '"10:33:41Z"' in mail
         assert "\n    line 29\n    2026-11-27T10:33:41Z evil. example. com <!channel> ```\n" in mail
-        assert page in mail
+        assert (page in mail, monitor["resume_url"] in mail) == (True, True)
         (sent,) = [one.json for one in receiver.requests if one.path.startswith("/api") and one.method == "POST"]
         assert sent["embeds"][0]["description"].endswith("evil.example.com <!channel> ``\u200b`\n```")
         assert "/recorder/mon_" not in sent["embeds"][0]["description"], "only its owner knows the page of a free monitor"

@@ -131,12 +131,12 @@ class HealthchecksCheck(BaseModel):
     @property
     def notes(self) -> Iterator[str]:
         """What of it no monitor has."""
-        if len(self.desc) > LONGEST_DESCRIPTION:
-            yield f"Of its description the first {LONGEST_DESCRIPTION:,} characters are kept."
         if self.methods:
             yield f"methods: beats by every method count, not by {self.methods} alone."
         if self.filter_subject or self.filter_body or self.filter_http_body:
             yield "Its filters of subjects and bodies are left out: every ping is a success unless its address says otherwise."
+        if len(self.desc) > LONGEST_DESCRIPTION:
+            yield f"Of its description the first {LONGEST_DESCRIPTION:,} characters are kept."
 
 
 def read_checks(document: str) -> list[dict[str, Any]]:
