@@ -78,7 +78,7 @@ CALLS = (
     Call("send_test_alert", {}, {"monitor_id": "monitor_id"}),
     Call("fetch_capsule", {}, {"monitor_id": "monitor_id", "s": "secret"}),
     Call("fleet_status", {"limit": 20, "tags": ["web"], "state": "alive"}),
-    Call("heartbeat_get", {"status": "fail"}, MONITOR),
+    Call("heartbeat", {"status": "fail"}, MONITOR),
     Call("acknowledge", {}, {"monitor_id": "monitor_id"}),
     Call("snooze", {"minutes": 0}, {"monitor_id": "monitor_id"}),
     Call("takeover", {}, {"monitor_id": "monitor_id"}, learns=("secret",)),

@@ -65,7 +65,7 @@ class Generated:
 def typed(value: Any, annotation: Any) -> Any:
     if isinstance(value, str) and date in get_args(annotation):
         return date.fromisoformat(value)
-    kinds = [one for one in get_args(annotation) if isinstance(one, type) and issubclass(one, Enum)]
+    kinds = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, Enum)]
     return kinds[0](value) if kinds and isinstance(value, str) else value
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from contract.every_tool import CALLS, Call, answered_otherwise
+from contract.every_tool import CALLS, answered_otherwise
 from contract.served_campus import CHECKOUT, CONFIG, NOWHERE, UNPAYABLE, Tokens, prepare
 from mcp_oracle import INITIALIZE, LEGACY, MODERN, ask, request_of
 from serving import write_config
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.anyio
 SHIPPED = Path(__file__).parents[2] / "campus.toml"
 BY_ITS_SERVER: Mapping[str, str] = {}
 """Shipped tools that their server must run, and why: each costs its callers some twenty times as much."""
-REPLACED = {"takeover": Call("takeover", {}, {"monitor_id": "monitor_id"}, status=409, code="not_dead")}
-"""Calls that end otherwise here, where no sweep finds the dead."""
 CONSTANTS = {MODERN: ("tools/list", "server/discover"), LEGACY: ("tools/list", "initialize", "ping")}
 
 
@@ -69,7 +67,7 @@ async def test_every_shipped_tool_is_answered_without_the_mcp_server_with_a_key_
     sold = {name for one in buildings for name, offer in one.offers.items() if not offer.access.is_free}
     known: dict[str, Any] = {"day": shipped.day}
     ways: dict[str, set[str]] = {name: set() for name in paths}
-    for call in (REPLACED.get(each.tool, each) for each in CALLS if each.tool in paths):  # of a tool with two methods once
+    for call in (each for each in CALLS if each.tool in paths):  # of a tool with two methods once
         arguments = {names[call.tool].get(name, name): value for name, value in call.arguments(known).items()}
         params = {"name": call.tool, "arguments": arguments}
         way, result = await shipped.asked(paths[call.tool], version, "tools/call", params, key=shipped.tokens.campus_pass)

@@ -177,7 +177,7 @@ async def test_no_tool_that_ships_takes_true_or_nan_for_a_number(frame: Any) -> 
             reply = await campus.call("register_monitor", **given, **{argument: True})
             assert (reply.status, reply.code) == (422, "invalid_request")
             assert f"{argument} should be a number, not true or false" in reply.data["detail"]
-        for argument in ("seq", "next_in", "status"):
+        for argument in ("seq", "next_in", "status") if frame == "mcp" else ():  # over HTTP a beat counts, and says what it ignored
             reply = await campus.call("heartbeat", monitor_id="m", secret="s", **{argument: True})
             assert (reply.status, reply.code) == (422, "invalid_request")
         reply = await campus.call("fleet_status", key="recorder", limit=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, update
 
-from buildings.recorder.alerts.raising import links_of
+from buildings.recorder.alerts.raising import forget_told, links_of
 from buildings.recorder.alerts.targets import (
     UNCONFIRMED_NOTE,
     MonitorAddresses,
@@ -24,6 +24,7 @@ from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, Moni
 from buildings.recorder.monitors.options import TIMES, read_options
 from buildings.recorder.monitors.state_machine import (
     DOWN,
+    TROUBLES,
     UNWATCHED,
     WITH_DEADLINE,
     WITHOUT_DEADLINE,
@@ -150,6 +151,9 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
+    if change.alert is None and row.mode in TROUBLES and change.state.mode not in TROUBLES:
+        forget_told(connection, row.id)
+        more["held"] = None
     followed_up, held = bool(more.get("followed_up", row.followed_up)), more.get("held", row.held)
     due = due_at(change.state, followed_up=followed_up, is_held=held is not None)
     values = {**change.state._asdict(), "due_at": due, **more}
