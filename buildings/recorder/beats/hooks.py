@@ -141,9 +141,7 @@ async def _record(posted: Posted, monitor_id: str, secret: str, site: RecorderSi
         session = to_json({"hook": {"session_id": posted.texts.get("session_id", "")}})
         stored = {"hook": {"session_id": "", **posted.texts}}
         beat = beat._replace(capsule=capsule_json(stored), replaces=session.removesuffix(b"}}"))
-    outcome = await site.state.beat(beat)
-    if outcome.alert is not None:
-        site.state.dispatcher.wake()
+    await site.state.beat(beat)
 
 
 def read_posted(body: bytes, status: str | None = None, idle: str | None = None) -> Posted:
