@@ -28,8 +28,8 @@ Webhook = Annotated[
     str | None,
     Field(
         max_length=2048,
-        description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks) with a `text` "
-        f"that chat services show, or that of {CHAT_SERVICES}.",
+        description="URL that alerts are sent to: a public https:// address, which receives signed JSON (Standard Webhooks), or that"
+        f" of {CHAT_SERVICES}.",
         examples=["https://example.com/hooks/campus"],
     ),
 ]
@@ -47,22 +47,22 @@ class TargetArgument(BaseModel):
 
     address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
     on: list[Literal["dead", "failed", "stuck", "recovered", "reminder"]] | None = Field(
-        default=None, min_length=1, description="Only these kinds of alerts. It hears of recoveries and reminders of what it was told of."
+        default=None, min_length=1, description="Only these kinds of alerts."
     )
     after_minutes: float | None = Field(
-        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
+        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long, unacknowledged."
     )
 
 
 Targets = Annotated[
     list[TargetArgument] | None,
-    Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
+    Field(max_length=10, description="Further alert targets, with conditions. Needs a recorder key."),
 ]
-MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor, from register_monitor.")]
+MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
 OptionalSecret = Annotated[
     str | None,
-    Field(max_length=128, description="The monitor's secret; not needed with the key that owns the monitor."),
+    Field(max_length=128, description="Its secret; not needed with the owning key."),
 ]
 
 
@@ -89,7 +89,7 @@ CapsuleValue = Annotated[
     Field(
         description="Your state as JSON, at most 32,768 bytes, for a replacement that continues your work, such as"
         ' {"step": 7, "done": ["a"], "next": "b"}. Stored for monitors that a key owns: the last five.'
-        " Leave it out to send none. null is stored as null; of several nulls in a row one is stored."
+        " Leave it out to send none."
     ),
 ]
 Seq = Annotated[
@@ -97,8 +97,8 @@ Seq = Annotated[
     Field(
         ge=0,
         le=2**53,
-        description="Sequence number of the capsule, increased by you with each one. A number below the last stored one, or the same with"
-        " another capsule, is refused, so that a stale copy of you overwrites nothing.",
+        description="Sequence number of the capsule, increased by you with each one. A lower one than the last is refused, so that a stale"
+        " copy of you overwrites nothing.",
     ),
 ]
 NextIn = Annotated[
@@ -203,7 +203,7 @@ TagFilter = Annotated[
 ]
 StateFilter = Annotated[
     StateWord | None,
-    Field(description="Only monitors in this state: dead, stuck, late, waiting, idle or paused; alive: in none of these."),
+    Field(description="Only monitors in this state; alive: in none of the others."),
 ]
 NameFilter = Annotated[str | None, Field(max_length=LONGEST_NAME, description="Only monitors whose name contains this text.")]
 SlugFilter = Annotated[str | None, Field(max_length=LONGEST_SLUG, description="Only the monitor with this slug.")]
@@ -216,10 +216,10 @@ Hint = Annotated[str, Field(min_length=1, max_length=64, description="`hint` of 
 Confirm = Annotated[Literal["delete everything"], Field(description="The words 'delete everything'.")]
 Checks = Annotated[
     str,
-    Field(min_length=1, description="The answer of Healthchecks' GET /api/v3/checks/, as it is: JSON as text. Over HTTP it is the body."),
+    Field(min_length=1, description="The answer of Healthchecks' GET /api/v3/checks/. Over HTTP it is the body."),
 ]
 After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
-Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page.")]
 
 
 def minutes(number: float) -> timedelta:

@@ -319,10 +319,9 @@ async def fleet_status(
     """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
     beat, idle or paused.
 
-    Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Each entry has the last beat,
-    the deadline, the uptime, a capsule preview, who made it, the alert targets, and how many alerts are not delivered yet. Returns
-    `limit` monitors per page: pass `next` as `after` for the next page. Next: get_monitor for the past of one, fetch_capsule for a
-    whole capsule.
+    Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Returns `limit` monitors per page,
+    with their targets and whether alerts reach them: pass `next` as `after` for the next page. Next: get_monitor for the past of one,
+    fetch_capsule for a whole capsule.
     """
     lineage = cast(str, lineage_of(caller))
     query = FleetSearch(tags=tags, state=state, name=name, slug=slug, limit=limit, after=after)
@@ -477,11 +476,10 @@ async def update_monitor(
     """Change the name, schedule or alert targets of a monitor: send what changes, leave out the rest. Its secret and history stay.
 
     Arguments are as register_monitor takes them; an empty text, an empty list or 0 ends an option. Only the key that owns a monitor
-    changes its targets. A new webhook replaces the old one, a new e-mail address
-    the old address, and undelivered alerts go to the new target. The new period counts from the last beat, unless that beat sent
-    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead or paused
-    monitor stays so until its next beat. Returns the schedule and deadline_at, and webhook_secret for a signed webhook. Next:
-    after a new target call send_test_alert.
+    changes its targets. A new webhook replaces the old one, a new e-mail address the old address, and undelivered alerts go there.
+    The new period counts from the last beat, unless that beat sent next_in. The change itself makes no monitor dead: deadline_at is
+    at least the grace, and 30 seconds, away. A dead or paused monitor stays so until its next beat. Returns the schedule and
+    deadline_at, and webhook_secret for a signed webhook. Next: after a new target call send_test_alert.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     times = (description, schedule, timezone, due_at, hours, maintenance)
@@ -561,7 +559,7 @@ async def pause_monitor(
 ) -> Watched:
     """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
 
-    Use it before planned downtime.  Returns its state.
+    Use it before planned downtime. Returns its state.
     """
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
@@ -635,8 +633,8 @@ async def send_test_alert(
     """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
 
     Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
-    failed.  The alert has the type monitor.test. At most three a
-    minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
+    failed. The alert has the type monitor.test. At most three a minute. Next: look for it at the target; with a key, fleet_status
+    says how many alerts are undelivered, and why.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     now = site.state.time.now()
