@@ -188,12 +188,13 @@ Slug = Annotated[
     Field(
         max_length=LONGEST_SLUG,
         pattern=SLUG,
-        description="Name for addresses, unique for the key: registering with the slug of a monitor changes that one.",
+        description="Name for addresses, of small letters, digits, - and _; unique for the key: registering with the slug of a monitor"
+        " changes that one.",
     ),
 ]
 Tags = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40, pattern=r"^\S+$")]] | None,
-    Field(max_length=20, description="Words to filter by."),
+    Field(max_length=20, description="Words to filter by, without spaces."),
 ]
 RunId = Annotated[
     str | None, Field(max_length=64, description="Id of the run that this beat starts or ends, where runs overlap; any text of yours.")
@@ -206,8 +207,13 @@ Progress = Annotated[
         " same."
     ),
 ]
+LONGEST_DESCRIPTION = 1_000
 Description = Annotated[
-    str | None, Field(max_length=1_000, description="What it watches and what to do when it is dead, for the people who are alerted.")
+    str | None,
+    Field(
+        max_length=LONGEST_DESCRIPTION,
+        description="What it watches and what to do when it is dead, such as a link to the runbook: shown in each alert.",
+    ),
 ]
 TagFilter = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=40)]], Field(max_length=20, description="Only monitors that have all of these tags.")

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise, takewhile
@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Row, case, func, select
 
 from buildings.recorder.alerts.raising import delivered_to
 from buildings.recorder.alerts.reach import reach_of
+from buildings.recorder.alerts.texts import CONTROLS
 from buildings.recorder.arguments import minutes
 from buildings.recorder.models import BeatView, CapsuleAnswer, CapsuleView, Entry, Registered, Resecured, Taken, Updated
 from buildings.recorder.monitors.credentials import FREE_PAGES, Credentials, lineage_of, ways_to_beat
@@ -36,7 +37,7 @@ from campus import Caller, Problem, Request, Response
 from campus.caller import Key
 from campus.features.alerts import masked_address
 from campus.layout import pretty_json
-from campus.observability import counted, every
+from campus.observability import counted, every, in_words
 from campus.secrets import digest_of
 from campus.storage import in_snapshot
 
@@ -54,12 +55,13 @@ ACTIONS: Mapping[str, str] = {
     "claim": "claim_monitor",
 }
 FIELDS = ("name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email")
-OPTIONS = ("schedule", "timezone", "run_minutes", "remind_minutes", "tags")
+OPTIONS = ("description", "schedule", "timezone", "run_minutes", "remind_minutes", "tags")
 """What the forms offer under More. An empty one ends what is set."""
 NUMBERS = ("minutes", "period_minutes", "grace_minutes", "run_minutes", "remind_minutes")
 WITHOUT_ACCESS = (402, 403)
 HIDDEN = {"Cache-Control": "private, no-store", "X-Robots-Tag": "noindex"}
 """Of the page of one monitor, the address of a free one being a secret. The Referrer-Policy of all pages tells it to no other site."""
+SECONDS_UP_TO = 120  # Longer runs are shown in minutes and hours.
 LONGEST_DIFFERENCE = 400
 """Lines of two capsules that are compared, from the first that differs; a comparison takes time by the square of their number."""
 CONTEXT = 3
@@ -292,6 +294,8 @@ def _past_of(connection: Connection, entry: Entry, now: datetime) -> Mapping[str
     set_now = {**options.model_dump(include={*OPTIONS}), "tags": " ".join(tags_of(row.tags))}
     return {
         "options": options,
+        "description": CONTROLS.sub("", options.description or ""),
+        "took": took,
         "typed": {name: f"{value:.10g}" if name in NUMBERS and value else value or "" for name, value in set_now.items()},
         "every": schedule_in_words(options.schedule, options.timezone) or every(row.period, "minute"),
         "upcoming": [at.astimezone(ZoneInfo(options.timezone)) for at in schedule.next_expected(stored_state(row), now) or ()],
@@ -346,7 +350,11 @@ def timeline(entry: Entry, delivered: Sequence[Row[Any]]) -> list[TimelineEntry]
 def _beat_in_words(beat: BeatView) -> tuple[str, str]:
     tone = "quiet" if beat.status == "idle" else "bad"
     words = BEATS_IN_WORDS.get(str(beat.status), f"exit code {beat.status}" if isinstance(beat.status, int) else beat.status)
-    return tone, words if beat.run_seconds is None else f"{words} after {beat.run_seconds:.1f} s"
+    return tone, words if beat.run_seconds is None else f"{words} after {took(beat.run_seconds)}"
+
+
+def took(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < SECONDS_UP_TO else in_words(timedelta(seconds=seconds))
 
 
 async def _read_fleet(caller: Caller, site: RecorderSite, query: FleetQuery) -> FleetPage:

@@ -209,8 +209,8 @@ def nothing_to_change() -> Problem:
     return Problem(
         422,
         "invalid_request",
-        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email and targets; what you"
-        " leave out stays, as does a target for which you send an empty text",
+        "nothing to change: send at least one of name, period_minutes, grace_minutes, alert_webhook, alert_email, targets, slug, tags and"
+        " the options of register_monitor, such as schedule; what you leave out stays, as does a target with an empty text",
     )
 
 

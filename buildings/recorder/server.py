@@ -86,7 +86,7 @@ mcp = FastMCP(
     version=version("mcp-campus"),
     instructions="A dead-man switch for agents and scheduled jobs. register_monitor returns a monitor_id and a secret; then call heartbeat "
     "at least once per period. When no beat arrives within period plus grace, or a beat reports a failure, an alert is sent to your "
-    "webhook or mailbox within a minute, and another when beats resume. With a recorder key, a beat can carry a capsule, the state of "
+    "webhook or mailbox within a minute, and another when it is well again. With a recorder key, a beat can carry a capsule, the state of "
     "your work: if you die, your replacement reads it with fetch_capsule and claims the work with takeover, which makes your secret "
     "invalid. While you wait for your user, report the status idle: no deadline runs until your next beat. fleet_status lists all "
     "monitors of the key. An outage of this service itself raises no alerts about you.",
@@ -318,8 +318,8 @@ async def fleet_status(
     site: RecorderSite = CurrentSite(),
     caller: Caller = CurrentCaller(),
 ) -> Fleet:
-    """List the monitors that your key owns, with their current states: alive, late or dead, and whether waiting for the first
-    beat, idle or paused.
+    """List the monitors that your key owns, with their current states: alive, late or dead, and whether stuck, waiting for the
+    first beat, idle or paused.
 
     Use it for an overview, or to find a dead agent to replace. Filters that you send must all fit. Each entry has the last beat,
     the deadline, the uptime, a capsule preview, who made it, the alert targets, and how many alerts are not delivered yet. Returns
@@ -481,9 +481,9 @@ async def update_monitor(
     Arguments are as register_monitor takes them; an empty text, an empty list or 0 ends an option. Only the key that owns a monitor
     changes its targets. A new webhook replaces the old one, a new e-mail address
     the old address, and undelivered alerts go to the new target. The new period counts from the last beat, unless that beat sent
-    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead or paused
-    monitor stays so until its next beat. Returns the schedule and deadline_at, and webhook_secret for a signed webhook. Next:
-    after a new target call send_test_alert.
+    next_in. The change itself makes no monitor dead: deadline_at is at least the grace, and 30 seconds, away. A dead
+    monitor stays so until its next success, a paused one as it was. Returns the schedule and deadline_at, and webhook_secret for a
+    signed webhook. Next: after a new target call send_test_alert.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     times = (description, schedule, timezone, due_at, hours, maintenance)
@@ -561,9 +561,10 @@ async def replace_secret(monitor_id: given.MonitorId, site: RecorderSite = Curre
 async def pause_monitor(
     monitor_id: given.MonitorId, secret: given.OptionalSecret = None, site: RecorderSite = CurrentSite(), caller: Caller = CurrentCaller()
 ) -> Watched:
-    """Suppress the alerts of a monitor until resume_monitor is called or its next beat arrives.
+    """Suppress the alerts and the deadline of a monitor until resume_monitor is called or its next beat arrives.
 
-    Use it before planned downtime.  Returns its state.
+    Use it before a downtime that ends with a beat; with manual_resume only resume_monitor ends it. Where the end is known, use
+    snooze, and for what comes back `maintenance` of update_monitor. Returns its state.
     """
     return await _pause_or_resume(Credentials(monitor_id, lineage_of(caller), secret), site, pause=True)
 
@@ -639,7 +640,7 @@ async def send_test_alert(
     """Send a test alert to every target of a monitor that takes alerts, to see that they arrive. The monitor's state stays as it is.
 
     Use it after register_monitor, after a change at the receiving side, and to enable a key's target that was disabled because it
-    failed.  The alert has the type monitor.test. At most three a
+    failed. The alert has the type monitor.test. At most three a
     minute. Next: look for it at the target; with a key, fleet_status says how many alerts are undelivered, and why.
     """
     credentials = Credentials(monitor_id, lineage_of(caller), secret)

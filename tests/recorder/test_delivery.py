@@ -55,7 +55,7 @@ async def test_the_alerts_of_a_death_and_a_recovery_arrive_signed_and_in_order(o
     assert dead.json == {
         "type": "monitor.dead",
         "timestamp": "2026-08-21T12:13:00Z",
-        "monitor": {"id": monitor["monitor_id"], "name": "worker"},
+        "monitor": {"id": monitor["monitor_id"], "name": "worker", "description": None},
         "state": "dead",
         "reason": "timeout",
         "since": "2026-08-21T12:12:00Z",

@@ -162,6 +162,14 @@ async def test_a_body_of_any_size_counts(recorder: Recorder) -> None:
     assert (await recorder.campus.http.post(stranger, content=b"x" * 1_500_000)).status_code == 404
 
 
+async def test_the_word_that_nobody_knows_is_kept_as_output(recorder: Recorder) -> None:
+    monitor = await recorder.register()
+    for path in ("/failled", "?status="):
+        assert (await recorder.campus.http.get(monitor["beat_url"] + path)).status_code == 200
+    shown = (await recorder.call("get_monitor", monitor_id=monitor["monitor_id"], secret=monitor["secret"])).data["last_runs"]
+    assert [run["output"].partition(": ")[2] for run in shown] == ["none can be read", "failled"]
+
+
 async def test_a_capsule_whose_seq_is_unknown_is_not_stored(recorder: Recorder) -> None:
     key = await recorder.campus.key("recorder")
     monitor = await recorder.register(key=key)

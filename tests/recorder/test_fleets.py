@@ -264,7 +264,7 @@ async def test_checks_of_healthchecks_are_imported_once_and_keep_their_addresses
         {name: value for name, value in check(1, **cron, slug="taken").items() if value is not None},
         check(2, schedule="nonsense", name="Wrong"),
         check(3, uuid="not-one"),
-        check(4, name="", slug="", methods="POST"),
+        check(4, name="", slug="", methods="POST", desc="x" * 5_000),
     ]
     document = json.dumps({"checks": checks})
     webhook = {"alert_webhook": "https://localhost/hook"}
@@ -274,11 +274,14 @@ async def test_checks_of_healthchecks_are_imported_once_and_keep_their_addresses
     assert answer["checks"][0]["ping_url"] == f"{ORIGIN}/ping/{UUIDS[0]}"
     assert "taken" in answer["checks"][1]["notes"][0]
     assert "POST" in answer["checks"][4]["notes"][0]
+    assert "read-only key" in answer["checks"][3]["notes"][0]
     entries: Mapping[str, Any] = {one["name"]: one for one in (await recorder.call("fleet_status", key=key)).data["monitors"]}
     hourly, daily = entries["Backup 0"], entries["Backup 1"]
     assert (hourly["slug"], hourly["tags"], hourly["period_minutes"], hourly["grace_minutes"]) == ("backup-0", ["backup", "fs"], 60, 10)
     expected = {"schedule": "15 5 * * *", "timezone": "Europe/Berlin", "manual_resume": True, "description": "Runs each hour."}
     assert (daily["options"], daily["paused"], daily["slug"]) == (expected, True, None)
+    assert entries["unnamed"]["options"]["description"] == "x" * 1_000
+    assert "first 1,000 characters" in " ".join(answer["checks"][4]["notes"])
     again = (await recorder.call("import_monitors", key=key, document=document, **webhook)).data
     assert (again["made"], again["updated"], again["refused"]) == (0, 3, 2)
     assert (await recorder.call("fleet_status", key=key)).data["count"] == 4

@@ -305,7 +305,7 @@ async def test_a_test_alert_reaches_the_target_and_the_timeline_and_changes_noth
         assert (again.status_code, "is not delivered yet" in again.text) == (409, True)
         await recorder.deliver()
         assert receiver.types == ["monitor.test"]
-        assert receiver.requests[0].json["monitor"] == {"id": monitor["monitor_id"], "name": NAME}
+        assert receiver.requests[0].json["monitor"] == {"id": monitor["monitor_id"], "name": NAME, "description": None}
         assert receiver.requests[0].json["state"] is None
         shown = (await page_of(recorder, at, key)).text
         assert f"test alert: delivered to webhook https://localhost:{receiver.port}/… after" in shown

@@ -39,7 +39,7 @@ async def test_an_address_is_asked_before_the_first_alert_and_gets_it_after_the_
         assert await recorder.deliver() == 1
         alert = mailbox.messages[-1]
         assert alert["Subject"] == "nightly backup failed"
-        assert monitor["resume_url"] in alert.get_content()
+        assert monitor["resume_url"] not in alert.get_content(), "there is no capsule to resume from"
         assert monitor["secret"] not in alert.get_content()
         assert alert["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
@@ -234,6 +234,7 @@ def test_a_long_name_is_cut_in_a_badge() -> None:
     assert "x" * 41 not in badge_svg("x" * 100, "alive")
 
 
+WIKI = "https://wiki.example.com/b"
 OUTPUT = "\n".join([*(f"line {number}" for number in range(30)), "2026-11-27T10:33:41Z \x1b[31mevil.example.com\x1b[0m <!channel> ```", ""])
 
 
@@ -242,7 +243,7 @@ async def test_an_alert_shows_how_the_run_ended_and_the_end_of_its_output(
 ) -> None:
     async with open_recorder(mailbox=mailbox, settings={"discord_hosts": ["localhost"]}) as recorder:
         key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(receiver.url(), alert_email=ME, key=key, name="nightly")
+        monitor = await recorder.register(receiver.url(), alert_email=ME, key=key, name="nightly", description=f"See:\u202e\n{WIKI}")
         await recorder.deliver()
         await recorder.campus.http.post(mailbox.link("confirm"))
         await recorder.beat(monitor, status="start", rid="n-1", capsule={"at": "10:33:41Z"}, seq=1)
@@ -257,10 +258,13 @@ async def test_an_alert_shows_how_the_run_ended_and_the_end_of_its_output(
         assert event["run"] == {"rid": "n-1", "result": "fail", "exit_code": 3, "seconds": 74.0}
         assert event["text"].endswith("line 29\n2026-11-27T10:33:41Z evil.example.com <\u200b!channel> ``\u200b`\n```")
         mail = mailbox.messages[-1].get_content().replace("\r\n", "\n")
+        assert event["monitor"] == {"id": monitor["monitor_id"], "name": "nightly", "description": f"See:\n{WIKI}"}
+        assert event["text"].startswith(f"nightly failed with exit code 3\nDescription: See: {WIKI}\n")
+        assert "\nDescription: See: https: / / wiki. example. com/ b\n" in mail
         assert "Last run (n-1): failed with exit code 3 after 1 min\n" in mail
         assert '"10:33:41Z"' in mail
         assert "\n    line 29\n    2026-11-27T10:33:41Z evil. example. com <!channel> ```\n" in mail
-        assert page in mail
+        assert (page in mail, monitor["resume_url"] in mail) == (True, True)
         (sent,) = [one.json for one in receiver.requests if one.path.startswith("/api") and one.method == "POST"]
         assert sent["embeds"][0]["description"].endswith("evil.example.com <!channel> ``\u200b`\n```")
         assert "/recorder/mon_" not in sent["embeds"][0]["description"], "only its owner knows the page of a free monitor"

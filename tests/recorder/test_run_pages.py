@@ -15,7 +15,14 @@ from buildings.recorder.monitors.schedules import schedule_in_words
 from buildings.recorder.pages import OUTPUTS_SHOWN, RUNS_SHOWN
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_databases]
-SET = {"schedule": "17 3 * * *", "timezone": "Europe/Berlin", "run_minutes": "20", "remind_minutes": "60", "tags": "prod  backup"}
+SET = {
+    "description": "Runbook: https://wiki.example/b",
+    "schedule": "17 3 * * *",
+    "timezone": "Europe/Berlin",
+    "run_minutes": "20",
+    "remind_minutes": "60",
+    "tags": "prod  backup",
+}
 DAYS = ("Sat 2026-08-22", "Sun 2026-08-23", "Mon 2026-08-24", "Tue 2026-08-25", "Wed 2026-08-26")
 
 
@@ -36,6 +43,7 @@ async def test_the_forms_set_schedule_runs_reminders_and_tags_and_an_empty_field
         shown = await shown_at(recorder, at, key)
         assert "At 03:17 every day (Europe/Berlin), 5 minutes of grace" in shown
         assert re.findall(r">(\w{3} \d{4}-\d\d-\d\d \d\d:\d\d)</time>", shown) == [f"{day} 03:17" for day in DAYS]
+        assert 'Runbook: <a href="https://wiki.example/b"' in shown
         assert ("each 60 minutes while" in shown, 'href="/recorder?tag=backup"' in shown) == (True, True)
         for name, text in {**SET, "tags": "backup prod"}.items():
             assert re.search(rf'name="{name}" type="text" value="{re.escape(text)}"', shown), name
@@ -54,7 +62,7 @@ async def test_runs_are_shown_with_result_and_output_that_is_marked_as_untrusted
 ) -> None:
     async with open_recorder(storage=storage_url) as recorder:
         key = await recorder.campus.key("recorder")
-        monitor = await recorder.register(receiver.url(), key=key)
+        monitor = await recorder.register(receiver.url(), key=key, description=ALL_AT_ONCE)
         at = f"/recorder/{monitor['monitor_id']}"
         assert "Runs</h2>" not in await shown_at(recorder, at, key)
         for number in range(RUNS_SHOWN + 3):
@@ -76,6 +84,7 @@ async def test_runs_are_shown_with_result_and_output_that_is_marked_as_untrusted
         held = await press(recorder, f"{at}/snooze", key, page=at, minutes="30")
         assert held.status_code == 303, held.text
         assert "Its alerts are held: nobody is alerted until" in await shown_at(recorder, at, key)
+        assert ">held<" in await shown_at(recorder, "/recorder", key)
         await press(recorder, f"{at}/snooze", key, page=at, minutes="0")
         assert "Its alerts are held" not in await shown_at(recorder, at, key)
 

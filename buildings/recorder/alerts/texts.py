@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, case, func, s
 from buildings.recorder.beats.rules import preview
 from buildings.recorder.beats.runs import LOG, OVERDUE
 from buildings.recorder.monitors.credentials import MonitorUrls, acknowledge_url
+from buildings.recorder.monitors.options import read_options
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS, OWNERS, RUNS, TARGETS
 from campus.features.alerts import CONFIRM, AlertContents, AlertText, Content, Question
 from campus.observability import in_words
@@ -66,6 +67,7 @@ class MonitorPart(AlertPart):
 
     id: str = Field(description="Id of the monitor.")
     name: str = Field(description="Name of the monitor.")
+    description: str | None = Field(description="What its owner wrote of it, such as where its runbook is; null if nothing.")
 
 
 class CapsulePart(AlertPart):
@@ -97,7 +99,7 @@ class Event(AlertPart):
 
     type: EventType = Field(
         description="monitor.dead: the deadline passed. monitor.failed: a beat reported a failure. monitor.stuck: beats report no"
-        " progress. monitor.reminder: it is still so, and nobody acknowledged it. monitor.recovered: beats arrive again."
+        " progress. monitor.reminder: it is still so, and nobody acknowledged it. monitor.recovered: it is well again."
         " monitor.expiring: a monitor without a key had no beat for a month and will be deleted. monitor.test: somebody asked for a test"
         " alert, and nothing happened. recorder.blind: see `since` and `until`."
     )
@@ -155,7 +157,7 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
     return Event(
         type=TYPES[row.kind],
         timestamp=row.at,
-        monitor=MonitorPart(id=row.monitor_id, name=row.name or "") if row.monitor_id else None,
+        monitor=_monitor_part(row) if row.monitor_id else None,
         state=STATES.get(row.kind),
         reason=row.reason,
         since=row.since,
@@ -170,6 +172,11 @@ def event_of(alert: MonitorAlert, *, url: str) -> Event:
         notice=notice_of(row),
         omitted=OmittedPart(count=row.omitted, since=row.omitted_since) if row.omitted and row.omitted_since else None,
     )
+
+
+def _monitor_part(row: Row[Any]) -> MonitorPart:
+    description = CONTROLS.sub("", read_options(row.options).description or "")
+    return MonitorPart(id=row.monitor_id, name=row.name or "", description=description or None)
 
 
 def _acknowledge_url(url: str, row: Row[Any]) -> str | None:
@@ -216,7 +223,13 @@ def notice_of(row: Row[Any]) -> str | None:
 class MonitorAlerts(AlertContents):
     """Composes alerts about monitors, each with the monitor's current name and key; `url` is the public URL of the service."""
 
-    columns: ClassVar[Sequence[ColumnElement[Any]]] = (MONITORS.c.name, MONITORS.c.owner, MONITORS.c.secret_digest, OWNERS.c.ends_at)
+    columns: ClassVar[Sequence[ColumnElement[Any]]] = (
+        MONITORS.c.name,
+        MONITORS.c.options,
+        MONITORS.c.owner,
+        MONITORS.c.secret_digest,
+        OWNERS.c.ends_at,
+    )
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -299,8 +312,8 @@ def _happened(event: Event) -> str:
             lasts = in_words(timedelta(seconds=round((event.timestamp - event.since).total_seconds())))
             return f"{name} is still {STILL.get(event.reason, 'failed')} after {lasts}, and nobody has acknowledged it"
         case "monitor.recovered":
-            how = "another agent took over" if event.reason == "takeover" else "beats arrive again"
-            return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}: {how}"
+            how = ": another agent took over" if event.reason == "takeover" else ""
+            return f"{name} has recovered after {in_words(timedelta(seconds=round(event.downtime_seconds or 0)))}{how}"
         case "monitor.expiring":
             return f"{name} will be deleted: no beat since its deadline, {moment(event.since)}"
         case "monitor.test":
@@ -313,6 +326,8 @@ def details(event: Event) -> list[str]:
     lines = []
     if event.monitor:
         last = moment(event.last_heartbeat_at) if event.last_heartbeat_at else "none yet"
+        if event.monitor.description:
+            lines.append(f"Description: {' '.join(event.monitor.description.split())}")
         lines += [f"Monitor: {event.monitor.id}", f"Last beat: {last}"]
     if event.run:
         lines.append(run_in_words(event.run))
@@ -320,7 +335,7 @@ def details(event: Event) -> list[str]:
         lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {CONTROLS.sub('', event.capsule.preview)}")
     if event.monitor_url:
         lines.append(f"Its page, for its owner: {event.monitor_url}")
-    if event.resume_url and event.state == "dead":
+    if event.resume_url and event.capsule and event.state == "dead":
         lines.append(f"To resume from it, with your key: {event.resume_url}")
     if event.acknowledge_url:
         lines.append(f"To say that you act on it, and end reminders: {event.acknowledge_url}")

@@ -236,7 +236,12 @@ class _Reading:
             arguments["status"] = "log" if worst is None else worst
             if worst is None:
                 self.ignored.append(UNKNOWN_STATUS)
-                self.outputs.insert(0, "A request with a status that is not known:")  # so that it is kept even if it says nothing else
+                said = ", ".join(
+                    STRANGE.sub("?", str(one)[:40]) for one in self.statuses[:MOST_IGNORED] if one is not None and status_of(one) is None
+                )
+                self.outputs.insert(
+                    0, f"A request whose status is not known: {said or 'none can be read'}"
+                )  # so that it is kept even if it says nothing else
         if output := "\n".join(filter(None, self.outputs)):
             arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         return Signal(arguments, tuple(self.ignored[-MOST_IGNORED:]))

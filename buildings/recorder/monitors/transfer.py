@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select
 from starlette.responses import StreamingResponse
 
 from buildings.recorder.alerts.raising import delivered_to
-from buildings.recorder.arguments import LONGEST, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
+from buildings.recorder.arguments import LONGEST, LONGEST_DESCRIPTION, LONGEST_NAME, LONGEST_SLUG, SLUG, Name, Schedule, Timezone
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, PAGES_KEPT
 from buildings.recorder.beats.runs import RUNS_KEPT
 from buildings.recorder.models import AllDeleted, Imported, ImportedCheck, Registered
@@ -108,7 +108,7 @@ class HealthchecksCheck(BaseModel):
     name: Name
     slug: str = ""
     tags: Annotated[list[Annotated[str, Field(max_length=40)]], BeforeValidator(str.split), Field(max_length=20)] = []
-    desc: str = Field(default="", max_length=1_000)
+    desc: str = ""
     grace: float = Field(ge=0, le=SECONDS)
     timeout: float = Field(default=3600, ge=6, le=SECONDS)
     schedule: Schedule = None
@@ -135,6 +135,8 @@ class HealthchecksCheck(BaseModel):
             yield f"methods: beats by every method count, not by {self.methods} alone."
         if self.filter_subject or self.filter_body or self.filter_http_body:
             yield "Its filters of subjects and bodies are left out: every ping is a success unless its address says otherwise."
+        if len(self.desc) > LONGEST_DESCRIPTION:
+            yield f"Of its description the first {LONGEST_DESCRIPTION:,} characters are kept."
 
 
 def read_checks(document: str) -> list[dict[str, Any]]:
@@ -184,6 +186,8 @@ async def import_checks(site: RecorderSite, document: str, template: Registratio
 def _reason(error: ValidationError | Problem) -> str:
     if isinstance(error, Problem):
         return error.detail
+    if any(one["loc"] == ("uuid",) for one in error.errors()):
+        return "It has no UUID: a read-only key of Healthchecks does not show them; use one that may write."
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
 
 
@@ -216,7 +220,9 @@ def _request_of(
         slug = None
     if check.slug and slug is None:
         left_out.append(f"The slug {check.slug} is left out: another monitor has it, or it cannot be one here.")
-    options = NO_OPTIONS.changed(sent_options(check.desc, check.schedule, check.tz, *[None] * 6, check.manual_resume, None, None))
+    options = NO_OPTIONS.changed(
+        sent_options(check.desc[:LONGEST_DESCRIPTION], check.schedule, check.tz, *[None] * 6, check.manual_resume, None, None)
+    )
     options.check_times(now)
     schedule = options.schedule_of(timedelta(seconds=check.timeout), timedelta(seconds=check.grace))
     return replace(template, name=check.name, schedule=schedule, options=options, slug=slug, tags=check.tags), left_out
