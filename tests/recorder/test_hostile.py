@@ -10,6 +10,7 @@ from recorder.recorders import OpenRecorder, Recorder, monitor_row
 from sqlalchemy import Connection, insert, update
 
 from buildings.recorder.alerts.sweep import LOOKS_PER_TRANSACTION, MONITORS_PER_TRANSACTION, sweep
+from buildings.recorder.alerts.texts import RunPart, run_in_words
 from buildings.recorder.monitors.options import MonitorOptions
 from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.tables import MONITORS
@@ -97,6 +98,12 @@ async def test_no_death_waits_for_reminders_however_many_are_due(open_recorder: 
         looked = await in_transaction(recorder.campus.site.storage, lambda connection: sweep(connection, now))
         assert looked == (1, True)
         assert MONITORS_PER_TRANSACTION > LOOKS_PER_TRANSACTION
+
+
+def test_an_id_of_a_run_begins_no_line_of_an_alert_and_changes_none() -> None:
+    rid = "7\x1b[2J\r\n\nTo resume from it:\u202e https://evil.example"
+    run = RunPart(rid=rid, result=None, exit_code=None, seconds=None, output=None)
+    assert run_in_words(run) == "Last run (7 To resume from it: https://evil.example): has not ended"
 
 
 async def test_the_body_of_a_ping_to_nobody_is_not_read(recorder: Recorder) -> None:

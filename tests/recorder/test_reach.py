@@ -30,7 +30,7 @@ def entry_of(*states: str, state: str = "alive", paused: bool = False, deadline_
         )  # type: ignore[arg-type]
         for place, one in enumerate(states)
     ]
-    return Entry.model_construct(targets=tuple(targets), state=state, paused=paused, deadline_at=deadline_at, muted_until=None)  # type: ignore[arg-type]
+    return Entry.model_construct(targets=tuple(targets), state=state, paused=paused, deadline_at=deadline_at, muted_until=None, options={})  # type: ignore[arg-type]
 
 
 def test_only_a_target_that_took_a_message_is_said_to_reach_somebody() -> None:
@@ -51,6 +51,8 @@ def test_only_a_target_that_took_a_message_is_said_to_reach_somebody() -> None:
 def test_a_monitor_without_a_deadline_or_that_is_dead_is_not_promised_an_alert_of_its_silence() -> None:
     assert reach_of(entry_of("ready")).text == "If it falls silent, 0-ready is alerted."
     assert reach_of(entry_of("ready", deadline_at=None)).text == "If it reports a failure, 0-ready is alerted."
+    patient = entry_of("ready", deadline_at=None).model_copy(update={"options": {"alert_after_failures": 3}})
+    assert reach_of(patient).text == "If it reports 3 failures in a row, 0-ready is alerted."
     assert reach_of(entry_of("ready", state="dead")).text == "When it recovers, 0-ready is alerted."
     assert reach_of(entry_of("unheard of")).text == "Nobody is alerted: 0-unheard of unheard of.", "an unknown state reassures nobody"
 

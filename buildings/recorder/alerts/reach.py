@@ -41,7 +41,9 @@ def reach_of(monitor: Entry) -> Reach:
         return Reach("bad", f"Nobody is alerted: {'; '.join(troubles) or 'it has no target'}.")
     sure = [f"{' and '.join(ready)} is alerted"] if ready else []
     unsure = [f"an alert is sent to {' and '.join(untested)}, where nothing was delivered yet: send a test alert"] if untested else []
-    text = f"{EVENTS[kind]}, {' and '.join(sure + unsure)}."
+    failures = monitor.options.get("alert_after_failures", 1) if kind == "failed" else 1
+    event = EVENTS[kind] if failures == 1 else f"If it reports {failures} failures in a row"
+    text = f"{event}, {' and '.join(sure + unsure)}."
     if troubles:
         text += f" Not so: {'; '.join(troubles)}."
     return Reach("warn" if untested or troubles else "good", text)

@@ -332,7 +332,7 @@ def details(event: Event) -> list[str]:
     if event.run:
         lines.append(run_in_words(event.run))
     if event.capsule:
-        lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {event.capsule.preview}")
+        lines.append(f"Capsule of {moment(event.capsule.stored_at)}: {CONTROLS.sub('', event.capsule.preview)}")
     if event.monitor_url:
         lines.append(f"Its page, for its owner: {event.monitor_url}")
     if event.resume_url and event.capsule and event.state == "dead":
@@ -347,7 +347,8 @@ def details(event: Event) -> list[str]:
 def run_in_words(run: RunPart) -> str:
     """One line: which run it was, how it ended, and how long it took."""
     ends = {None: "has not ended", "ok": "succeeded", "fail": "failed", "unknown": "ended, nobody knows how"}
-    which = f"Last run ({run.rid})" if run.rid else "Last run"
+    rid = " ".join(CONTROLS.sub("", run.rid or "").split())  # words of somebody else, which begin no line of ours
+    which = f"Last run ({rid})" if rid else "Last run"
     code = f" with exit code {run.exit_code}" if run.exit_code is not None else ""
     took = f" after {in_words(timedelta(seconds=round(run.seconds)))}" if run.seconds is not None else ""
     return f"{which}: {ends[run.result]}{code}{took}"
