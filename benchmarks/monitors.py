@@ -53,6 +53,27 @@ LINKS = f"""
 {NUMBERS} INSERT INTO monitor_target (monitor_id, target_id, place)
 SELECT printf('mon_%016d', n), 'tgt_' || (n / :per_target), 0 FROM numbers
 """
+N = "CAST(substr(id, 5) AS INTEGER)"
+ONE_IN = 200
+WITH_CALENDARS = (
+    f"'schedule', printf('%d * * * *', {N} / {ONE_IN} % 60), 'timezone', 'Europe/Berlin'",
+    f"'schedule', printf('Mon..Fri *:%02d', {N} / {ONE_IN} % 60), 'timezone', 'America/New_York'",
+    f"'hours', printf('Mon..Fri 0%d:00-18:00', {N} / {ONE_IN} % 10), 'timezone', 'Asia/Tokyo'",
+    f"'due_at', printf('2099-01-01T00:%02d:00Z', {N} / {ONE_IN} % 60)",
+)
+MIX = (
+    *(
+        f"UPDATE monitor SET options = CAST(json_object({options}) AS BLOB), plain = 0 WHERE {N} % {ONE_IN} = {place}"  # noqa: S608
+        for place, options in enumerate(WITH_CALENDARS)
+    ),
+    f"UPDATE monitor SET options = CAST('{{\"remind_minutes\":60.0}}' AS BLOB), followed_up = 1 WHERE {N} % {ONE_IN} = 4",  # noqa: S608
+    f"UPDATE monitor_target SET after = 600000000, told = 0 WHERE CAST(substr(monitor_id, 5) AS INTEGER) % {2 * ONE_IN} = 4",  # noqa: S608
+    f"UPDATE monitor SET run_since = alive_at, runs = 1 WHERE {N} % {ONE_IN} = 5",  # noqa: S608
+    "INSERT INTO run (monitor_id, slot, number, started_at, limit_at)"
+    " SELECT id, 0, 0, run_since, deadline_at FROM monitor WHERE run_since IS NOT NULL",
+)
+"""Gives 3% of monitors what one statement does not evaluate: cron, OnCalendar, hours, a one-off deadline, reminders, half of them with an
+escalation, and an open run. All are due as before."""
 DUE = "SELECT count(*) FROM monitor WHERE mode = 'up' AND deadline_at <= ?"
 SET_DEADLINES = "UPDATE monitor SET deadline_at = ?1, due_at = ?1 WHERE id BETWEEN ?2 AND ?3"
 
@@ -95,8 +116,10 @@ def opened(folder: Path) -> Iterator[MonitorDatabase]:
         yield MonitorDatabase(connection)
 
 
-def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/", per_target: int = PER_TARGET) -> None:
-    """Make the recorder's database below a folder and fill it. The targets' webhook URLs begin with `receiver_url`."""
+def fill(
+    folder: Path, count: int, *, receiver_url: str = "https://localhost:1/", per_target: int = PER_TARGET, mixed: bool = False
+) -> None:
+    """Make the recorder's database below a folder and fill it. The targets' webhook URLs begin with `receiver_url`. `mixed`: see MIX."""
     anyio.run(_make, folder)
     now = microseconds(datetime.now(UTC))
     terms = {"period": PERIOD // MICROSECOND, "grace": GRACE // MICROSECOND}
@@ -107,6 +130,8 @@ def fill(folder: Path, count: int, *, receiver_url: str = "https://localhost:1/"
         connection.execute(TARGETS, {"count": -(-count // per_target), "receiver_url": receiver_url, "now": now})
         connection.execute(FILL, {"count": count, "now": now, "digest": digest_of(SECRET), **terms})
         connection.execute(LINKS, {"count": count, "per_target": per_target})
+        for statement in MIX if mixed else ():
+            connection.execute(statement)
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

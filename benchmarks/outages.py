@@ -1,4 +1,4 @@
-"""Outages among a million monitors: how soon they are detected while beats come in, how many a second, and the memory of a monitor."""
+"""Outages among a million monitors with mixed schedules: how soon they are detected while beats come in, how many a second, and the memory of a monitor."""
 
 import random
 import time
@@ -90,7 +90,7 @@ def measure_outages(folder: Path, count: int, *, outages: int) -> Outages:
     authority = make_authority(folder)
     with ExitStack() as stack, on_cpu(LAST):
         _, port = stack.enter_context(running("webhook_receiver", str(authority.file), cpu=LAST))
-        fill(folder, count, receiver_url=f"https://localhost:{port}/")
+        fill(folder, count, receiver_url=f"https://localhost:{port}/", mixed=True)
         server, _ = stack.enter_context(campus(folder, CONFIG, environ={"SSL_CERT_FILE": str(authority.file)}))
         database = stack.enter_context(opened(folder))
         work = partial(_measured, server, database, count, outages=outages)

@@ -1,7 +1,7 @@
 """The arguments of the tools, each defined once, with its bounds and its description."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, Strict
@@ -11,6 +11,7 @@ from buildings.recorder.monitors.state_machine import StateWord
 from campus.features.alerts import CHAT_SERVICES, visible_name
 
 LEAST_PERIOD, LONGEST = 0.1, 525_600.0
+FIRST_YEAR, LAST_YEAR = 1970, 9_000
 LONGEST_NAME = 100
 EXIT_CODE = re.compile("[0-9]{1,3}")
 STATUSES = "'ok', 'start', 'idle', 'fail', 'log' or an exit code from 0 to 255; the beat was not counted"
@@ -116,8 +117,18 @@ Schedule = Annotated[
 Timezone = Annotated[
     str | None, Field(max_length=64, description="Time zone of schedule, hours and maintenance, such as Europe/Berlin; by default UTC.")
 ]
+
+
+def _storable(moment: datetime) -> datetime:
+    """A time that stays one in every time zone, and after the clock was corrected."""
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"must be in the years {FIRST_YEAR} to {LAST_YEAR}")
+    return moment
+
+
+Time = Annotated[AwareDatetime, AfterValidator(_storable)]
 DueAt = Annotated[
-    AwareDatetime | Literal[""] | None,
+    Time | Literal[""] | None,
     Field(description="For something that happens once: when its one beat is expected. No deadline runs after it."),
 ]
 Hours = Annotated[
@@ -170,7 +181,7 @@ StuckAfter = Annotated[
 StuckTakeover = Annotated[bool | None, Field(description="A stuck agent can be taken over, as a dead one.")]
 LONGEST_SLUG = 60
 Snooze = Annotated[float | None, Field(ge=0, le=LONGEST, description="Minutes from now; 0 ends it: held alerts are raised at once.")]
-SnoozeUntil = Annotated[AwareDatetime | None, Field(description="When it ends, instead of minutes.")]
+SnoozeUntil = Annotated[Time | None, Field(description="When it ends, instead of minutes: within a year.")]
 SLUG = r"^[a-z0-9][a-z0-9_-]*$"
 Slug = Annotated[
     str | None,

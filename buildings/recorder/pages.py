@@ -441,7 +441,7 @@ async def events(request: Request, site: RecorderSite) -> Response:
     caller = await site.admit(request, "fleet_status")
     visitor = lineage_of(caller) or caller.address
     query = FleetQuery.read(request.query_params)
-    monitor_id = request.query_params.get("monitor")
+    monitor_id = request.query_params.get("monitor", "").replace("\0", "\ufffd")
 
     async def fingerprint() -> bytes:
         if monitor_id:

@@ -201,6 +201,10 @@ def minutes_or_until() -> Problem:
     return Problem(422, "invalid_request", "send either minutes or until: how long, or until when, alerts are held; nothing was changed")
 
 
+def snooze_too_long() -> Problem:
+    return Problem(422, "invalid_request", "until: alerts are held for a year at most; nothing was changed")
+
+
 def nothing_to_change() -> Problem:
     return Problem(
         422,

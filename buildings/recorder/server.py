@@ -68,6 +68,7 @@ from buildings.recorder.problems import (
     minutes_or_until,
     neither_target,
     nothing_to_change,
+    snooze_too_long,
     too_many_test_alerts,
 )
 from buildings.recorder.runtime import TEST_ALERTS_PER_MINUTE, RecorderSite
@@ -97,6 +98,7 @@ CHANGES = (
     *["name", "period_minutes", "grace_minutes", "alert_webhook", "alert_email", "targets", "slug", "tags"],
     *MonitorOptions.model_fields,
 )
+LONGEST_SNOOZE = given.minutes(given.LONGEST)
 SAME = Field(description=None)  # of update_monitor's arguments that are as register_monitor takes them: the list of tools says it once
 ALL_TARGETS = Field(min_length=1, description="All targets from now on, with alert_webhook and alert_email if they are sent too.")
 BY_OWNER = b"Recorded by the owner: beat_now."
@@ -622,6 +624,8 @@ async def snooze(
     if (minutes is None) == (until is None):
         raise minutes_or_until()
     end = until if minutes is None else now + given.minutes(minutes)
+    if end is not None and end - now > LONGEST_SNOOZE:
+        raise snooze_too_long()
     credentials = Credentials(monitor_id, lineage_of(caller), secret)
     work = partial(snoozed, credentials=credentials, until=end if end is not None and end > now else None, now=now)
     return await in_transaction(site.storage, work)

@@ -121,7 +121,7 @@ class MonitorTarget(Tables, table=True):
     """Where a monitor's alerts go: any number of targets, each used by any number of monitors; `place` is their order.
 
     `kinds` are the kinds of alerts that go there, between blanks, null for all; `after` is how long a trouble must last first. `told` is
-    the last epoch of whose trouble it was told, 0 for none, null without conditions: such a target is told of all.
+    the epoch of the trouble that it was told of and whose end it has not heard, 0 for none, null without conditions: told of all.
     """
 
     __tablename__ = "monitor_target"

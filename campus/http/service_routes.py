@@ -120,6 +120,8 @@ def page_entry(page: Page, site: Site[Any, Any], layout: Layout, visitors: objec
 
     async def answer(request: Request) -> Response:
         context_of(request.scope).site = site
+        # no database stores NUL as text: a name with it is one that nothing has
+        request.scope["path_params"] = {name: text.replace("\0", "\ufffd") for name, text in request.path_params.items()}
         if page.cross_site or request.method in ("GET", "HEAD"):
             return await respond(request)
         await checked_form(request, layout.cookies)

@@ -216,6 +216,12 @@ class Group(Generic[T, R]):
         self.items = [item for item, _ in rest]
         self._futures = [future for _, future in rest]
 
+    def halves(self) -> "tuple[Group[T, R], Group[T, R]]":
+        first, second, middle = Group[T, R](), Group[T, R](), len(self.items) // 2
+        first.items, first._futures = self.items[:middle], self._futures[:middle]
+        second.items, second._futures = self.items[middle:], self._futures[middle:]
+        return first, second
+
     def add(self, item: T, future: asyncio.Future[R | Exception]) -> None:
         self.items.append(item)
         self._futures.append(future)
@@ -300,8 +306,8 @@ class Batch(Generic[T, R]):
         group = self._groups.popleft()
         if not self._groups:
             self._groups.append(Group())
-            if not self._closed:
-                self._wake.clear()
+        if not self._groups[0].items and not self._closed:
+            self._wake.clear()
         return group
 
     async def _write(self, group: Group[T, R]) -> None:
@@ -311,8 +317,12 @@ class Batch(Generic[T, R]):
                     work = partial(_apply_all, apply=self._by_row, items=group.items)
                     group.settle_some(await self._database.transact(work, by_row=True))
             results = await self._database.transact(partial(_apply_all, apply=self._apply, items=group.items)) if group.items else []
-        except Exception as error:  # the border to the callers' code: each awaiter of the group raises it
-            group.fail(error)
+        except Exception as error:  # the border to the callers' code: one item may be at fault, which then fails alone
+            if len(group.items) > 1 and not isinstance(error, StorageError):
+                self._groups.extendleft(reversed(group.halves()))
+                self._wake.set()
+            else:
+                group.fail(error)
         except BaseException:
             group.fail(StorageUnavailable("the writer was stopped; whether the item was stored is not known"))
             raise

@@ -358,3 +358,38 @@ async def test_monitors_that_more_follows_die_beside_those_that_nothing_does(on_
     assert [await told(recorder, one) for one in (followed, snoozed, plain)] == [[("chat", "dead")], [], [("plain", "dead")]]
     assert (await recorder.row(plain)).due_at is None
     assert (await recorder.row(snoozed)).due_at == (await recorder.row(snoozed)).muted_until
+
+
+async def test_a_target_hears_of_the_end_of_what_it_was_told_of_also_where_the_trouble_became_another_one(recorder: Recorder) -> None:
+    dead_only = [{"address": PAGER, "on": ["dead", "recovered"]}]
+    monitor, key = await keyed(recorder, stuck_after=2, targets=dead_only)
+    await recorder.beat(monitor, progress=1)
+    await later(recorder, minutes=65)
+    await recorder.beat(monitor, progress=1)
+    await recorder.beat(monitor, progress=2)
+    assert await told(recorder, monitor) == [
+        *[("chat", "dead"), ("pager", "dead"), ("chat", "stuck")],
+        *[("chat", "recovered"), ("pager", "recovered")],
+    ]
+    await forget(recorder)
+    await later(recorder, minutes=65)
+    await recorder.call("snooze", monitor_id=monitor["monitor_id"], key=key, minutes=30)
+    await recorder.beat(monitor)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=30)
+    await recorder.beat(monitor)
+    assert [kind for target, kind in await told(recorder, monitor) if target == "pager"] == ["dead", "recovered"]
+
+
+async def test_a_pause_ends_what_people_were_told_of(recorder: Recorder) -> None:
+    monitor, key = await keyed(recorder, targets=[{"address": PAGER, "on": ["dead", "recovered"]}])
+    await later(recorder, minutes=65)
+    who = {"monitor_id": monitor["monitor_id"], "key": key}
+    await recorder.call("snooze", **who, minutes=30)
+    await recorder.call("pause_monitor", **who)
+    await forget(recorder)
+    await recorder.beat(monitor, status="fail")
+    await later(recorder, minutes=30)
+    assert await told(recorder, monitor) == [("chat", "failed")], "a new trouble, and no reminder of one"
+    await recorder.beat(monitor)
+    assert await told(recorder, monitor) == [("chat", "failed"), ("chat", "recovered")], "the pager was told of neither"

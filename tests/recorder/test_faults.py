@@ -1,6 +1,7 @@
 """Faults: a killed process, an outage among clients that retry, and a database that refuses writes. `make faults` has the long runs."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from patience import patience
@@ -8,6 +9,8 @@ from recorder.kills import KilledRecorder, beat_until_killed, webhook_receiver
 from recorder.outages import only_dead_agents_are_reported
 from recorder.receivers import Authority
 from recorder.recorders import Recorder
+from recorder.served import served
+from recorder.write_ahead import check, open_store, outlived
 from sqlalchemy import text
 
 
@@ -33,6 +36,14 @@ def test_killed_while_beats_arrive_it_loses_no_acknowledged_beat(tmp_path: Path,
 @pytest.mark.anyio
 async def test_an_outage_leads_to_alerts_about_dead_agents_only(recorder: Recorder, outage: float) -> None:
     await only_dead_agents_are_reported(recorder, count=60, outage=outage)
+
+
+@pytest.mark.anyio
+async def test_work_of_agents_that_die_is_done_once_and_in_order(recorder: Recorder) -> None:
+    async with served(recorder) as (address, _):
+        with open_store() as store:
+            lives = await outlived(recorder, address, store, deaths=5, chance=Random(3))
+    assert check(lives, store, deaths=5)
 
 
 async def refuse_writes(recorder: Recorder) -> None:

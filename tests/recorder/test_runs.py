@@ -246,3 +246,27 @@ def test_the_end_of_an_output_is_whole_characters_within_its_limit(text: str, no
         assert end_of(kept) == kept
     stripped = text.replace("\0", "").encode(errors="replace")
     assert stripped.endswith(end_of(stripped))
+
+
+async def test_a_run_that_may_take_longer_is_not_reported_because_of_a_pause(recorder: Recorder) -> None:
+    monitor = await recorder.register(**HOURLY, run_minutes=300)
+    await recorder.beat(monitor, status="start")
+    for tool in ("pause_monitor", "resume_monitor"):
+        await recorder.call(tool, monitor_id=monitor["monitor_id"], secret=monitor["secret"])
+    await recorder.pass_time(minutes=299)
+    assert await recorder.sweep() == 0
+    await recorder.pass_time(minutes=1)
+    assert await recorder.sweep() == 1
+
+
+async def test_a_success_ends_the_overdue_run_without_an_id_also_after_another_run(on_each_database: Recorder) -> None:
+    recorder = on_each_database
+    monitor = await recorder.register(**HOURLY)
+    await recorder.beat(monitor, status="start")
+    await recorder.pass_time(minutes=5)
+    assert await recorder.sweep() == 1
+    for status, rid in (("start", "b"), ("ok", "b")):
+        await recorder.beat(monitor, status=status, rid=rid)
+    assert [run.result for run in await runs(recorder, monitor)] == ["ok", "overdue"]
+    await recorder.beat(monitor)
+    assert [run.result for run in await runs(recorder, monitor)] == ["ok", "ok"]

@@ -303,7 +303,7 @@ REFUSED = {
         "02:00-03:00, 04:00-05:00": "send each as an element of its own",
         "00:00-24:00": "no time open within a year",
     },
-    "due_at": {"2026-08-21T12:00:00Z": "not in the ten years after now", "9999-12-31T23:59:59Z": "not in the ten years after now"},
+    "due_at": {"2026-08-21T12:00:00Z": "not in the ten years after now", "8999-12-31T23:59:59Z": "not in the ten years after now"},
 }
 
 

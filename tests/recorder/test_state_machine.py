@@ -1,17 +1,11 @@
-"""The state machine by itself, and the whole building against a model of it."""
+"""The state machine by itself; test_walk.py compares the whole building with a model of it."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import get_args
 
-import anyio.from_thread
-import pytest
-from anyio.from_thread import BlockingPortal
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from recorder.recorders import OpenRecorder, Recorder
 
 from buildings.recorder.monitors.state_machine import (
     BEATS,
@@ -159,112 +153,3 @@ def test_a_deadline_that_an_outage_extended_comes_no_earlier() -> None:
     assert (after.expected_at, after.deadline_at) == (NOW + MINUTE, NOW + 60 * MINUTE)
     longer = reschedule(state, SCHEDULE, Schedule(90 * MINUTE, MINUTE), NOW + 20 * MINUTE, unverified=True)
     assert longer.deadline_at == NOW + 91 * MINUTE
-
-
-class Model:
-    """A monitor as the documentation describes it, written without the code: minutes since noon, and the alerts."""
-
-    def __init__(self) -> None:
-        self.at, self.deadline, self.down, self.paused, self.epoch = 0.0, 12.0, "", False, 0
-        self.idle, self.waiting, self.runs = False, True, False
-        self.began, self.expected, self.period = 0.0, 10.0, 10.0
-        self.alerts: list[tuple[str, int]] = []
-
-    def sweep(self) -> None:
-        if not self.down and not self.paused and not self.idle and self.at >= self.deadline:
-            self.down, self.epoch = "timeout", self.epoch + 1
-            self.alerts.append(("dead", self.epoch))
-
-    def beat(self, status: str) -> None:
-        if status == "fail":
-            if self.down != "fail":
-                self.epoch += not self.down
-                self.alerts.append(("failed", self.epoch))
-            self.down = "fail"
-        elif status != "start" and (status != "idle" or self.down != "fail"):
-            if self.down:
-                self.alerts.append(("recovered", self.epoch))
-            self.down = ""
-        self.paused, self.waiting = False, False
-        self.idle = status == "idle" and not self.down
-        self.runs = status == "start"
-        self._begin()
-        if self.runs:
-            self.expected = self.deadline = self.at + 2
-
-    def pause(self) -> None:
-        self.paused, self.down, self.idle = True, "", False
-
-    def resume(self) -> None:
-        self.paused, self.down, self.idle = False, "", False
-        self._begin()
-
-    def _begin(self) -> None:
-        self.began, self.expected = self.at, self.at + self.period
-        self.deadline = self.expected + 2
-
-    def update(self, period: int) -> None:
-        if not self.down and not self.paused and not self.idle and not self.runs and self.at < self.deadline and period != self.period:
-            self.expected = self.began + period
-            self.deadline = max(self.expected, self.at) + 2
-        self.period = period
-
-    @property
-    def state(self) -> str:
-        if self.paused or self.idle:
-            return "alive"
-        if self.down or self.at >= self.deadline:
-            return "dead"
-        return "late" if self.at >= self.expected else "alive"
-
-
-ACTS = st.one_of(
-    st.sampled_from(["ok", "start", "idle", "fail", "sweep", "pause", "resume"]),
-    st.sampled_from([1, 5, 10, 11, 12, 13]),
-    st.tuples(st.just("update"), st.sampled_from([3, 10, 20])),
-)
-
-
-@pytest.fixture
-def threaded(open_recorder: OpenRecorder) -> Iterator[tuple[BlockingPortal, Recorder]]:
-    """A recorder in an event loop that all examples share."""
-    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(open_recorder("http")) as recorder:
-        yield portal, recorder
-
-
-def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, Recorder]) -> None:
-    portal, recorder = threaded
-
-    @settings(max_examples=settings.default.max_examples // 3, suppress_health_check=list(HealthCheck), database=None)
-    @given(st.lists(ACTS, min_size=3, max_size=14))
-    @example([5, ("update", 3), 1, ("update", 20), 13, ("update", 3), 1, "sweep", 1, "sweep", ("update", 10), "ok", 11])
-    def law(acts: list[Any]) -> None:
-        portal.call(partial(play, recorder, acts))
-
-    law()
-
-
-async def play(recorder: Recorder, acts: list[Any]) -> None:
-    key, model = await recorder.campus.key("recorder"), Model()
-    monitor = await recorder.register(period_minutes=10, grace_minutes=2, key=key)
-    for act in acts:
-        if isinstance(act, int):
-            model.at += act
-            await recorder.pass_time(minutes=act)
-        elif isinstance(act, tuple):
-            model.update(act[1])
-            who = {"monitor_id": monitor["monitor_id"], "secret": monitor["secret"]}
-            await recorder.call("update_monitor", **who, period_minutes=act[1])
-        elif act == "sweep":
-            model.sweep()
-            await recorder.sweep()
-        elif act in ("pause", "resume"):
-            getattr(model, act)()
-            await recorder.call(f"{act}_monitor", monitor_id=monitor["monitor_id"], secret=monitor["secret"])
-        else:
-            model.beat(act)
-            await recorder.beat(monitor, status=act)
-        (entry,) = (await recorder.call("fleet_status", key=key)).data["monitors"]
-        assert (entry["state"], entry["paused"], entry["idle"], entry["waiting"]) == (model.state, model.paused, model.idle, model.waiting)
-        assert await recorder.alerts(monitor) == model.alerts
-    await recorder.call("delete_monitor", monitor_id=monitor["monitor_id"], key=key)

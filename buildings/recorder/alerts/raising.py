@@ -48,7 +48,7 @@ class Link(NamedTuple):
 
     def takes(self, notice: Notice) -> bool:
         """Whether an alert goes there at once, without an escalation."""
-        if notice.kind in LATER_KINDS and self.told is not None and self.told != notice.epoch:
+        if notice.kind in LATER_KINDS and self.told == 0:
             return False
         return self.names(notice.kind) and (self.after is None or notice.kind not in TROUBLE_KINDS)
 
@@ -57,25 +57,39 @@ def raise_alerts(connection: Connection, notices: Sequence[Notice], *, now: date
     """Store alerts in the outbox, due at once for each target that is not failing, and which targets were told of a trouble."""
     if not notices:
         return
-    links = links_of(connection, {notice.monitor_id for notice in notices if notice.targets is None and notice.monitor_id})
-    chosen = [(notice, target_id) for notice in notices for target_id in _targets(notice, links)]
+    chosen, told = _chosen(notices, links_of(connection, {notice.monitor_id for notice in notices if notice.monitor_id}))
     if later := {notice.monitor_id for notice in notices if notice.monitor_id and notice.kind in LATER_KINDS}:
         being_sent = withdraw_reminders(connection, later)
         chosen = [(notice, to) for notice, to in chosen if notice.kind != "reminder" or (notice.monitor_id, to) not in being_sent]
     OUTBOX.raise_alerts(connection, [{"target_id": target_id, **_columns(notice)} for notice, target_id in chosen], now=now)
-    conditional = {(name, link.target_id) for name, those in links.items() for link in those if link.told is not None}
-    news = [(notice, to) for notice, to in chosen if notice.kind in TROUBLE_KINDS]
-    told = [(notice, to) for notice, to in news if notice.targets is not None or (notice.monitor_id, to) in conditional]
     if told:
-        rows = [{"monitor": notice.monitor_id, "target": target_id, "epoch": notice.epoch} for notice, target_id in told]
+        rows = [{"monitor": name, "target": target_id, "epoch": epoch} for (name, target_id), epoch in told.items()]
         named = (MONITOR_TARGETS.c.monitor_id == bindparam("monitor")) & (MONITOR_TARGETS.c.target_id == bindparam("target"))
         connection.execute(update(MONITOR_TARGETS).where(named).values(told=bindparam("epoch")), rows)
 
 
-def _targets(notice: Notice, links: Mapping[str, Sequence[Link]]) -> Sequence[str]:
-    if notice.targets is not None:
-        return notice.targets
-    return [link.target_id for link in links.get(notice.monitor_id or "", ()) if link.takes(notice)]
+def _chosen(
+    notices: Sequence[Notice], links: Mapping[str, Sequence[Link]]
+) -> tuple[list[tuple[Notice, str]], Mapping[tuple[str, str], int]]:
+    """Each alert with each of its targets, and what changes of the trouble that a target was told of: one alert follows from another."""
+    before = {(name, link.target_id): link.told for name, those in links.items() for link in those if link.told is not None}
+    chosen, told = list[tuple[Notice, str]](), dict(before)
+    for notice in notices:
+        name = notice.monitor_id or ""
+        those = [link._replace(told=told.get((name, link.target_id))) for link in links.get(name, ())]
+        targets = [link.target_id for link in those if link.takes(notice)] if notice.targets is None else notice.targets
+        chosen += [(notice, target_id) for target_id in targets]
+        if notice.kind in TROUBLE_KINDS:
+            told |= {(name, target_id): notice.epoch for target_id in targets if (name, target_id) in told}
+        elif notice.kind == "recovered":
+            told |= {(name, link.target_id): 0 for link in those if link.told is not None}
+    return chosen, {key: epoch for key, epoch in told.items() if epoch != before[key]}
+
+
+def forget_told(connection: Connection, monitor_id: str) -> None:
+    """A trouble ended without an alert, by its owner: nobody is told of its end."""
+    link = MONITOR_TARGETS.c
+    connection.execute(update(MONITOR_TARGETS).where(link.monitor_id == monitor_id, link.told.is_not(None)).values(told=0))
 
 
 def withdraw_reminders(connection: Connection, monitor_ids: Collection[str]) -> Collection[tuple[str, str]]:

@@ -17,6 +17,7 @@ from buildings.recorder.clock import ClockReading, move_times
 from buildings.recorder.monitors.acting import look_at
 from buildings.recorder.monitors.options import read_options
 from buildings.recorder.monitors.state_machine import (
+    DOWN,
     LEAST_GRACE,
     LONGEST_GAP,
     TICK_EVERY,
@@ -77,10 +78,13 @@ def _sweep_at(connection: Connection, reading: ClockReading) -> SweepResult:
 def sweep(connection: Connection, now: datetime) -> Looked:
     """Look at monitors that are due, the longest first, up to MONITORS_PER_TRANSACTION; those past their deadline are marked as dead.
 
-    Those whose beats have moved the deadline are due then. Those that more follows are looked at one by one: see monitors.acting.
+    Deadlines come before what follows a trouble: however many reminders are due, no death waits for them. Those whose beats have moved
+    the deadline are due then. Those that more follows are looked at one by one: see monitors.acting.
     """
     due = MONITORS.c.due_at <= now
-    first = connection.scalars(select(MONITORS.c.id).where(due).order_by(MONITORS.c.due_at).limit(MONITORS_PER_TRANSACTION)).all()
+    chosen, deadline = select(MONITORS.c.id).order_by(MONITORS.c.due_at), MONITORS.c.mode.in_(sorted(WITH_DEADLINE))
+    first = [*connection.scalars(chosen.where(due, deadline).limit(MONITORS_PER_TRANSACTION))]
+    first += connection.scalars(chosen.where(due, ~deadline).limit(min(MONITORS_PER_TRANSACTION - len(first), LOOKS_PER_TRANSACTION)))
     if not first:
         return Looked(0, more=False)
     monitor = MONITORS.c
@@ -104,7 +108,7 @@ def sweep(connection: Connection, now: datetime) -> Looked:
 
 def _look(connection: Connection, due: ColumnElement[bool], now: datetime) -> list[bool]:
     """Look at monitors one by one, and do what is due; returns of each whether it died. Rows that others change are due again later."""
-    chosen = select(MONITORS).where(due).order_by(MONITORS.c.due_at).limit(LOOKS_PER_TRANSACTION)
+    chosen = select(MONITORS).where(due).order_by(MONITORS.c.mode.in_(sorted(DOWN)), MONITORS.c.due_at).limit(LOOKS_PER_TRANSACTION)
     rows = connection.execute(chosen.with_for_update(skip_locked=True)).all()
     if not rows:
         return []

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, exists, insert, or_, select, update
 from buildings.recorder.alerts.raising import TROUBLE_KINDS, links_of
 from buildings.recorder.arguments import TargetArgument
 from buildings.recorder.monitors.credentials import lineage_of
+from buildings.recorder.monitors.state_machine import TROUBLES
 from buildings.recorder.problems import fixed_problem, host_limit_reached, key_needed
 from buildings.recorder.runtime import RecorderSite
 from buildings.recorder.tables import ALERTS, MONITOR_TARGETS, OUTBOX, TARGETS
@@ -170,7 +171,8 @@ def set_targets(
 ) -> tuple[Sequence[ClaimedTarget], int]:
     """Give a monitor these targets and no others; returns them, and how many alerts that waited for others go to the first of them."""
     links = links_of(connection, [row.id]).get(row.id, ())
-    before = {link.target_id: row.epoch if link.told is None else link.told for link in links}
+    told = row.epoch if row.mode in TROUBLES else 0
+    before = {link.target_id: told if link.told is None else link.told for link in links}
     claimed = link_targets(connection, row.id, wanted, by, before=before, now=now, entropy=entropy)
     replaced = [target_id for target_id in before if target_id not in {target.id for target in claimed}]
     redirected = sum(_redirect(connection, row.id, target_id, claimed[0].id, now=now) for target_id in replaced)

@@ -61,10 +61,13 @@ async def _recorded(request: Request, site: RecorderSite) -> Response:
     digest = _uuid_digest(code) if said is None else None
     slug, signal = (None, rest) if digest else (rest or "", said)
     key = None if slug is None else await stored_key(site, code, "ping")
+    found = await in_snapshot(site.storage, partial(_find, digest=digest, key=key, slug=slug))
+    may_create = key is not None and request.query_params.get("create") == "1"
+    if found is None and not may_create:  # before its body is read, which may be large
+        raise fixed_problem("monitor_not_found")
     read = await read_signal(request.scope, request.receive, signal, dict(request.scope["headers"]))
     now, status = site.state.time.now(), 200
-    found = await in_snapshot(site.storage, partial(_find, digest=digest, key=key, slug=slug))
-    if found is None and key is not None and request.query_params.get("create") == "1":
+    if found is None and key is not None:
         work = partial(_create, key=key, slug=slug or "", most=await most_monitors(site, key), now=now, entropy=site.state.entropy)
         found, status = await in_transaction(site.storage, work), 201
     if found is None:

@@ -188,7 +188,7 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
     run = monitor.runs.follow(beat, before, monitor.schedule)
     open_runs = monitor.runs.watched
     if event is None:
-        change = AppliedEvent(before._replace(run_since=open_runs.since))
+        change = AppliedEvent(_beaten(before, beat, meant)._replace(run_since=open_runs.since))
     else:
         change = apply_event(before, event, monitor.schedule, beat.at, next_in=beat.next_in, runs=open_runs)
     monitor.state = change.state
@@ -206,6 +206,13 @@ def _apply(monitor: LoadedMonitor, beat: Beat) -> BeatOutcome:
         alert=alert,
         stuck=change.state.mode == "stuck",
     )
+
+
+def _beaten(state: MonitorState, beat: Beat, meant: Event | None) -> MonitorState:
+    """A state that no beat changes, after one: the first beat ends the waiting, also in a pause that only its owner ends."""
+    if meant is None or state.first_beat_at is not None:
+        return state
+    return state._replace(first_beat_at=beat.at, down=timedelta(0), still=timedelta(0))
 
 
 def _heard(monitor: LoadedMonitor, beat: Beat) -> tuple[Beat, Event | None]:

@@ -70,9 +70,10 @@ class Runs:
 
     @property
     def watched(self) -> OpenRuns:
-        """Since when a run is open, and by when one must end, of those that are not overdue."""
+        """Since when a run is open, and by when one must end, of those that are not overdue; and since when one that any end may end."""
         watched = [run for run in self.open if run.result is None and run.started_at and run.limit_at]
-        since = min((run.started_at for run in watched if run.started_at), default=None)
+        nameless = [run for run in self.open if run.result == OVERDUE and run.rid is None]
+        since = min((run.started_at for run in (*watched, *nameless) if run.started_at), default=None)
         return OpenRuns(since, min((run.limit_at for run in watched if run.limit_at), default=None))
 
     def follow(self, beat: Report, state: MonitorState, schedule: Schedule) -> timedelta | None:

@@ -292,7 +292,11 @@ def store_monitors(connection: Connection, monitors: Sequence[LoadedMonitor]) ->
 
 def _upsert(connection: Connection, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Store rows of a monitor, each in its slot: in place of what was there."""
-    connection.exec_driver_sql(_upsert_sql(table, tuple(columns), is_postgres(connection)), list(rows))
+    sql = _upsert_sql(table, tuple(columns), is_postgres(connection))
+    if is_postgres(connection):
+        connection.exec_driver_sql(sql, list(rows))
+    else:
+        connection.connection.cursor().executemany(sql, rows)  # see _record
 
 
 @cache

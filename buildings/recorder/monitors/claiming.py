@@ -1,15 +1,15 @@
 """Moves a monitor without an owner to a key, in place: its id, secret, addresses and history stay, and its targets become the key's."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Connection, select, update
 
-from buildings.recorder.alerts.targets import adopt_targets
+from buildings.recorder.alerts.targets import SigningSecrets, adopt_targets
 from buildings.recorder.models import Updated
 from buildings.recorder.monitors.credentials import Credentials
 from buildings.recorder.monitors.registration import count_monitor
-from buildings.recorder.monitors.rows import authorized_monitor, stored_state, watched
+from buildings.recorder.monitors.rows import authorized_monitor, stored_schedule, stored_state, updated
 from buildings.recorder.problems import fixed_problem
 from buildings.recorder.tables import ALERTS, CAPSULES, MONITORS
 from campus.caller import Key
@@ -50,11 +50,5 @@ def claim(
         notes = [SIGNED_ANEW] if secrets else []
     elif row.owner != key.lineage:
         raise fixed_problem("claimed")
-    return Updated(
-        **dict(watched(row.id, stored_state(row), now)),
-        name=row.name,
-        period_minutes=row.period / timedelta(minutes=1),
-        grace_minutes=row.grace / timedelta(minutes=1),
-        webhook_secret=signing_secret(secrets[0]) if secrets else None,
-        notes=tuple(notes),
-    )
+    signing = SigningSecrets(signing_secret(secrets[0]) if secrets else None, ())
+    return updated(row.id, row.name, stored_schedule(row), stored_state(row), signing, notes, now=now)

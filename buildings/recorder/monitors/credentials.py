@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from buildings.recorder.models import Registered, Resecured, Taken
@@ -117,15 +117,15 @@ class MonitorUrls:
     def beat(self, secret: str) -> str:
         return f"{self.url}/v1/recorder/beat/{self.monitor_id}/{secret}"
 
-    def hook(self, secret: str) -> str:
-        return f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}"
-
-    def ping(self, secret: str) -> str:
-        return f"{self.url}/ping/{ping_uuid(secret)}"
-
-    def cron(self, secret: str) -> str:
-        """Reports the exit code of the command before it, and ends with it."""
-        return f'c=$?; {RETRIES} "{self.beat(secret)}/$c"; (exit $c)'
+    def with_secret(self, secret: str) -> dict[str, Any]:
+        """The secret and all that contains it, as answers show them; `cron` reports the exit code of the command before it."""
+        return {
+            "secret": secret,
+            "beat_url": self.beat(secret),
+            "hook_url": f"{self.url}/v1/recorder/hook/{self.monitor_id}/{secret}",
+            "ping_url": f"{self.url}/ping/{ping_uuid(secret)}",
+            "cron": f'c=$?; {RETRIES} "{self.beat(secret)}/$c"; (exit $c)',
+        }
 
     def free_page(self, secret: str) -> str:
         """The page of a monitor without an owner."""

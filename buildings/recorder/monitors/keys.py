@@ -52,7 +52,7 @@ async def make_key(site: RecorderSite, caller: Caller, kind: FleetKeyKind) -> Fl
 
     await in_transaction(site.storage, work)
     url = f"{site.url}/ping/{secret}/SLUG" if kind == "ping" else f"{site.url}/v1/recorder/read/{secret}"
-    return FleetKeyMade(hint=secret[:HINT_LENGTH], kind=kind, made_at=now, ended=False, key=secret, url=url)
+    return FleetKeyMade(hint=secret[:HINT_LENGTH], key=secret, url=url)
 
 
 async def list_keys(site: RecorderSite, lineage: str) -> FleetKeyList:

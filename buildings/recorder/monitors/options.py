@@ -1,5 +1,6 @@
 """The options of a monitor beyond period and grace, as they are stored: one JSON, empty for a monitor without any."""
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -8,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict
 
 from buildings.recorder.monitors.schedules import (
+    MOST_WEEKLY,
     YEAR,
     YEARS_AHEAD,
     MonitorCalendar,
@@ -20,6 +22,8 @@ from buildings.recorder.monitors.schedules import (
 from buildings.recorder.monitors.state_machine import Schedule
 from buildings.recorder.problems import no_times
 from campus.observability import utc_text
+
+log = logging.getLogger(__name__)
 
 OPTIONS_IN_MEMORY = 5_000  # Of 8 KB at the most: 40 MB.
 TIMES = frozenset(("schedule", "timezone", "due_at", "hours", "maintenance"))
@@ -98,7 +102,11 @@ class MonitorOptions(BaseModel):
             raise no_times("due_at", "the monitor has a schedule too, and either says when: send one of them, an empty text ends the other")
         if self.due_at and not now < self.due_at < now + FARTHEST:
             raise no_times("due_at", f"{utc_text(self.due_at)} is not in the ten years after now, {utc_text(now)}")
-        if (opening := calendar.closed_until(now)) is not None and opening > now + YEAR:
+        if calendar.weekly > MOST_WEEKLY:
+            found = f"hours and maintenance have {calendar.weekly} windows of a week, and at most {MOST_WEEKLY} are evaluated"
+            raise no_times("hours" if self.hours else "maintenance", found)
+        opening = calendar.closed_until(now)
+        if opening is not None and (opening > now + YEAR or calendar.closed_until(opening) is not None):
             raise no_times("maintenance", "with the hours it leaves no time open within a year: no beat would be expected")
         if self.schedule and not calendar.next_expected(now):
             raise no_times("schedule", f"{self.schedule!r} has no time in the next ten years that is within hours and not in maintenance")
@@ -110,4 +118,15 @@ FARTHEST = timedelta(days=365 * YEARS_AHEAD)
 
 @lru_cache(OPTIONS_IN_MEMORY)
 def read_options(stored: bytes | None) -> MonitorOptions:
-    return NO_OPTIONS if stored is None else MonitorOptions.model_validate_json(stored)
+    """The options as they were stored. Of those that cannot be read, such as with a time zone that this machine no longer knows, none
+    holds: the period alone counts, so that nobody waits for an alert in vain, and no other monitor's beats and alerts fail with them.
+    """
+    if stored is None:
+        return NO_OPTIONS
+    try:
+        options = MonitorOptions.model_validate_json(stored)
+        options.schedule_of(YEAR, YEAR)
+    except Exception as error:  # the border to what another release or machine has stored
+        log.error("stored options of a monitor cannot be read: its period alone counts", extra={"reason": type(error).__name__})
+        return NO_OPTIONS
+    return options

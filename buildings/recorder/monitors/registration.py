@@ -170,13 +170,9 @@ def _result(
     }
     return Registered(
         monitor_id=monitor_id,
-        secret=secret,
+        **urls.with_secret(secret),
         webhook_secret=secrets.webhook,
         target_secrets=secrets.more,
-        beat_url=urls.beat(secret),
-        hook_url=urls.hook(secret),
-        ping_url=urls.ping(secret),
-        cron=urls.cron(secret),
         state="alive",
         waiting=True,
         fence=0,

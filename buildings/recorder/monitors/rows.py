@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, literal, or_, select, update
 
-from buildings.recorder.alerts.raising import links_of
+from buildings.recorder.alerts.raising import forget_told, links_of
 from buildings.recorder.alerts.targets import (
     UNCONFIRMED_NOTE,
     MonitorAddresses,
@@ -24,6 +24,7 @@ from buildings.recorder.monitors.credentials import NO_DIGEST, Credentials, Moni
 from buildings.recorder.monitors.options import TIMES, read_options
 from buildings.recorder.monitors.state_machine import (
     DOWN,
+    TROUBLES,
     UNWATCHED,
     WITH_DEADLINE,
     WITHOUT_DEADLINE,
@@ -150,6 +151,9 @@ def apply_key_event(connection: Connection, lineage: str, event: Event, *, now: 
 
 
 def store_change(connection: Connection, row: Row[Any], change: AppliedEvent, **more: object) -> MonitorState:
+    if change.alert is None and row.mode in TROUBLES and change.state.mode not in TROUBLES:
+        forget_told(connection, row.id)
+        more["held"] = None
     followed_up, held = bool(more.get("followed_up", row.followed_up)), more.get("held", row.held)
     due = due_at(change.state, followed_up=followed_up, is_held=held is not None)
     values = {**change.state._asdict(), "due_at": due, **more}
@@ -224,15 +228,21 @@ def update_stored(connection: Connection, credentials: Credentials, update: Moni
     more |= {"followed_up": is_followed_up(options, has_conditions=has_conditions)}
     store_change(connection, row, AppliedEvent(state), name=name, made_by=maker, **more)
     begins_later = schedule.period != before.period and state.expected_at == row.expected_at
+    return updated(row.id, name, schedule, state, secrets, (*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])), now=now)
+
+
+def updated(
+    monitor_id: str, name: str, schedule: Schedule, state: MonitorState, secrets: SigningSecrets, notes: Sequence[str], *, now: datetime
+) -> Updated:
     return Updated(
-        **dict(watched(row.id, state, now)),
+        **dict(watched(monitor_id, state, now)),
         name=name,
         period_minutes=schedule.period / timedelta(minutes=1),
         grace_minutes=schedule.grace / timedelta(minutes=1),
         next_expected=schedule.next_expected(state, now),
         webhook_secret=secrets.webhook,
         target_secrets=secrets.more,
-        notes=(*notes, *([WITH_THE_NEXT_BEAT] if begins_later else [])),
+        notes=tuple(notes),
     )
 
 
@@ -266,13 +276,4 @@ def secret_replaced(connection: Connection, credentials: Credentials, *, maker: 
     row = authorized_monitor(connection, credentials, key_only=True)
     secret = new_secret(entropy)
     connection.execute(MONITORS.update().where(MONITORS.c.id == row.id).values(**digests_of(secret, owned=True), made_by=maker))
-    urls = MonitorUrls(url, row.id)
-    return Resecured(
-        monitor_id=row.id,
-        name=row.name,
-        secret=secret,
-        beat_url=urls.beat(secret),
-        hook_url=urls.hook(secret),
-        ping_url=urls.ping(secret),
-        cron=urls.cron(secret),
-    )
+    return Resecured(monitor_id=row.id, name=row.name, **MonitorUrls(url, row.id).with_secret(secret))

@@ -23,7 +23,10 @@ from oncalendar import BaseIterator, OnCalendarError
 CALENDARS_IN_MEMORY = 500  # Of 115 KB at the most: 58 MB. One serves all monitors that have the same; usually 3 KB.
 YEARS_AHEAD = 10
 MOST_LINES = 5
-MOST_WINDOWS = 400  # How many openings one evaluation steps over: enough for a day of each day of a year.
+MOST_WEEKLY = 30  # Windows of a week, in hours and maintenance together: enough for four of each day.
+MOST_WINDOWS = 400  # How many closed times one evaluation steps over: enough for one of each day of a year.
+MOST_COUNTED, COUNTED_AHEAD = 60, timedelta(weeks=8)
+"""How many windows, and how far ahead, a period or grace is counted in; the rest of one that lasts longer passes whether open or not."""
 MOST_LEFT_OUT = 100  # How many closed times with times of a schedule in them it steps over.
 SHOWN = 5
 SECOND, MINUTE, WEEK, YEAR = timedelta(seconds=1), timedelta(minutes=1), timedelta(weeks=1), timedelta(days=366)
@@ -205,6 +208,9 @@ class Windows:
         self._zone = zone
         self._around: tuple[datetime, list[Span]] | None = None
 
+    def __len__(self) -> int:
+        return len(self._weekly)
+
     def end_of(self, moment: datetime) -> datetime | None:
         """When the window that is open at `moment` ends; None if none is."""
         return next((end for start, end in self._spans(moment) if start <= moment < end), None)
@@ -270,6 +276,11 @@ class MonitorCalendar:
         """Whether it says when beats are expected, and not only when none are."""
         return bool(self._lines) or self._due_at is not None
 
+    @property
+    def weekly(self) -> int:
+        """How many windows of each week there are."""
+        return sum(len(windows) for windows in (self._hours, self._maintenance) if windows is not None)
+
     def expected_after(self, moment: datetime, period: timedelta) -> datetime:
         return self._next(moment) or self._counted(moment, period)
 
@@ -316,14 +327,18 @@ class MonitorCalendar:
 
     def _counted(self, moment: datetime, span: timedelta) -> datetime:
         """The time that is `span` after `moment` if only open time counts."""
-        for _ in range(MOST_WINDOWS):
+        last = moment + COUNTED_AHEAD
+        for _ in range(MOST_COUNTED):
             moment = self.closed_until(moment) or moment
             closing = self._closes_after(moment)
             if closing is None or moment + span < closing:
                 return moment + span
             span -= closing - moment
             moment = closing
-        return moment + span
+            if moment > last:
+                break
+        moment += span
+        return self.closed_until(moment) or moment
 
     def _next(self, moment: datetime) -> datetime | None:
         """The next of the times. The last answer is kept, for the beats that come before it."""

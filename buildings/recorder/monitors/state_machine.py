@@ -367,7 +367,10 @@ def _deadline_after(
     if until is not None:
         return now, until, until
     expected = schedule.expected_after(now) if next_in is None else now + next_in
-    return now, expected, schedule.deadline_after(expected)
+    deadline = schedule.deadline_after(expected)
+    if event in ("resume", "key_renewed") and state.run_since is not None:  # an open run that may take longer still may
+        return now, max(expected, state.expected_at), max(deadline, state.deadline_at)
+    return now, expected, deadline
 
 
 def reschedule(state: MonitorState, before: Schedule, after: Schedule, now: datetime, *, unverified: bool) -> MonitorState:

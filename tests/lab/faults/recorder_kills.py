@@ -1,27 +1,35 @@
 """The recorder killed with SIGKILL, on both databases: 12 times while 300 monitors go down, and 50 times during 50 beats a second.
 
+And 50 agents that die, or freeze and wake up after their takeover, while they do work that writes ahead.
+
 Run by `make faults`, and not by `make test`: it takes some six minutes.
 """
 
 from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
+from random import Random
 
 import pytest
+from recorder.conftest import authority, on_each_database, open_recorder  # noqa: F401  # fixtures
 from recorder.kills import POINTS, KilledRecorder, beat_until_killed, webhook_receiver
 from recorder.receivers import make_authority
+from recorder.recorders import Recorder
+from recorder.served import served
+from recorder.write_ahead import check, open_store, outlived
 
 MONITORS, KILLS = 300, 12
 BEATEN, BEATEN_KILLS, BEATS_A_SECOND = 25, 50, 50
+DEATHS = 50
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.both_databases
 @pytest.mark.faults("alerts killed")
 def test_every_outage_is_alerted_under_one_id(tmp_path: Path, storage_url: str, record_property: Callable[[str, object], None]) -> None:
-    authority = make_authority(tmp_path)
-    with webhook_receiver(authority) as receiver:
-        killed = KilledRecorder(tmp_path, storage_url, authority, receiver, MONITORS)
+    signer = make_authority(tmp_path)
+    with webhook_receiver(signer) as receiver:
+        killed = KilledRecorder(tmp_path, storage_url, signer, receiver, MONITORS)
         killed.fill()
         for point in islice(cycle(POINTS), KILLS):
             killed.round(point)
@@ -34,9 +42,9 @@ def test_every_outage_is_alerted_under_one_id(tmp_path: Path, storage_url: str, 
 @pytest.mark.both_databases
 @pytest.mark.faults("beats killed")
 def test_no_acknowledged_beat_or_capsule_is_lost(tmp_path: Path, storage_url: str, record_property: Callable[[str, object], None]) -> None:
-    authority = make_authority(tmp_path)
-    with webhook_receiver(authority) as receiver:
-        killed = KilledRecorder(tmp_path, storage_url, authority, receiver, BEATEN)
+    signer = make_authority(tmp_path)
+    with webhook_receiver(signer) as receiver:
+        killed = KilledRecorder(tmp_path, storage_url, signer, receiver, BEATEN)
         killed.fill()
         killed.give_key()
         total, first = 0, 1
@@ -45,3 +53,18 @@ def test_no_acknowledged_beat_or_capsule_is_lost(tmp_path: Path, storage_url: st
             total += acknowledged
         record_property("figures", f"{storage_url.partition(':')[0]}: {BEATEN_KILLS} kills, {total} beats acknowledged, none lost")
         assert total >= BEATEN_KILLS
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.both_databases
+@pytest.mark.anyio
+@pytest.mark.faults("agents killed")
+async def test_work_of_fifty_agents_that_die_is_done_once_and_in_order(
+    on_each_database: Recorder,  # noqa: F811  # the fixture
+    storage_url: str,
+    record_property: Callable[[str, object], None],
+) -> None:
+    async with served(on_each_database) as (address, _):
+        with open_store() as store:
+            lives = await outlived(on_each_database, address, store, deaths=DEATHS, chance=Random(50))
+    record_property("figures", f"{storage_url.partition(':')[0]}: {check(lives, store, deaths=DEATHS)}")

@@ -26,6 +26,10 @@ ROWS = {
         "each death is reported, under one id",
     ),
     "beats killed": ("`kill -9` during 50 beats a second, on both databases", "no acknowledged beat or capsule is lost"),
+    "agents killed": (
+        "50 agents that write ahead die or freeze at random points, each replaced by the next, on both databases",
+        "each step's effect is made once and in order; who wakes up after its takeover is refused",
+    ),
     "power cut": (
         "the power goes at a hundred moments of a load; of what was not synced, each page is left or not by chance; SQLite",
         "every acknowledged beat, capsule, registration and deletion is on the disk, and the databases are sound",
