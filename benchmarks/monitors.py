@@ -63,12 +63,12 @@ WITH_CALENDARS = (
 )
 MIX = (
     *(
-        f"UPDATE monitor SET options = CAST(json_object({options}) AS BLOB), plain = 0 WHERE {N} % {ONE_IN} = {place}"  # noqa: S608
+        f"UPDATE monitor SET options = CAST(json_object({options}) AS BLOB), plain = 0 WHERE {N} % {ONE_IN} = {place}"
         for place, options in enumerate(WITH_CALENDARS)
     ),
-    f"UPDATE monitor SET options = CAST('{{\"remind_minutes\":60.0}}' AS BLOB), followed_up = 1 WHERE {N} % {ONE_IN} = 4",  # noqa: S608
-    f"UPDATE monitor_target SET after = 600000000, told = 0 WHERE CAST(substr(monitor_id, 5) AS INTEGER) % {2 * ONE_IN} = 4",  # noqa: S608
-    f"UPDATE monitor SET run_since = alive_at, runs = 1 WHERE {N} % {ONE_IN} = 5",  # noqa: S608
+    f"UPDATE monitor SET options = CAST('{{\"remind_minutes\":60.0}}' AS BLOB), followed_up = 1 WHERE {N} % {ONE_IN} = 4",
+    f"UPDATE monitor_target SET after = 600000000, told = 0 WHERE CAST(substr(monitor_id, 5) AS INTEGER) % {2 * ONE_IN} = 4",
+    f"UPDATE monitor SET run_since = alive_at, runs = 1 WHERE {N} % {ONE_IN} = 5",
     "INSERT INTO run (monitor_id, slot, number, started_at, limit_at)"
     " SELECT id, 0, 0, run_since, deadline_at FROM monitor WHERE run_since IS NOT NULL",
 )

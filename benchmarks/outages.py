@@ -1,4 +1,4 @@
-"""Outages among a million monitors with mixed schedules: how soon they are detected while beats come in, how many a second, and the memory of a monitor."""
+"""Outages among a million monitors of mixed schedules: how soon they are detected beside beats, and the memory of a monitor."""
 
 import random
 import time
