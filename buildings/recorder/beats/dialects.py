@@ -236,12 +236,9 @@ class _Reading:
             arguments["status"] = "log" if worst is None else worst
             if worst is None:
                 self.ignored.append(UNKNOWN_STATUS)
-                said = ", ".join(
-                    STRANGE.sub("?", str(one)[:40]) for one in self.statuses[:MOST_IGNORED] if one is not None and status_of(one) is None
-                )
-                self.outputs.insert(
-                    0, f"A request whose status is not known: {said or 'none can be read'}"
-                )  # so that it is kept even if it says nothing else
+                unknown = [STRANGE.sub("?", str(one)[:40]) for one in self.statuses if one is not None and status_of(one) is None]
+                said = ", ".join(unknown[:MOST_IGNORED]) or "none can be read"
+                self.outputs.insert(0, f"A request whose status is not known: {said}")  # so that it is kept even if it says nothing else
         if output := "\n".join(filter(None, self.outputs)):
             arguments["output"] = _clean(output).encode()[-OUTPUT_BYTES:].decode(errors="ignore")
         return Signal(arguments, tuple(self.ignored[-MOST_IGNORED:]))
