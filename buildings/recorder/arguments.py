@@ -48,7 +48,7 @@ class TargetArgument(BaseModel):
 
     address: str = Field(min_length=1, max_length=2048, description="As alert_webhook or alert_email.")
     on: list[Literal["dead", "failed", "stuck", "recovered", "reminder"]] | None = Field(
-        default=None, min_length=1, description="Only these kinds of alerts. It hears of recoveries and reminders of what it was told of."
+        default=None, min_length=1, description="Only these kinds. Of recoveries and reminders it hears if it was told of the trouble."
     )
     after_minutes: float | None = Field(
         default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
@@ -80,9 +80,9 @@ Status = Annotated[
     Literal["ok", "start", "idle", "fail", "log"] | ExitCode,
     BeforeValidator(_status),
     Field(
-        description="ok: alive. start: a run begins; the next ok or fail ends it, and its duration is recorded. idle: you"
-        " wait for your user or for work; no deadline runs until your next beat (with next_in, that one does). fail: it failed, send the"
-        " alert now. log: keep the output, change nothing. Or the exit code of a process, 0 to 255: 0 means ok, any other value fail."
+        description="start: a run begins; the next ok or fail ends it. idle: you wait for your user or for work; no deadline runs until"
+        " your next beat (with next_in, that one does). fail: send the alert now. log: keep the output, change nothing. Or the exit code"
+        " of a process: 0 means ok, any other value fail."
     ),
 ]
 CapsuleValue = Annotated[
@@ -90,7 +90,7 @@ CapsuleValue = Annotated[
     Field(
         description="Your state as JSON, at most 32,768 bytes, for a replacement that continues your work, such as"
         ' {"step": 7, "done": ["a"], "next": "b"}. Stored for monitors that a key owns: the last five.'
-        " Leave it out to send none. null is stored as null; of several nulls in a row one is stored."
+        " Of several nulls in a row one is stored."
     ),
 ]
 Seq = Annotated[
@@ -98,8 +98,8 @@ Seq = Annotated[
     Field(
         ge=0,
         le=2**53,
-        description="Sequence number of the capsule, increased by you with each one. A number below the last stored one, or the same with"
-        " another capsule, is refused, so that a stale copy of you overwrites nothing.",
+        description="Number of the capsule, increased by you with each one. A lower one, or the same with another capsule, is refused, so"
+        " that a stale copy of you overwrites nothing.",
     ),
 ]
 NextIn = Annotated[
@@ -110,8 +110,8 @@ Schedule = Annotated[
     str | None,
     Field(
         max_length=200,
-        description="When beats are expected, instead of the period: a cron expression such as '17 3 * * *', or an OnCalendar expression of"
-        " systemd such as 'Mon..Fri 09:00', or several of these, a line each. A beat before such a time does not count for it.",
+        description="When beats are expected, instead of the period: cron such as '17 3 * * *', or systemd's OnCalendar such as"
+        " 'Mon..Fri 09:00', or several of these, a line each. A beat before such a time does not count for it.",
     ),
 ]
 Timezone = Annotated[
@@ -202,10 +202,7 @@ RunId = Annotated[
 Output = Annotated[str | None, Field(description="What the run wrote; the last 8 KB are kept, and shown in the alert.")]
 Progress = Annotated[
     str | int | float | None,
-    Field(
-        description="How far you are, such as a step or the count of what is done: with stuck_after, an alert is sent when it stays the"
-        " same."
-    ),
+    Field(description="How far you are, such as a step: with stuck_after, an alert is sent when it stays the same."),
 ]
 LONGEST_DESCRIPTION = 1_000
 Description = Annotated[

@@ -64,14 +64,15 @@ class Runtime:
 
 
 class LimitedBeats:
-    """`put` records a beat, and refuses further beats of a monitor at its limit without the database, until the minute is over.
+    """`put` records a beat, has its alert sent, and refuses beats of a monitor at its limit without the database, until the minute is over.
 
     A monitor is at its limit only for who knows its secret: others get the same answer as ever. Who knew it until a takeover in the
     same minute is told of that in the next one.
     """
 
-    def __init__(self, put: Callable[[Beat], Awaitable[BeatOutcome]]) -> None:
+    def __init__(self, put: Callable[[Beat], Awaitable[BeatOutcome]], send_alerts: Callable[[], None]) -> None:
         self._put = put
+        self._send_alerts = send_alerts
         self._minute = 0
         self._at_limit: set[tuple[str, bytes]] = set()
 
@@ -83,11 +84,14 @@ class LimitedBeats:
         elif (beat.monitor_id, beat.secret_digest) in self._at_limit:
             raise too_many_beats(beat.at, limit=BEATS_PER_MINUTE)
         try:
-            return await self._put(beat)
+            outcome = await self._put(beat)
         except Problem as problem:
             if problem.code == TOO_MANY_BEATS and minute == self._minute:
                 self._at_limit.add((beat.monitor_id, beat.secret_digest))
             raise
+        if outcome.alert is not None:
+            self._send_alerts()
+        return outcome
 
 
 RecorderSite = Site[RecorderSettings, Runtime]
@@ -99,7 +103,7 @@ async def open_runtime(site: RecorderSite) -> AsyncIterator[Runtime]:
         time = RecorderClock(site.clock, site.elapsed)
         dispatcher = _dispatcher_of(site, time)
         registrations = Registrations(dispatcher.channels, site.web, per_minute=site.settings.registrations_per_minute)
-        yield Runtime(LimitedBeats(beat).put, sweep, time, registrations, dispatcher)
+        yield Runtime(LimitedBeats(beat, dispatcher.wake).put, sweep, time, registrations, dispatcher)
 
 
 def _dispatcher_of(site: RecorderSite, time: RecorderClock) -> Dispatcher:

@@ -99,7 +99,7 @@ CHANGES = (
     *MonitorOptions.model_fields,
 )
 LONGEST_SNOOZE = given.minutes(given.LONGEST)
-SAME = Field(description=None)  # of update_monitor's arguments that are as register_monitor takes them: the list of tools says it once
+SAME = Field(description="See register_monitor.")
 ALL_TARGETS = Field(min_length=1, description="All targets from now on, with alert_webhook and alert_email if they are sent too.")
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
@@ -233,10 +233,7 @@ async def heartbeat(
     """
     said = Said(status, capsule, seq, next_in, rid, output, progress)
     beat = said.beat(monitor_id, digest_of(secret), site.state.time.now())
-    outcome = await site.state.beat(beat)
-    if outcome.alert is not None:
-        site.state.dispatcher.wake()
-    answer = _beaten(beat, outcome, ignored)
+    answer = _beaten(beat, await site.state.beat(beat), ignored)
     if isinstance(beat.capsule, Unstored):
         raise capsule_not_stored(beat.capsule.reason, answer, is_too_large=beat.capsule.is_too_large)
     return answer
@@ -367,10 +364,7 @@ async def beat_now(monitor_id: given.MonitorId, site: RecorderSite = CurrentSite
     credentials = Credentials(monitor_id, lineage_of(caller), None)
     row = await in_snapshot(site.storage, partial(authorized_monitor, credentials=credentials))
     beat = Beat(monitor_id, row.secret_digest, site.state.time.now(), "ok", output=BY_OWNER)
-    outcome = await site.state.beat(beat)
-    if outcome.alert is not None:
-        site.state.dispatcher.wake()
-    return _beaten(beat, outcome)
+    return _beaten(beat, await site.state.beat(beat))
 
 
 @mcp.tool(title="Make a ping or read key", annotations=WRITES, meta=route("POST /v1/recorder/keys") | access())

@@ -6,6 +6,12 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, PositiveInt
 
 from campus import Settings
+from campus.features.alerts import SERVICE_HOSTS
+
+WEBHOOK_HOSTS = (
+    *(f"hook.{region}.make.com" for region in ("eu1", "eu2", "us1", "us2")),
+    *("hooks.slack.com", "hooks.zapier.com", "maker.ifttt.com"),
+)
 
 
 def _is_a_host(host: str) -> str:
@@ -22,32 +28,7 @@ class RecorderSettings(Settings):
 
     discord_hosts: tuple[Host, ...] = ("discord.com", "discordapp.com", "canary.discord.com", "ptb.discord.com")
     """Hosts whose /api/webhooks/… URLs are sent Discord messages instead of signed events."""
-    shared_hosts: tuple[Host, ...] = (
-        "alert.victorops.com",
-        "api.ciscospark.com",
-        "api.ilert.com",
-        "api.incident.io",
-        "api.opsgenie.com",
-        "api.prowlapp.com",
-        "api.pushbullet.com",
-        "api.pushover.net",
-        "api.spike.sh",
-        "api.squadcast.com",
-        "api.telegram.org",
-        "chat.googleapis.com",
-        "events.pagerduty.com",
-        "hook.eu1.make.com",
-        "hook.eu2.make.com",
-        "hook.us1.make.com",
-        "hook.us2.make.com",
-        "hooks.slack.com",
-        "hooks.zapier.com",
-        "logic.azure.com",
-        "maker.ifttt.com",
-        "matrix-client.matrix.org",
-        "ntfy.sh",
-        "zulipchat.com",
-    )
+    shared_hosts: tuple[Host, ...] = tuple(sorted((*SERVICE_HOSTS, *WEBHOOK_HOSTS)))
     """Hosts other than Discord's that receive alerts for everyone: messages to them are limited per caller, not per host."""
     monitors: PositiveInt = 20
     """Monitors that a key may have."""

@@ -149,7 +149,7 @@ class Model:
         self.apply("deadline")
         self.apply("takeover")
         for run in self._open:
-            run.result = self.shown(run) if self.shown(run) == "overdue" else "unknown"
+            run.result = run.result or "unknown"
             run.ended = self.at
         self.run_since, self.progress, self.times = None, None, 0
         self.fence += 1

@@ -277,7 +277,7 @@ async def test_a_status_of_the_address_replaces_that_of_the_event(recorder: Reco
 async def test_a_status_that_means_nothing_records_nothing(recorder: Recorder) -> None:
     monitor = await recorder.register(key="recorder", period_minutes=10, grace_minutes=2)
     before = await recorder.row(monitor)
-    for status in ("failed", "FAIL", "", "%20", "fail%20", "256", "0001", "-1", "1.0", "\u0661", "%00", "x" * 4_000):
+    for status in ("faild", "fail!", "", "%20", "1.0", "\u0661", "%00", "x" * 4_000):
         for event in ("Stop", "SessionStart", "SessionEnd", "StopFailure"):
             said = await post(recorder, monitor, event, f"?status={status}", last_assistant_message="x")
             assert said == "invalid_status", (status, event)

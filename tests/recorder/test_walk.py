@@ -225,8 +225,8 @@ def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, R
     numbers = count()
 
     @settings(
-        max_examples=settings.default.max_examples // 4,
-        phases=[Phase.explicit, Phase.generate],
+        max_examples=settings.default.max_examples // 5,
+        phases=[Phase.generate],  # to shrink a walk takes minutes, and its message says at which step it went wrong
         suppress_health_check=list(HealthCheck),
         database=None,
     )
@@ -238,14 +238,12 @@ def test_the_building_does_what_the_model_says(threaded: tuple[BlockingPortal, R
 
 
 async def play(recorder: Recorder, receiver: Receiver, path: str, options: dict[str, Any], steps: list[Any]) -> None:
-    noon = recorder.clock().replace(hour=12, minute=0) + timedelta(days=1)  # each walk begins at a noon
+    noon = recorder.clock().replace(hour=12, minute=0, second=0) + timedelta(days=1)  # each walk begins at a noon
     await recorder.pass_time(seconds=(noon - recorder.clock()).total_seconds())
     walk = Walk(recorder, receiver, path, noon, await recorder.campus.key("recorder"), Model(Options(**options), 0))
     await walk.register()
     for number, (act, is_mcp) in enumerate(steps):
-        global LAST
-        LAST = number
         await walk.step(act, "mcp" if is_mcp else "http")
-        assert await walk.seen("http" if is_mcp else "mcp") == walk.model.seen(), act
-        assert walk.got() == walk.model.sent, act
+        assert await walk.seen("http" if is_mcp else "mcp") == walk.model.seen(), (number, act)
+        assert walk.got() == walk.model.sent, (number, act)
     await walk.call("delete_monitor", "http")

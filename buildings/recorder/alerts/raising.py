@@ -73,17 +73,18 @@ def _chosen(
 ) -> tuple[list[tuple[Notice, str]], Mapping[tuple[str, str], int]]:
     """Each alert with each of its targets, and what changes of the trouble that a target was told of: one alert follows from another."""
     before = {(name, link.target_id): link.told for name, those in links.items() for link in those if link.told is not None}
-    chosen, told = list[tuple[Notice, str]](), dict(before)
+    chosen, told, escalated = list[tuple[Notice, str]](), dict(before), dict[tuple[str, str], int]()
     for notice in notices:
         name = notice.monitor_id or ""
         those = [link._replace(told=told.get((name, link.target_id))) for link in links.get(name, ())]
         targets = [link.target_id for link in those if link.takes(notice)] if notice.targets is None else notice.targets
         chosen += [(notice, target_id) for target_id in targets]
         if notice.kind in TROUBLE_KINDS:
-            told |= {(name, target_id): notice.epoch for target_id in targets if (name, target_id) in told}
+            news = told if notice.targets is None else escalated  # who is told of it now needs no reminder at once
+            news |= {(name, target_id): notice.epoch for target_id in targets if (name, target_id) in told}
         elif notice.kind == "recovered":
             told |= {(name, link.target_id): 0 for link in those if link.told is not None}
-    return chosen, {key: epoch for key, epoch in told.items() if epoch != before[key]}
+    return chosen, {key: epoch for key, epoch in (told | escalated).items() if epoch != before[key]}
 
 
 def forget_told(connection: Connection, monitor_id: str) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from buildings.recorder.arguments import LEAST_PERIOD, LONGEST, minutes
+from buildings.recorder.beats.dialects import status_of
 from buildings.recorder.beats.rules import Beat, capsule_json
 from buildings.recorder.beats.sessions import HostEvent, Meaning
 from buildings.recorder.monitors.state_machine import Status
@@ -140,9 +141,7 @@ async def _record(posted: Posted, monitor_id: str, secret: str, site: RecorderSi
         session = to_json({"hook": {"session_id": posted.texts.get("session_id", "")}})
         stored = {"hook": {"session_id": "", **posted.texts}}
         beat = beat._replace(capsule=capsule_json(stored), replaces=session.removesuffix(b"}}"))
-    outcome = await site.state.beat(beat)
-    if outcome.alert is not None:
-        site.state.dispatcher.wake()
+    await site.state.beat(beat)
 
 
 def read_posted(body: bytes, status: str | None = None, idle: str | None = None) -> Posted:
@@ -159,7 +158,9 @@ def read_posted(body: bytes, status: str | None = None, idle: str | None = None)
     if idle is not None and not (MINUTES.fullmatch(idle) and LEAST_PERIOD <= float(idle) <= LONGEST):
         raise fixed_problem("invalid_status")
     limit = None if idle is None else minutes(float(idle))
-    sent = None if status is None else _status(status)
+    sent = None if status is None else status_of(status)
+    if status is not None and sent is None:
+        raise fixed_problem("invalid_status")
     name = _text(members, "hook_event_name")
     if name is None:
         return Posted(None, "ok" if sent is None else sent, {}, limit if sent == "idle" else None)
@@ -200,11 +201,3 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
 def _stored_text(text: str, most: int) -> str:
     """The beginning of a text, without NUL, which no database stores."""
     return text[:most].replace("\0", "\ufffd")
-
-
-def _status(text: str) -> Status:
-    if text in ("ok", "start", "idle", "fail"):
-        return text  # type: ignore[return-value]  # mypy narrows no text to a literal
-    if not text.isascii() or not text.isdigit() or len(text) > 3 or int(text) > 255:
-        raise fixed_problem("invalid_status")
-    return int(text)

@@ -73,8 +73,7 @@ async def _recorded(request: Request, site: RecorderSite) -> Response:
     if found is None:
         raise fixed_problem("monitor_not_found")
     beat = Said(**read.arguments).beat(found.id, found.secret_digest, now)
-    if (await site.state.beat(beat)).alert is not None:
-        site.state.dispatcher.wake()
+    await site.state.beat(beat)
     ignored = [each for each in read.ignored if not each.startswith("create:")]
     if isinstance(beat.capsule, Unstored):
         ignored.append(f"capsule: {beat.capsule.reason}")

@@ -53,6 +53,11 @@ def look_at(row: Row[Any], links: Sequence[Link], now: datetime) -> Look:
     if ends is not None and (held is not None or kind is not None):
         times.append(ends)
     elif kind is not None and acknowledged_at is None:
+        later = [link for link in links if link.after is not None and not link.told and link.names(kind)]
+        due = [link for link in later if link.after is not None and state.since + link.after <= now]
+        if due:
+            notices.append(_notice(row, state, kind, now, options)._replace(targets=[link.target_id for link in due]))
+        times += [state.since + link.after for link in later if link.after is not None and link not in due]
         if options.remind_minutes is not None:
             every = timedelta(minutes=options.remind_minutes)
             last = max(reminded_at or state.since, state.since)
@@ -60,11 +65,6 @@ def look_at(row: Row[Any], links: Sequence[Link], now: datetime) -> Look:
                 notices.append(_notice(row, state, REMINDER, now, options))
                 last = reminded_at = now
             times.append(last + every)
-        later = [link for link in links if link.after is not None and not link.told and link.names(kind)]
-        due = [link for link in later if link.after is not None and state.since + link.after <= now]
-        if due:
-            notices.append(_notice(row, state, kind, now, options)._replace(targets=[link.target_id for link in due]))
-        times += [state.since + link.after for link in later if link.after is not None and link not in due]
     changes = {**state._asdict(), "acknowledged_at": acknowledged_at, "reminded_at": reminded_at, "held": held}
     return Look({**changes, "due_at": min(times, default=None)}, notices, died=state.mode != before.mode)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, case, func, select, update
 
 from buildings.recorder.beats.rules import BEATS_IN_HISTORY, PAGES_KEPT, PastBeat, page_slot, past_beats
 from buildings.recorder.beats.runs import LOG, OVERDUE, UNKNOWN
-from buildings.recorder.models import BeatView, RunResult, RunSummary, RunView
+from buildings.recorder.models import BeatView, LastRun, RunResult, RunSummary, RunView
 from buildings.recorder.monitors.state_machine import WITH_DEADLINE
 from buildings.recorder.tables import BEAT_PAGES, MONITORS, RUNS
 from campus.storage import among
@@ -54,7 +54,7 @@ def summaries_of(connection: Connection, ids: Sequence[str], *, now: datetime) -
     chosen = WITH_LIMIT.with_only_columns(*shown, totals.c.succeeded, totals.c.counted, MONITORS.c.runs)
     latest = chosen.join(totals, and_(totals.c.monitor_id == run.monitor_id, totals.c.last == run.number))
     return {
-        row.monitor_id: RunSummary(count=row.runs, last=_run_view(row, now), success=row.succeeded / row.counted if row.counted else None)
+        row.monitor_id: RunSummary(count=row.runs, last=_in_short(row, now), success=row.succeeded / row.counted if row.counted else None)
         for row in connection.execute(latest)
     }
 
@@ -62,28 +62,24 @@ def summaries_of(connection: Connection, ids: Sequence[str], *, now: datetime) -
 def end_open_runs(connection: Connection, monitor_id: str, *, now: datetime) -> None:
     """End the runs of an agent that was replaced: nobody will say how they ended."""
     is_open = (RUNS.c.monitor_id == monitor_id) & RUNS.c.ended_at.is_(None)
-    connection.execute(
-        update(RUNS)
-        .where(is_open)
-        .values(ended_at=now, result=func.coalesce(RUNS.c.result, case((RUNS.c.limit_at <= now, OVERDUE), else_=UNKNOWN)))
-    )
+    connection.execute(update(RUNS).where(is_open).values(ended_at=now, result=func.coalesce(RUNS.c.result, UNKNOWN)))
 
 
 def _run_view(row: Any, now: datetime) -> RunView:
+    output = None if row.output is None else row.output.decode(errors="replace")
+    return RunView(**dict(_in_short(row, now)), rid=row.rid, session=row.session, agent=row.agent, output=output)
+
+
+def _in_short(row: Any, now: datetime) -> LastRun:
     result: RunResult = row.result if row.result is not None else OVERDUE if _is_overdue(row, now) else "running"
-    output = getattr(row, "output", None)
     taken = None if row.started_at is None or row.ended_at is None or row.result in (UNKNOWN, OVERDUE) else row.ended_at - row.started_at
-    return RunView(
+    return LastRun(
         number=row.number + 1,
-        rid=row.rid,
         started_at=row.started_at,
         ended_at=row.ended_at,
         result=result,
         exit_code=row.exit_code,
         run_seconds=None if taken is None else max(taken.total_seconds(), 0.0),
-        session=row.session,
-        agent=row.agent,
-        output=None if output is None else output.decode(errors="replace"),
     )
 
 

@@ -119,25 +119,16 @@ def register_again(connection: Connection, row: Row[Any], request: RegistrationR
     )
     changed = update_stored(connection, Credentials(row.id, row.owner, None), changes, now=now, entropy=entropy)
     return Registered(
+        **{**dict(changed), "notes": (CHANGED, *changed.notes)},
         updated=True,
-        monitor_id=row.id,
         secret=None,
-        webhook_secret=changed.webhook_secret,
-        target_secrets=changed.target_secrets,
         beat_url=None,
         ping_url=None,
         cron=None,
-        state=changed.state,
-        waiting=changed.waiting,
         fence=row.fence,
-        period_minutes=changed.period_minutes,
-        grace_minutes=changed.grace_minutes,
-        deadline_at=changed.deadline_at,
-        next_expected=changed.next_expected,
         tier="key",
         badge_url=badge_url(request.url, row.badge_id),
         resume_url=MonitorUrls(request.url, row.id).capsule,
-        notes=(CHANGED, *changed.notes),
     )
 
 

@@ -1,6 +1,6 @@
 """What buildings import of campus.features.alerts."""
 
-from campus.features.alerts.channels import CHAT_SERVICES, KINDS, open_channels
+from campus.features.alerts.channels import CHAT_SERVICES, KINDS, SERVICE_HOSTS, open_channels
 from campus.features.alerts.channels.apprise import Apprise
 from campus.features.alerts.channels.discord import Discord
 from campus.features.alerts.channels.email import Email, email_pages
@@ -33,6 +33,7 @@ __all__ = [
     "CHAT_SERVICES",
     "CONFIRM",
     "KINDS",
+    "SERVICE_HOSTS",
     "UNCONFIRMED",
     "Address",
     "Addresses",

@@ -7,7 +7,7 @@ All else asks the channel. A building may put channels of its own before these (
 
 from typing import Any
 
-from campus.features.alerts.channels.apprise import Apprise
+from campus.features.alerts.channels.apprise import SERVICES, Apprise
 from campus.features.alerts.channels.discord import Discord
 from campus.features.alerts.channels.email import Email
 from campus.features.alerts.channels.slack import Slack
@@ -18,6 +18,8 @@ CHANNELS: tuple[type[Channel], ...] = (Apprise, Discord, Slack, Email, Webhook)
 """The first that recognizes an address is used."""
 KINDS = ", ".join(one.kind for one in CHANNELS)
 """For descriptions: the kinds that a target may have."""
+SERVICE_HOSTS = tuple(service.host for service in SERVICES)
+"""The fixed hosts of services, each of which receives alerts for everyone."""
 CHAT_SERVICES = f"{Discord.name}, {Slack.name} or {Apprise.name}"
 """For descriptions: the services that get messages of their own format, which are not signed."""
 
