@@ -77,12 +77,7 @@ async def open_app(campus: Campus) -> AsyncIterator[ASGIApp]:
                         for operation in opened.operations.values()
                         if operation.route.whole_limit is not None
                     ],
-                    any_bodies=tuple(
-                        operation.path.partition("{")[0]
-                        for opened in plan.opened
-                        for operation in opened.operations.values()
-                        if operation.route.reads is not None
-                    ),
+                    any_bodies=_any_bodies(plan),
                     probes=campus.health.probes,
                     problem_page=campus.layout.problem_page,
                     trusted_proxies=server.trusted_proxies,
@@ -106,6 +101,13 @@ def open_admin(campus: Campus) -> ASGIApp:
 def works_of(parts: Sequence[HttpPart]) -> list[ServiceTask]:
     """What parts do while they serve: a fault of one is logged, and it is begun again."""
     return [ServiceTask(one.site.name, "http", one.run) for one in parts if type(one).run is not HttpPart.run]
+
+
+def _any_bodies(plan: Plan) -> tuple[str, ...]:
+    """How the paths begin that are answered whatever the size of the body: of tools that read it themselves, and of such pages."""
+    tools = [each.path for one in plan.opened for each in one.operations.values() if each.route.reads is not None]
+    pages = [page.path for one in plan.opened for page in one.loaded.building.pages if page.any_body]
+    return tuple({path.partition("{")[0] for path in (*tools, *pages)})
 
 
 class Endpoints:

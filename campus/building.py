@@ -124,6 +124,7 @@ class Page:
     layout. With a `label` the page is in the navigation. What a form sends is refused unless it carries the visitor's token, which
     the macro `form` adds; `cross_site=True` accepts requests of other sites and programs, such as the unsubscription of a mail program.
     A form is answered once, so that a reloaded page does nothing twice; `repeats=True` answers again, for one that changes nothing.
+    `any_body=True` answers whatever the size of a body: one that says it is over campus's limit must not be read.
     """
 
     route: str
@@ -132,6 +133,7 @@ class Page:
     label: str | None = None
     cross_site: bool = False
     repeats: bool = False
+    any_body: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not METHODS.issuperset(self.methods):

@@ -39,7 +39,7 @@ WORDS = {404: "not found", 429: "rate limited"}
 
 def ping_pages() -> list[Page]:
     """The page of every path, with and without a slash at its end."""
-    return [Page(f"GET|POST|PUT|PATCH|DELETE {path}{end}", ping, cross_site=True) for path in PATHS for end in ("", "/")]
+    return [Page(f"GET|POST|PUT|PATCH|DELETE {path}{end}", ping, cross_site=True, any_body=True) for path in PATHS for end in ("", "/")]
 
 
 async def ping(request: Request, site: RecorderSite) -> Response:
