@@ -51,19 +51,19 @@ class TargetArgument(BaseModel):
         default=None, min_length=1, description="Only these kinds. Of recoveries and reminders it hears if it was told of the trouble."
     )
     after_minutes: float | None = Field(
-        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long and nobody acknowledged it."
+        default=None, ge=LEAST_PERIOD, le=LONGEST, description="Only if a trouble lasts so long, unacknowledged."
     )
 
 
 Targets = Annotated[
     list[TargetArgument] | None,
-    Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
+    Field(max_length=10, description="Further alert targets, with conditions. Needs a recorder key."),
 ]
-MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor, from register_monitor.")]
+MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
 OptionalSecret = Annotated[
     str | None,
-    Field(max_length=128, description="The monitor's secret; not needed with the key that owns the monitor."),
+    Field(max_length=128, description="Its secret; not needed with the owning key."),
 ]
 
 
@@ -217,7 +217,7 @@ TagFilter = Annotated[
 ]
 StateFilter = Annotated[
     StateWord | None,
-    Field(description="Only monitors in this state: dead, stuck, late, waiting, idle or paused; alive: in none of these."),
+    Field(description="Only monitors in this state; alive: in none of the others."),
 ]
 NameFilter = Annotated[str | None, Field(max_length=LONGEST_NAME, description="Only monitors whose name contains this text.")]
 SlugFilter = Annotated[str | None, Field(max_length=LONGEST_SLUG, description="Only the monitor with this slug.")]
@@ -230,10 +230,10 @@ Hint = Annotated[str, Field(min_length=1, max_length=64, description="`hint` of 
 Confirm = Annotated[Literal["delete everything"], Field(description="The words 'delete everything'.")]
 Checks = Annotated[
     str,
-    Field(min_length=1, description="The answer of Healthchecks' GET /api/v3/checks/, as it is: JSON as text. Over HTTP it is the body."),
+    Field(min_length=1, description="The answer of Healthchecks' GET /api/v3/checks/. Over HTTP it is the body."),
 ]
 After = Annotated[str | None, Field(max_length=64, description="`next` from the previous page. Leave it out for the first page.")]
-Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page, 1 to 100.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Number of monitors per page.")]
 
 
 def minutes(number: float) -> timedelta:

@@ -18,7 +18,7 @@ FENCE = "Number of takeovers so far: a fencing token, by which other systems ref
 
 TARGET_SECRETS = "The same for each of `targets`, in their order."
 BADGE = "Public image of the state. It contains no secret."
-RESUME = "Address where a replacement reads the last capsule with the owning key. It contains no secret. Null without a key."
+RESUME = "Address where a replacement reads the last capsule with the owning key. Null without a key."
 PERIOD, GRACE = "Longest expected time between two beats, in minutes.", "Time between a missed beat and the alert, in minutes."
 
 RunResult = Literal["ok", "fail", "running", "overdue", "unknown", "log"]
@@ -41,7 +41,7 @@ class Answer(ResultPart):
 class Registered(Answer):
     """A new monitor. The secrets are shown here and nowhere else."""
 
-    monitor_id: str = Field(description="Id of the monitor, for every other call.")
+    monitor_id: str = Field(description="Id of the monitor.")
     updated: bool = Field(default=False, description="True if the key had a monitor with this slug: it was changed, and keeps its secret.")
     secret: str | None = Field(
         description="Authorizes heartbeat and, without a key, changes. Store it: it is not shown again. Null, as the addresses with it, if"
@@ -239,20 +239,18 @@ class FleetEntry(ResultPart):
     waiting: bool = Field(description=WAITING)
     idle: bool = Field(description=IDLE)
     stuck: bool = Field(default=False, description=STUCK)
-    paused: bool = Field(description="True while alerts are suppressed: you paused it, or its key expired a week ago.")
+    paused: bool = Field(description="True while alerts are suppressed.")
     since: AwareDatetime = Field(description="When it became up, idle, down or paused (UTC).")
     reason: str | None = Field(description="Why it is dead: timeout, run (one did not end by its limit) or fail.")
     acknowledged_at: AwareDatetime | None = Field(description="When somebody acknowledged its present trouble (UTC).")
     muted_until: AwareDatetime | None = Field(description="No alert is raised before this time (UTC): it is snoozed, or in maintenance.")
     last_beat_at: AwareDatetime | None = Field(description="When the last beat arrived (UTC); null before the first beat.")
     expected_at: AwareDatetime | None = Field(description="When the next beat is expected (UTC).")
-    deadline_at: AwareDatetime | None = Field(
-        description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."
-    )
+    deadline_at: AwareDatetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while no deadline runs.")
     unverified: bool = Field(description="True if this service was down and may have missed a beat: the deadline was extended.")
     period_minutes: float = Field(description=PERIOD)
     grace_minutes: float = Field(description=GRACE)
-    options: dict[str, Any] = Field(description="Its options that differ from the defaults, by their names in register_monitor.")
+    options: dict[str, Any] = Field(description="Its options that are not the defaults, as in register_monitor.")
     registered_at: AwareDatetime = Field(description="When it was registered (UTC).")
     made_by: MadeBy | None = Field(
         description="Who made, changed or took it over last. If that has ended, check its targets, then keep or delete it."
@@ -302,16 +300,14 @@ class Watched(Answer):
     idle: bool = Field(description=IDLE)
     stuck: bool = Field(default=False, description=STUCK)
     paused: bool = Field(description="True while alerts are suppressed.")
-    deadline_at: AwareDatetime | None = Field(
-        description="When it is reported dead if no beat arrives (UTC); null while it is paused or idle."
-    )
+    deadline_at: AwareDatetime | None = Field(description="When it is reported dead if no beat arrives (UTC); null while no deadline runs.")
 
 
 class Acknowledged(Answer):
     """A trouble that somebody acts on: nobody is reminded of it any more."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    acknowledged_at: AwareDatetime = Field(description="When it was first acknowledged (UTC). The next trouble begins anew.")
+    acknowledged_at: AwareDatetime = Field(description="When it was first acknowledged (UTC).")
 
 
 class Snoozed(Answer):
@@ -339,9 +335,7 @@ class Tested(Answer):
     """A test alert that is on its way."""
 
     monitor_id: str = Field(description="Id of the monitor.")
-    targets: int = Field(
-        description="Number of alert targets that it is sent to: those that are confirmed. A key's disabled one is enabled again."
-    )
+    targets: int = Field(description="Number of alert targets that it is sent to: those that are confirmed.")
     note: str = Field(description="How to see whether it arrived.")
 
 
@@ -351,7 +345,7 @@ class FleetKeyView(ResultPart):
     hint: str = Field(description="The beginning of the key, by which end_fleet_key ends it.")
     kind: Literal["ping", "read"] = Field(description="ping: sends beats by slug. read: reads the fleet.")
     made_at: AwareDatetime = Field(description="When it was made (UTC).")
-    ended: bool = Field(description="True if the key that made it was revoked or has expired: it opens nothing.")
+    ended: bool = Field(description="True if the key that made it has ended: it opens nothing.")
 
 
 class FleetKeyMade(Answer):
@@ -359,7 +353,7 @@ class FleetKeyMade(Answer):
 
     hint: str = Field(description="Its beginning, by which end_fleet_key ends it.")
     key: str = Field(description="The key. Store it: it is not shown again.")
-    url: str = Field(description="Address that contains it. ping: put the slug of a monitor in place of SLUG.")
+    url: str = Field(description="Address with it. ping: put the slug of a monitor in place of SLUG.")
 
 
 class FleetKeyList(Answer):
@@ -400,6 +394,4 @@ class Deleted(Answer):
     """A deleted monitor."""
 
     monitor_id: str = Field(description="Id of the deleted monitor.")
-    deleted: Literal[True] = Field(
-        default=True, description="Always true: the monitor, its capsules, its history and its undelivered alerts are deleted."
-    )
+    deleted: Literal[True] = Field(default=True, description="Always true.")
