@@ -59,7 +59,7 @@ Targets = Annotated[
     list[TargetArgument] | None,
     Field(max_length=10, description="Further alert targets, with conditions: some kinds only, or an escalation. Needs a recorder key."),
 ]
-MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor, from register_monitor.")]
+MonitorId = Annotated[str, Field(min_length=1, max_length=64, description="Id of the monitor.")]
 Secret = Annotated[str, Field(min_length=1, max_length=128, description="The secret that register_monitor or takeover returned.")]
 OptionalSecret = Annotated[
     str | None,
