@@ -324,9 +324,7 @@ class Updated(Watched):
     period_minutes: float = Field(description=PERIOD)
     grace_minutes: float = Field(description=GRACE)
     next_expected: tuple[AwareDatetime, ...] | None = Field(default=None, description=NEXT_EXPECTED)
-    webhook_secret: str | None = Field(
-        description="Verifies the signatures of alerts to the webhook (Standard Webhooks), if the call changed it."
-    )
+    webhook_secret: str | None = Field(description="Verifies the signatures of alerts to the webhook, if the call changed it.")
     target_secrets: tuple[str | None, ...] = Field(default=(), description=TARGET_SECRETS)
     notes: tuple[str, ...] = Field(description="Further notes and steps, such as confirming an e-mail address.")
 

@@ -99,7 +99,7 @@ CHANGES = (
     *MonitorOptions.model_fields,
 )
 LONGEST_SNOOZE = given.minutes(given.LONGEST)
-SAME = Field(description="See register_monitor.")
+SAME = Field(description="New value.")
 ALL_TARGETS = Field(min_length=1, description="All targets from now on, with alert_webhook and alert_email if they are sent too.")
 BY_OWNER = b"Recorded by the owner: beat_now."
 SETS = WRITES | {"idempotentHint": True}
