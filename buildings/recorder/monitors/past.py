@@ -62,7 +62,8 @@ def summaries_of(connection: Connection, ids: Sequence[str], *, now: datetime) -
 def end_open_runs(connection: Connection, monitor_id: str, *, now: datetime) -> None:
     """End the runs of an agent that was replaced: nobody will say how they ended."""
     is_open = (RUNS.c.monitor_id == monitor_id) & RUNS.c.ended_at.is_(None)
-    connection.execute(update(RUNS).where(is_open).values(ended_at=now, result=func.coalesce(RUNS.c.result, UNKNOWN)))
+    result = func.coalesce(RUNS.c.result, case((RUNS.c.limit_at <= now, OVERDUE), else_=UNKNOWN))
+    connection.execute(update(RUNS).where(is_open).values(ended_at=now, result=result))
 
 
 def _run_view(row: Any, now: datetime) -> RunView:
