@@ -30,7 +30,7 @@ PROBLEMS: Mapping[str, str] = {
     " e-mail or a slug.",
     "monitor_limit_reached": "The key, or without a key the address at this host, has the maximum number of monitors. Delete one first.",
     "no_mail_here": "This service sends no e-mail. Send alert_webhook instead.",
-    "invalid_status": "A hook's address has a `status` other than ok, start, idle, fail or an exit code from 0 to 255, or an `idle`"
+    "invalid_status": "A hook's address has a `status` that is no known word and no exit code, or an `idle`"
     " other than a number of minutes. Nothing was recorded.",
     TOO_MANY_BEATS: "The monitor sent too many beats in this minute. Send the next one after the time in Retry-After.",
     "badge_not_found": "No badge has this address. register_monitor and fleet_status return it as badge_url, get_monitor those of tags.",
@@ -54,7 +54,7 @@ FIXED: Mapping[str, tuple[int, str]] = {
     TAKEN_OVER: (409, "another agent has taken over this monitor and its work, and this secret is no longer valid: stop your work"),
     "invalid_status": (
         422,
-        "`status` must be ok, start, idle, fail or an exit code from 0 to 255, and `idle` a number of minutes: nothing was recorded."
+        "`status` must be ok, start, idle, fail, log or an exit code, and `idle` a number of minutes: nothing was recorded."
         " Correct it, or leave it out",
     ),
     "target_in_use": (
