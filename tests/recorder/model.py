@@ -149,7 +149,8 @@ class Model:
         self.apply("deadline")
         self.apply("takeover")
         for run in self._open:
-            run.result = run.result or "unknown"
+            is_late = run.limit is not None and run.limit <= self.at
+            run.result = run.result or ("overdue" if is_late else "unknown")
             run.ended = self.at
         self.run_since, self.progress, self.times = None, None, 0
         self.fence += 1
