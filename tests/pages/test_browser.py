@@ -161,6 +161,7 @@ def test_what_the_page_of_a_new_monitor_shows_sends_a_capsule_and_the_page_says_
         page.goto(f"{served.url}{monitor}")
         page.get_by_text("Delete", exact=True).click()
         page.get_by_role("button", name="Delete walk").click()
+        expect(page.locator("main")).to_contain_text("No monitor yet")
 
 
 def test_a_monitor_without_a_key_turns_green_by_itself_and_moves_to_the_key_of_who_signs_in(browser: Browser, served: Served) -> None:
