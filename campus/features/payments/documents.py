@@ -9,7 +9,7 @@ from campus.features.payments.bazaar import http_extension
 from campus.features.payments.payment import ServiceListing
 from campus.features.payments.terms import PaidTool, Pricing, catalog_entry, resource_of
 from campus.layout.assets import icon_path
-from campus.pricing import Offer, task_seconds
+from campus.pricing import Offer, Price
 from twins import Operation
 
 SERVICE_NAME = re.compile(r"[ -~]{1,32}")
@@ -110,7 +110,7 @@ def _how_to_call(operation: Operation) -> dict[str, Any]:
 
 
 def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
-    """One entry for each price that a call can have."""
+    """One entry for each price that a call can have, on each network."""
     shared = {
         "resource": pricing.resource(paid_tool.offer, None),
         "methods": list(paid_tool.operation.methods),
@@ -123,10 +123,10 @@ def _terms(paid_tool: PaidTool, pricing: Pricing) -> list[dict[str, Any]]:
     return [
         {
             **shared,
-            "price": str(price),
+            "price": str(Price(int(accepted["amount"]))),
             "currency": "USD",
             **(per.as_data() if (per := paid_tool.offer.access.per) else {}),
-            **pricing.payee.requirements(price, task_seconds=task_seconds(paid_tool.operation.tool)),
+            **accepted,
         }
-        for price in pricing.prices(paid_tool.offer)
+        for accepted in pricing.accepts(paid_tool.offer)
     ]
