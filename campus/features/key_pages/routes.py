@@ -30,6 +30,7 @@ from twins import RouteEntry
 
 PATH = "/keys"
 RENEWED = ("valid", "expired")  # The states of a key that its holder may sign in with, and renew.
+ENDS_SOON = 7  # Days.
 USAGE_DAYS = 7  # How many days of its calls are shown, today included.
 
 
@@ -147,10 +148,19 @@ class KeyPages(HttpPart):
             clients=clients,
             calls=calls,
             owned=owned,
-            days_left=ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1)),
+            days_left=(days_left := ceil((key.expires_at - self.campus.core.now()) / timedelta(days=1))),
+            badge_of=standing_of(days_left, standing.left if standing else None),
+            ends_soon=days_left <= ENDS_SOON,
             renewals=self._renewals(key),
             seller=self.directory.seller(),
         )
+
+
+def standing_of(days_left: int, left: int | None) -> tuple[str, str]:
+    """What the page of a valid key says first, and its tone; `left` is how many calls it opens now, None without a bound."""
+    if left == 0:
+        return "no calls left", "warn"
+    return ("ends soon", "warn") if days_left <= ENDS_SOON else ("valid", "good")
 
 
 def _back() -> Response:

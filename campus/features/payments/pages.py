@@ -116,7 +116,9 @@ class PricingPages(HttpPart):
     def _without_key(self) -> tuple[str, ...]:
         """What everybody has for nothing: in the words of each building, else the names of its free tools."""
         words = {one: self.visitors.buildings[one.name].loaded.building.without_key for one in self.directory.buildings()}
-        named = [((f"{one.title}: {one.free_tier}",) if one.free_tier != "nothing" else ()) if own is None else own for one, own in words.items()]
+        named = [
+            ((f"{one.title}: {one.free_tier}",) if one.free_tier != "nothing" else ()) if own is None else own for one, own in words.items()
+        ]
         return tuple(each for one in named for each in one)
 
 
