@@ -160,7 +160,8 @@ def plan_of(config: Config, opened: Sequence[OpenBuilding], closed: Sequence[Loa
     _check_problems(config, opened)
     seller = seller_among(parts.values())
     sold_at = seller_of(opened, url=config.url, by=seller.by) if seller else None
-    products = tuple(product_entries(config.products, sold_at, contact_among(parts.values())))
+    ways = [way for way in (sold_at, *(part.shop for part in parts.values())) if way]
+    products = tuple(product_entries(config.products, ways, contact_among(parts.values())))
     directory = Directory(config.server.name, config.url, products, trial=trial_of(opened, url=config.url))
     for part in parts.values():
         part.enter(directory)

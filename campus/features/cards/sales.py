@@ -19,7 +19,7 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from campus.errors import KeyRefused
-from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, id_of
+from campus.features.cards.stripe_api import ATOMIC_PER_CENT, Checkout, SessionUnknown, Stripe, checkout_of, id_of
 from campus.features.cards.tables import CardSale
 from campus.features.payments.ledger import Event, entry_of
 from campus.keys.keyring import KeyRing
@@ -136,10 +136,12 @@ class CardSales:
                 row.session, row.url = checkout.id, checkout.url
         return row
 
-    def token_for(self, sale: CardSale, secret: str | None) -> str | None:
-        """What is shown to the browser that buys, and to no other, which gets None; empty for a renewal."""
-        opened = unseal(sale.sealed, secret, context=sale.id.encode()) if sale.sealed and secret else None
-        return None if opened is None else opened.decode()
+    def token_for(self, sale: CardSale, secrets: Sequence[str]) -> str | None:
+        """What is shown to the browser that buys, by its secrets, and to no other, which gets None; empty for a renewal."""
+        if sale.sealed is None or sale.started_at + SHOWN <= self.now():
+            return None
+        opened = (unseal(sale.sealed, secret, context=sale.id.encode()) for secret in secrets)
+        return next((token.decode() for token in opened if token is not None), None)
 
     async def ask(self, sale: CardSale) -> CardSale | None:
         """The sale after Stripe was asked about it, unless it was too often: a webhook may be late. None once it ended unpaid."""
@@ -202,8 +204,6 @@ class CardSales:
         if kind not in EVENTS or event.get("livemode") is not self.stripe.is_live:
             return False
         if kind.startswith("checkout."):
-            from campus.features.cards.stripe_api import checkout_of
-
             await self.settle(checkout_of(thing), failed=kind.endswith("failed"))
         elif (intent := id_of(thing.get("payment_intent"))) is not None:
             change = self._refunded if kind == "charge.refunded" else self._disputed
@@ -258,7 +258,9 @@ class CardSales:
         mine = CardSale.livemode == self.stripe.is_live
         due = select(CardSale).where(CardSale.state == "open", mine, col(CardSale.ends_at) <= now).order_by(col(CardSale.ends_at))
         async with self.storage.write() as session:
-            shown = update(CardSale).where(col(CardSale.started_at) <= now - SHOWN, col(CardSale.sealed).is_not(None), CardSale.state != "open")
+            shown = update(CardSale).where(
+                col(CardSale.started_at) <= now - SHOWN, col(CardSale.sealed).is_not(None), col(CardSale.state) != "open"
+            )
             wiped = (await (await session.connection()).execute(shown.values(sealed=None, form=None))).rowcount
             sales = (await session.exec(due.limit(RECONCILED))).all()
             for sale in sales:

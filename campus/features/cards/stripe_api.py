@@ -85,7 +85,8 @@ class Bounded(stripe.HTTPClient):
         try:
             response = await self._client.request(method, url, headers=dict(headers), content=post_data or None)
         except httpx.HTTPError as error:
-            raise stripe.APIConnectionError(one_line(error) or type(error).__name__, should_retry=True) from error
+            reason = one_line(error) or type(error).__name__
+            raise stripe.APIConnectionError(reason, should_retry=True) from error  # type: ignore[no-untyped-call]  # its own
         return response.content, response.status_code, response.headers
 
     async def sleep_async(self, secs: float) -> None:
@@ -102,9 +103,7 @@ class Stripe:
         self._secret = secret
         self._seller = seller
         stripe.enable_telemetry = False
-        self._api = stripe.StripeClient(
-            key, base_addresses={"api": url}, max_network_retries=RETRIES, http_client=Bounded(client)
-        ).v1
+        self._api = stripe.StripeClient(key, base_addresses={"api": url}, max_network_retries=RETRIES, http_client=Bounded(client)).v1
 
     async def opened(self, sale: CardSale, *, title: str, description: str) -> Checkout:
         """The session of a sale; asked twice, Stripe returns the same one."""
@@ -173,7 +172,9 @@ class Stripe:
         except stripe.AuthenticationError:
             raise self._failed("Stripe refuses the key; set CAMPUS_CARDS_API_KEY to a valid one") from None
         except stripe.PermissionError as error:
-            raise self._failed(f"the key in CAMPUS_CARDS_API_KEY may not do this; docs/cards.md says what it needs: {one_line(error)}") from None
+            raise self._failed(
+                f"the key in CAMPUS_CARDS_API_KEY may not do this; docs/cards.md says what it needs: {one_line(error)}"
+            ) from None
         except (stripe.StripeError, TimeoutError) as error:
             raise self._failed(f"Stripe does not answer: {one_line(error) or type(error).__name__}") from None
         self.trouble = None

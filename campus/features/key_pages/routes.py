@@ -65,7 +65,6 @@ class KeyPages(HttpPart):
         opened = await self.campus.core.sessions.open(found.key, instead_of=cookies.sent(request, cookies.session))
         response = RedirectResponse(next_path or PATH, status_code=303, headers={"Cache-Control": "private, no-store"})
         cookies.put(response, cookies.session, opened.id, seconds=int((opened.ends_at - now).total_seconds()))
-        cookies.remove(response, cookies.form)
         return response
 
     async def sign_out(self, request: Request) -> Response:
